@@ -1,0 +1,87 @@
+"""The catalogue of errors: every refusal that a person or a program can meet has one code here.
+
+An error names what is wrong (field, value, expectation) in its message and what to do next in its hint.
+The code decides the HTTP status and the exit status of the command line, so that both stay consistent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    http_status: int
+    exit_status: int
+    meaning: str
+
+
+class ErrorCode(Enum):
+    """Codes with their HTTP status, exit status and meaning. `docs/errors.md` is checked against this list."""
+
+    INVALID_INPUT = _Kind(400, 2, "an input does not have the form that is expected")
+    UNAUTHENTICATED = _Kind(401, 3, "no valid credential was given")
+    FORBIDDEN = _Kind(403, 3, "the credential does not permit this")
+    NOT_FOUND = _Kind(404, 4, "no such thing")
+    CONFLICT = _Kind(409, 5, "the thing changed meanwhile, or already exists")
+    GONE = _Kind(410, 5, "it existed and has expired, was used up, or is closed")
+    TOO_LARGE = _Kind(413, 2, "larger than announced or allowed")
+    UNKNOWN_SCHEMA = _Kind(422, 6, "a message of a schema or version that this release does not know")
+    TAMPERED = _Kind(422, 7, "a digest or signature does not match the content")
+    SCHEMA_MISMATCH = _Kind(422, 2, "data do not match the project's declared schema")
+    POLICY = _Kind(403, 8, "the site's policy forbids it")
+    QUORUM = _Kind(409, 9, "too few participants answered before the deadline")
+    UNAVAILABLE = _Kind(503, 10, "a server that is needed does not answer")
+    TIMEOUT = _Kind(504, 10, "the wait ended without an answer")
+    NO_SPACE = _Kind(507, 11, "the disk is full")
+    CLOCK_SKEW = _Kind(409, 12, "clocks disagree by more than is allowed")
+    LOCKED = _Kind(409, 13, "another process holds this state")
+    TRAINING_FAILED = _Kind(500, 14, "the trainer at the site failed")
+    CANCELLED = _Kind(409, 15, "the run was cancelled")
+    INTERNAL = _Kind(500, 1, "a defect in Hanse")
+
+    @property
+    def code(self) -> str:
+        """The code as it stands on the wire: lower case with hyphens."""
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def of(cls, code: str) -> ErrorCode:
+        """The member for a code on the wire; INTERNAL where it is not known."""
+        return cls.__members__.get(code.upper().replace("-", "_"), cls.INTERNAL)
+
+
+class HanseError(Exception):
+    """An error that a person can act on.
+
+    Args:
+        code: its kind in the catalogue.
+        message: what is wrong, naming field, value and expectation, in one plain sentence.
+        hint: what to do about it, in one plain sentence; may be empty.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    @property
+    def http_status(self) -> int:
+        return self.code.value.http_status
+
+    @property
+    def exit_status(self) -> int:
+        return self.code.value.exit_status
+
+
+def invalid(field: str, value: object, expected: str, *, hint: str = "") -> HanseError:
+    """The error for bad input: names the field, the value (shortened) and what was expected."""
+    shown = repr(value)
+    if len(shown) > 120:
+        shown = shown[:117] + "..."
+    return HanseError(ErrorCode.INVALID_INPUT, f"{field}: {shown} is not {expected}", hint=hint)

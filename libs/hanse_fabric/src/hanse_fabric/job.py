@@ -1,0 +1,120 @@
+"""The job file: everything that a run is, as its owner writes it. Checked the same way by the SDK and the hub."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.names import Digest
+
+
+class Participation(Frozen):
+    """Who takes part in a round.
+
+    Attributes:
+        minimum: a run waits for so many enrolled participants before its first round, and fails at `patience` without.
+        fraction: share of the enrolled participants that a round samples, by the run's seed.
+        quorum: share of the sampled that must answer before the deadline; at least `minimum` always.
+        grace: seconds to wait on after the quorum has answered; None: until the deadline.
+        deadline: seconds from a step's opening to its end.
+        patience: seconds to wait for the minimum of participants.
+        retries: how often a step that missed its quorum is opened again before the run fails.
+    """
+
+    minimum: int = Field(default=2, ge=1)
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    quorum: float = Field(default=1.0, gt=0, le=1)
+    grace: float | None = Field(default=None, ge=0)
+    deadline: float = Field(default=300.0, gt=0, le=30 * 86_400)
+    patience: float = Field(default=300.0, gt=0, le=30 * 86_400)
+    retries: int = Field(default=2, ge=0, le=100)
+
+    def needed(self, sampled: int) -> int:
+        """How many of `sampled` participants must answer."""
+        return max(self.minimum, math.ceil(self.quorum * sampled - 1e-9))
+
+
+class Evaluation(Frozen):
+    """Evaluation at the sites: after every `every` rounds and the last; 0 for never."""
+
+    every: int = Field(default=1, ge=0)
+
+
+class EarlyStop(Frozen):
+    """Stop when `metric` (example-weighted mean over sites) has not improved by `min_delta` for `patience`
+    evaluations, or has reached `target`."""
+
+    metric: str = "accuracy"
+    mode: Literal["max", "min"] = "max"
+    patience: int | None = Field(default=None, ge=1)
+    min_delta: float = Field(default=0.0, ge=0)
+    target: float | None = None
+
+    @model_validator(mode="after")
+    def _does_something(self) -> EarlyStop:
+        if self.patience is None and self.target is None:
+            raise ValueError("give patience, target, or both")
+        return self
+
+
+class SiteCode(Frozen):
+    """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    digest: Digest
+
+
+class Job(Frozen):
+    """A run's description.
+
+    Attributes:
+        model: `{name: ..., ...}`, a built-in architecture; or whatever site code understands.
+        train: local training: loss, optimizer, epochs or steps, batch size.
+        strategy: `{reduction: {name: ...}, optimizer: {name: ...}}`; the default is federated averaging.
+        weighting: a participant's weight in the mean: its number of examples, or 1.
+        checkpoint_every: publish a version every so many rounds (the last always); 0: only the last.
+        initial_model: an owner's uploaded tensor file to start from, by digest; None: initialized from the seed.
+        seed: of everything random in the run.
+    """
+
+    workflow: Literal["federated_averaging"] = "federated_averaging"
+    rounds: int = Field(ge=1, le=100_000)
+    participants: Participation = Participation()
+    model: dict[str, Any]
+    train: dict[str, Any] = {}
+    code: SiteCode | None = None
+    strategy: dict[str, Any] = {}
+    weighting: Literal["examples", "uniform"] = "examples"
+    evaluate: Evaluation = Evaluation()
+    stop: EarlyStop | None = None
+    checkpoint_every: int = Field(default=1, ge=0)
+    initial_model: Digest | None = None
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+def parse_job(text: str | bytes) -> Job:
+    """Read a job file (YAML or JSON).
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    try:
+        body = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: not YAML: {error}") from None
+    return check_job(body)
+
+
+def check_job(body: object) -> Job:
+    """Validate a job that was read already (from YAML or an HTTP body)."""
+    if not isinstance(body, dict):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: a mapping was expected, {type(body).__name__} given")
+    try:
+        return Job.model_validate(body)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: {explain(error)}", hint="see docs/owner.md") from None

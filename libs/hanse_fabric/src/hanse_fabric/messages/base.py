@@ -1,0 +1,114 @@
+"""The form of every message on the bus: JSON with a `schema` field, unknown fields refused, old versions upgraded.
+
+A message class names its schema as `hanse.<kind>/<version>`. When a version is succeeded, the class takes the new
+number and registers in `upgrades` how a body of the version before becomes one of the new: sites upgrade when their
+administrators please, so the previous version stays understood.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+MAX_MESSAGE_BYTES = 1 << 20
+"""No message is larger on the wire. Control messages stay below 256 KiB; only journals and reduction jobs of very
+many participants come near the limit."""
+
+MAX_DECODED_BYTES = 32 << 20
+_DEFLATE_ABOVE = 32 << 10
+_ZLIB_FIRST_BYTE = 0x78
+
+
+class Frozen(BaseModel):
+    """A value inside messages: immutable, strict about unknown fields, and about NaN where JSON has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Message(Frozen):
+    """A message of its own on the bus. Subclasses set `schema_id`."""
+
+    schema_id: ClassVar[str]
+    upgrades: ClassVar[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+
+    def encode(self) -> bytes:
+        """Canonical bytes: sorted keys, no spaces, the schema first in meaning though not in order.
+
+        Bodies above 32 KiB are deflated. The same message gives the same bytes on every machine.
+        """
+        body = self.canonical()
+        encoded = zlib.compress(body, 6) if len(body) > _DEFLATE_ABOVE else body
+        if len(encoded) > MAX_MESSAGE_BYTES:
+            raise HanseError(
+                ErrorCode.TOO_LARGE,
+                f"{self.schema_id}: {len(encoded)} bytes encoded, at most {MAX_MESSAGE_BYTES} are allowed",
+            )
+        return encoded
+
+    def canonical(self, *, without: frozenset[str] = frozenset()) -> bytes:
+        """The JSON that is signed and sent; `without` leaves out fields (the signature over the rest)."""
+        body = self.model_dump(mode="json", exclude=set(without), exclude_none=True)
+        body["schema"] = self.schema_id
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a message of this class.
+
+        Raises:
+            HanseError: TOO_LARGE, UNKNOWN_SCHEMA (another kind, or a version this release does not know) or
+                INVALID_INPUT naming the field, the value and what was expected.
+        """
+        body = _read_json(data, cls.schema_id)
+        schema = body.pop("schema", None)
+        if schema != cls.schema_id:
+            upgrade = cls.upgrades.get(str(schema))
+            if upgrade is None:
+                known = ", ".join([cls.schema_id, *cls.upgrades])
+                raise HanseError(
+                    ErrorCode.UNKNOWN_SCHEMA,
+                    f"schema: {schema!r} is not one that is understood here ({known})",
+                    hint="upgrade the older of the two sides",
+                )
+            body = upgrade(body)
+        try:
+            return cls.model_validate(body)
+        except ValidationError as error:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{cls.schema_id}: {explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """A validation error in one line: each field, what was given, what was expected."""
+    parts = []
+    for item in error.errors(include_url=False, include_context=False)[:5]:
+        field = ".".join(str(part) for part in item["loc"]) or "message"
+        shown = repr(item.get("input"))
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        parts.append(f"{field}: {item['msg']} (given {shown})")
+    return "; ".join(parts)
+
+
+def _read_json(data: bytes, schema_id: str) -> dict[str, Any]:
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
+    if data[:1] and data[0] == _ZLIB_FIRST_BYTE:
+        inflater = zlib.decompressobj()
+        try:
+            data = inflater.decompress(data, MAX_DECODED_BYTES)
+        except zlib.error as error:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: not a deflated message: {error}") from None
+        if inflater.unconsumed_tail:
+            raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: inflates to more than {MAX_DECODED_BYTES} bytes")
+    try:
+        body = json.loads(data)
+    except ValueError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: {type(body).__name__} given, an object was expected")
+    return body

@@ -1,0 +1,109 @@
+"""Model versions: what is asked of the registry, and what it records."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import Base64Bytes, Field
+
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.names import Digest, RunId, Slug
+
+
+class Stage(StrEnum):
+    """CANDIDATE at birth; one version of a project at most is in STAGING, and one in PRODUCTION."""
+
+    CANDIDATE = "candidate"
+    STAGING = "staging"
+    PRODUCTION = "production"
+    ARCHIVED = "archived"
+
+
+class Lineage(Frozen):
+    """Where a model came from. `privacy` is filled by the privacy plane."""
+
+    run: RunId
+    round: int = Field(ge=0)
+    workflow: str
+    participants: tuple[Slug, ...]
+    examples: int = Field(ge=0)
+    strategy: dict[str, Any]
+    seed: int
+    parent: Digest | None = None
+    code_digests: tuple[Digest, ...] = ()
+    privacy: dict[str, Any] = {}
+
+
+class PublishModel(Message):
+    """Record a model version. Idempotent: the same (project, run, round) with the same digest is one version."""
+
+    schema_id: ClassVar[str] = "hanse.publish_model/1"
+
+    project: Slug
+    model: ObjectRef
+    architecture: dict[str, Any]
+    lineage: Lineage
+    metrics: dict[str, float] = {}
+    final: bool = False
+
+
+class ModelVersion(Message):
+    """A recorded version, signed by the registry.
+
+    Attributes:
+        version: 1, 2, ... within the project.
+        architecture: the job's `model` section: what is needed to load the parameters.
+        signature: Ed25519 by the registry's key over `statement()`; promotion does not change it.
+    """
+
+    schema_id: ClassVar[str] = "hanse.model_version/1"
+
+    project: Slug
+    version: int = Field(ge=1)
+    digest: Digest
+    size: int = Field(ge=0)
+    leaves: tuple[Digest, ...] = ()
+    key: str
+    architecture: dict[str, Any]
+    lineage: Lineage
+    metrics: dict[str, float] = {}
+    created_at: datetime
+    stage: Stage = Stage.CANDIDATE
+    final: bool = False
+    deleted: bool = False
+    public_key: Base64Bytes
+    signature: Base64Bytes = b""
+
+    def statement(self) -> bytes:
+        """The bytes that the registry signs: everything but what may change later."""
+        return self.canonical(without=frozenset({"signature", "stage", "deleted"}))
+
+
+class RegistryRequest(Message):
+    """Any other request to the registry: `promote`, `rollback`, `delete`, `link` (a presigned download).
+
+    `actor` is who asked, as the coordinator authenticated them; it goes into the audit.
+    """
+
+    schema_id: ClassVar[str] = "hanse.registry_request/1"
+
+    action: str = Field(pattern=r"^(promote|rollback|delete|link)$")
+    project: Slug
+    version: int | None = Field(default=None, ge=1)
+    stage: Stage | None = None
+    actor: str
+    reason: str = ""
+
+
+class RegistryReply(Message):
+    """The registry's answer: a version (and a link where one was asked for), or the refusal's code and message."""
+
+    schema_id: ClassVar[str] = "hanse.registry_reply/1"
+
+    version: ModelVersion | None = None
+    url: str = ""
+    code: str = ""
+    message: str = ""

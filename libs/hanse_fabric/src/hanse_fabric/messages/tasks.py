@@ -1,0 +1,152 @@
+"""What the coordinator asks of a participant, and what the participant answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import Base64Bytes, Field
+
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.names import Digest, RunId, Slug, StepKey
+
+
+class TaskKind(StrEnum):
+    """INITIALIZE makes the first model from the run's seed; TRAIN makes an update; EVALUATE only metrics."""
+
+    INITIALIZE = "initialize"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+class Task(Message):
+    """Work for one participant in one step of a run. The same id always means the same work.
+
+    Attributes:
+        id: derived from run, step and participant.
+        round: the round, from 1; 0 before the first.
+        config: what the trainer needs (the job's `model`, `train`, `evaluate`, `code` sections).
+        seed: for this run, round and participant (INITIALIZE: for the run alone).
+        model: the model to start from; None for INITIALIZE.
+        peers: how many participants the step was sent to, which a site's policy may bound from below.
+        issued_at, deadline: UTC.
+    """
+
+    schema_id: ClassVar[str] = "hanse.task/1"
+
+    id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    project: Slug
+    run: RunId
+    step: StepKey
+    participant: Slug
+    workflow: str
+    kind: TaskKind
+    round: int = Field(ge=0)
+    config: dict[str, Any]
+    seed: int = Field(ge=0, lt=2**63)
+    model: ObjectRef | None = None
+    peers: int = Field(ge=1)
+    issued_at: datetime
+    deadline: datetime
+
+
+class Outcome(StrEnum):
+    """DONE; REFUSED by the site's policy or checks (final); FAILED in the trainer (final for this task)."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class Result(Message):
+    """A participant's signed answer to a task.
+
+    Attributes:
+        task: the task's id.
+        update: what was made: for TRAIN the difference to the task's model (parameters) and values (buffers).
+        examples: number of training (or, for EVALUATE, test) examples behind it.
+        metrics: finite numbers by name.
+        reason: why, where the outcome is not DONE; in plain words.
+        code: the error catalogue's code, where the outcome is not DONE.
+        seconds: time that the work took.
+        signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
+    """
+
+    schema_id: ClassVar[str] = "hanse.result/1"
+
+    task: str = Field(pattern=r"^[0-9a-f]{32}$")
+    project: Slug
+    run: RunId
+    step: StepKey
+    participant: Slug
+    outcome: Outcome
+    update: ObjectRef | None = None
+    examples: int = Field(default=0, ge=0, le=2**53)
+    metrics: dict[str, float] = {}
+    reason: str = Field(default="", max_length=2000)
+    code: str = ""
+    seconds: float = Field(default=0.0, ge=0)
+    code_digest: Digest | None = None
+    signature: Base64Bytes = b""
+
+
+class Presence(Message):
+    """A participant's sign of life, on connecting and every minute: clocks, versions and devices are seen early."""
+
+    schema_id: ClassVar[str] = "hanse.presence/1"
+
+    project: Slug
+    participant: Slug
+    version: str
+    sent_at: datetime
+    device: str = "cpu"
+    working_on: str | None = None
+
+
+class Progress(Message):
+    """How far a participant is with a task; shown to people, never decided upon."""
+
+    schema_id: ClassVar[str] = "hanse.progress/1"
+
+    project: Slug
+    run: RunId
+    step: StepKey
+    participant: Slug
+    fraction: float = Field(ge=0, le=1)
+    text: str = Field(default="", max_length=200)
+
+
+class LinkRequest(Message):
+    """A participant asks for a presigned link.
+
+    PUT for an update of `size` bytes with `digest` in `run`; GET for the object `key` of a task of `run`.
+    """
+
+    schema_id: ClassVar[str] = "hanse.link_request/1"
+
+    project: Slug
+    participant: Slug
+    run: RunId
+    step: StepKey
+    put: ObjectRef | None = None
+    get: str | None = None
+
+
+class Link(Frozen):
+    """A presigned URL, the key behind it, and when it ends."""
+
+    url: str
+    key: str
+    expires_at: datetime
+
+
+class LinkReply(Message):
+    """The answer to a LinkRequest: a link, or the refusal's code and message."""
+
+    schema_id: ClassVar[str] = "hanse.link_reply/1"
+
+    link: Link | None = None
+    code: str = ""
+    message: str = ""

@@ -1,0 +1,37 @@
+"""Names and identifiers. They are parts of bus subjects and object keys, so their alphabet is small."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+"""A project's or participant's name: lower-case letters, digits and inner hyphens, at most 63 characters."""
+
+RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{12}$")]
+StepKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+"""A workflow step's key, such as `r3-train`: the same at every replay."""
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""A SHA-256 in lower-case hexadecimal (see `hanse_fabric.tensors.digest` for objects above one leaf)."""
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def new_run_id() -> str:
+    """A fresh run id: 12 characters, 62 bits from a CSPRNG."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(12))
+
+
+def derive_id(*parts: str) -> str:
+    """A 32-character id that is the same for the same parts, on any machine."""
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+
+def derive_seed(*parts: str | int) -> int:
+    """A seed in [0, 2**63) that depends on nothing but the parts: training is repeatable after any crash."""
+    digest = hashlib.sha256("\x1f".join(str(part) for part in parts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,226 @@
+"""The table of subjects: every stream, who may publish, who may read. Bus permissions are generated from it.
+
+There is no second list. A pattern's `{name}` tokens are filled when a subject is built, become `*` in a wildcard, and
+`{participant}` and `{project}` become the site's own names in a participant's permissions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+VERSION = "v1"
+
+
+class Role(StrEnum):
+    """Who holds a bus credential. PROVISIONER makes the streams at installation and does nothing else."""
+
+    COORDINATOR = "coordinator"
+    AGGREGATOR = "aggregator"
+    MODEL_REGISTRY = "model-registry"
+    PARTICIPANT = "participant"
+    PROVISIONER = "provisioner"
+
+
+class Verb(StrEnum):
+    """What a role may do with a subject: the operations of `bus.port.Bus`."""
+
+    PUBLISH = "publish"
+    FOLLOW = "follow"
+    LAST = "last"
+    PURGE = "purge"
+    WORK = "work"
+    REQUEST = "request"
+    SERVE = "serve"
+
+
+class Retention(StrEnum):
+    """KEEP: until purged or the limits of age and size; QUEUE: until one worker has acknowledged it."""
+
+    KEEP = "keep"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A JetStream stream.
+
+    Attributes:
+        name: as NATS knows it; `KV_...` for key-value buckets.
+        max_age_s: seconds that a message is kept; 0 for ever.
+        last_only: keep only the newest message of each subject.
+        max_bytes: size limit; 0 for none. The oldest messages go first.
+        workers: name of the durable consumer of a QUEUE.
+        ack_wait_s: a job whose worker is silent for so long goes to another.
+    """
+
+    name: str
+    retention: Retention = Retention.KEEP
+    max_age_s: int = 0
+    last_only: bool = False
+    max_bytes: int = 0
+    workers: str = ""
+    ack_wait_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row of the table. `stream` is None for request and reply."""
+
+    pattern: str
+    stream: Stream | None
+    rights: dict[Role, frozenset[Verb]] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(re.findall(r"{(\w+)}", self.pattern))
+
+    def of(self, **tokens: str) -> str:
+        """The concrete subject; every token must be given."""
+        return self.pattern.format(**tokens)
+
+    def wildcard(self, **tokens: str) -> str:
+        """The subject with `*` for the tokens that are not given."""
+        return self.pattern.format(**{name: tokens.get(name, "*") for name in self.tokens})
+
+    def parse(self, subject: str) -> dict[str, str]:
+        """The tokens of a concrete subject of this row."""
+        values = subject.split(".")
+        names = self.pattern.split(".")
+        return {name[1:-1]: value for name, value in zip(names, values, strict=True) if name.startswith("{")}
+
+
+_DAY = 86_400
+_MONTH = 30 * _DAY
+
+
+def _bucket(name: str) -> Stream:
+    return Stream(name=f"KV_hanse_{name}", last_only=True)
+
+
+C, A, R, P = Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.PARTICIPANT
+PUBLISH, FOLLOW, LAST, PURGE, WORK = Verb.PUBLISH, Verb.FOLLOW, Verb.LAST, Verb.PURGE, Verb.WORK
+REQUEST, SERVE = Verb.REQUEST, Verb.SERVE
+
+
+def _rights(**by_role: set[Verb]) -> dict[Role, frozenset[Verb]]:
+    return {Role[role.upper()]: frozenset(verbs) for role, verbs in by_role.items()}
+
+
+_RECORD = {PUBLISH, FOLLOW, LAST}
+
+TASK = Subject(
+    f"hanse.{VERSION}.task.{{project}}.{{participant}}.{{run}}.{{step}}",
+    Stream("HANSE_TASKS", max_age_s=_MONTH, last_only=True),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}, participant={FOLLOW}),
+)
+"""Open tasks: published when a step opens, purged when it closes, so that the stream holds what is open now."""
+
+RESULT = Subject(
+    f"hanse.{VERSION}.result.{{project}}.{{run}}.{{step}}.{{participant}}",
+    Stream("HANSE_RESULTS", max_age_s=_MONTH),
+    _rights(coordinator={FOLLOW, LAST, PURGE}, participant={PUBLISH}),
+)
+
+UPDATE = Subject(
+    f"hanse.{VERSION}.update.{{project}}.{{run}}.{{participant}}.{{digest}}",
+    Stream("HANSE_UPDATES", max_age_s=_DAY, last_only=True),
+    _rights(aggregator={LAST}, participant={PUBLISH}, coordinator={PURGE}),
+)
+"""Updates up to INLINE_LIMIT, which the coordinator may not read; larger ones go through the object store."""
+
+EXCHANGE = Subject(
+    f"hanse.{VERSION}.exchange.{{project}}.{{run}}.{{step}}.{{participant}}.{{key}}",
+    Stream("HANSE_EXCHANGE", max_age_s=_DAY),
+    _rights(aggregator={FOLLOW}, participant={PUBLISH}, coordinator={PURGE}),
+)
+
+EXCHANGED = Subject(
+    f"hanse.{VERSION}.exchanged.{{project}}.{{run}}.{{step}}.{{key}}",
+    Stream("HANSE_EXCHANGED", max_age_s=_DAY, last_only=True),
+    _rights(aggregator={PUBLISH}, participant={FOLLOW}, coordinator={PURGE}),
+)
+
+JOB = Subject(
+    f"hanse.{VERSION}.job.{{project}}.{{run}}.{{step}}.{{job}}",
+    Stream("HANSE_JOBS", retention=Retention.QUEUE, max_age_s=_MONTH, workers="aggregators", ack_wait_s=5.0),
+    _rights(coordinator={PUBLISH, PURGE}, aggregator={WORK}),
+)
+
+REDUCED = Subject(
+    f"hanse.{VERSION}.reduced.{{project}}.{{run}}.{{step}}.{{job}}",
+    Stream("HANSE_REDUCED", max_age_s=_MONTH, last_only=True),
+    _rights(coordinator={FOLLOW, LAST, PURGE}, aggregator={PUBLISH, LAST}),
+)
+
+JOURNAL = Subject(
+    f"hanse.{VERSION}.journal.{{project}}.{{run}}",
+    Stream("HANSE_JOURNAL"),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST}),
+)
+
+EVENT = Subject(
+    f"hanse.{VERSION}.event.{{project}}.{{run}}",
+    Stream("HANSE_EVENTS", max_age_s=_MONTH, max_bytes=1 << 30),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST}),
+)
+
+PROGRESS = Subject(
+    f"hanse.{VERSION}.progress.{{project}}.{{run}}.{{participant}}",
+    Stream("HANSE_PROGRESS", max_age_s=3600, last_only=True),
+    _rights(coordinator={FOLLOW}, participant={PUBLISH}),
+)
+
+PRESENCE = Subject(
+    f"hanse.{VERSION}.presence.{{project}}.{{participant}}",
+    Stream("HANSE_PRESENCE", max_age_s=_DAY, last_only=True),
+    _rights(coordinator={FOLLOW, LAST}, participant={PUBLISH}),
+)
+
+AUDIT = Subject(
+    f"hanse.{VERSION}.audit.{{project}}",
+    Stream("HANSE_AUDIT"),
+    _rights(coordinator={PUBLISH, FOLLOW}, model_registry={PUBLISH}),
+)
+
+LINK = Subject(
+    f"hanse.{VERSION}.link.{{project}}.{{participant}}",
+    None,
+    _rights(coordinator={SERVE}, participant={REQUEST}),
+)
+
+PUBLISH_MODEL = Subject(
+    f"hanse.{VERSION}.registry.publish.{{project}}",
+    None,
+    _rights(coordinator={REQUEST}, model_registry={SERVE}),
+)
+
+REGISTRY = Subject(
+    f"hanse.{VERSION}.registry.request.{{project}}",
+    None,
+    _rights(coordinator={REQUEST}, model_registry={SERVE}),
+)
+
+PROJECTS = Subject(
+    "$KV.hanse_projects.{project}", _bucket("projects"), _rights(coordinator=_RECORD, model_registry={LAST})
+)
+PARTICIPANTS = Subject(
+    "$KV.hanse_participants.{project}.{participant}", _bucket("participants"), _rights(coordinator=_RECORD)
+)
+INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
+KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
+RUNS = Subject("$KV.hanse_runs.{project}.{run}", _bucket("runs"), _rights(coordinator=_RECORD))
+LEASES = Subject("$KV.hanse_leases.{run}", _bucket("leases"), _rights(coordinator=_RECORD))
+MODELS = Subject(
+    "$KV.hanse_models.{project}.{version}",
+    _bucket("models"),
+    _rights(coordinator={FOLLOW, LAST}, model_registry=_RECORD),
+)
+
+SUBJECTS: tuple[Subject, ...] = (
+    TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, LINK,
+    PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, INVITATIONS, KEYS, RUNS, LEASES, MODELS,
+)  # fmt: skip
+
+STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())
