@@ -219,15 +219,7 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
             rule = Rule(typed.get("rule", "parameter"))
             shape = tuple(int(n) for n in item["shape"])
             start, stop = item["data_offsets"]
-            entries.append(
-                Entry(
-                    name,
-                    item["dtype"],
-                    tuple(int(n) for n in item["shape"]),
-                    Rule(rule.get("rule", "parameter")),
-                    rule.get("mean"),
-                )
-            )
+            entries.append(Entry(name, item["dtype"], shape, rule, typed.get("mean")))
             spans.append((int(start), int(stop), name))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: malformed safetensors header ({error})") from None
