@@ -1,0 +1,62 @@
+# Everything a newcomer types. Each target sets up what it needs; the environment lives in .venv.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+SEEDS ?= 10
+
+DISTRIBUTIONS := libs/hanse_fabric libs/hanse_learning services/coordinator services/aggregator \
+                 services/model_registry services/datapod libs/hanse
+PACKAGES := hanse hanse_fabric hanse_learning hanse_coordinator hanse_aggregator hanse_model_registry hanse_datapod
+EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_learning[torch]' -e services/coordinator \
+            -e services/aggregator -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
+
+.PHONY: help setup demo test test-large lint chaos bench bench-reduce clean
+
+help:
+	@echo "make demo         four sites train one model on this machine, through real servers"
+	@echo "make test         linters and every test, with real servers"
+	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
+	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
+	@echo "make test-large   tensor sets above 2 GiB"
+	@echo "make lint         ruff, mypy, import-linter"
+
+$(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Hanse into $(VENV) (a minute or two, once) ..."
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' hatchling editables
+	@$(BIN)/python -m pip install --quiet --no-build-isolation $(EDITABLE)
+	@touch $@
+
+$(VENV)/.developer: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+setup: $(VENV)/.developer
+
+demo: $(VENV)/.installed
+	@$(BIN)/hanse demo $(ARGS)
+
+lint: $(VENV)/.developer
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(PACKAGES:%=-p %)
+	@$(BIN)/lint-imports
+
+test: lint
+	@$(BIN)/pytest -m 'not large' $(ARGS)
+
+test-large: $(VENV)/.developer
+	@$(BIN)/pytest -m large $(ARGS)
+
+chaos: $(VENV)/.developer
+	@HANSE_CHAOS_SEEDS=$(SEEDS) $(BIN)/pytest tests/chaos --timeout 7200 $(ARGS)
+
+bench: $(VENV)/.developer
+	@$(BIN)/python benchmarks/bench.py $(ARGS)
+
+bench-reduce: $(VENV)/.developer
+	@$(BIN)/python benchmarks/reduce.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
