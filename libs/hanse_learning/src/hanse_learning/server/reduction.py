@@ -1,0 +1,65 @@
+"""What a reduction is: it turns K rows of equal length into one, column by column, and never sees I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Rows: TypeAlias = Sequence[Array]
+"""K arrays (n,) of one dtype, in the order of their participants' names."""
+
+TILE = 1 << 17
+"""Columns that are worked on at once: a tile of float32, its result and a scratch row lie in a core's L2 cache, and
+one call of numpy works long enough that two threads do not fight for the interpreter."""
+
+
+class Reduction(Protocol):
+    """Combines rows. Every output column depends on its own input column and the weights only, by a fixed order of
+    operations: results do not change by a bit when the columns are cut into other blocks or given to other threads."""
+
+    def combine(self, updates: Rows, weights: Array, out: Array) -> None:
+        """Reduce `updates`, K arrays (n,), with `weights` (K,) float64 summing to 1, into `out` (n,).
+
+        `out` has the working dtype: float64 for float64 updates, else float32.
+        """
+        ...
+
+
+class Measured(Reduction, Protocol):
+    """A reduction that looks at all columns before it combines any: norms to clip by, distances to choose by.
+
+    The engine calls `measure` on every parameter block of fixed boundaries (leaves), adds up the arrays of equal name
+    in file order, and calls `reweigh` once with the totals. Shards return their blocks' arrays, not sums, so that the
+    totals are the same to the bit however the leaves were shared out.
+    """
+
+    def measure(self, updates: Rows) -> Mapping[str, Array]:
+        """Per-participant sums over this block, by name: (K,) or (K, K) float64."""
+        ...
+
+    def reweigh(self, totals: Mapping[str, Array], weights: Array) -> Array:
+        """The weights (K,) float64 that `combine` is then called with."""
+        ...
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that sums are made in: float64 for float64, float32 for float32 and float16."""
+    return np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
+
+
+def normalize(weights: Sequence[float]) -> Array:
+    """Positive weights scaled to sum 1, as float64 (K,); the sum is made in the given order."""
+    total = 0.0
+    for weight in weights:
+        total += weight
+    return np.array([weight / total for weight in weights], dtype=np.float64)
+
+
+def tiles(count: int) -> Iterator[slice]:
+    """Slices of at most TILE columns that cover `count`."""
+    for start in range(0, count, TILE):
+        yield slice(start, min(start + TILE, count))

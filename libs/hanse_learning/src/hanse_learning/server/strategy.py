@@ -1,0 +1,90 @@
+"""A strategy: a reduction and a server optimizer, built from a job's `strategy` section and applied block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hanse_learning.server.config import (
+    AdaptiveConfig,
+    MedianConfig,
+    SgdConfig,
+    StrategyConfig,
+    TrimmedMeanConfig,
+    check_strategy,
+)
+from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
+from hanse_learning.server.order_statistics import Median, TrimmedMean
+from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
+from hanse_learning.server.weighted_mean import WeightedMean
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How the parameters of a model change by K updates."""
+
+    reduction: Reduction
+    optimizer: ServerOptimizer
+
+    def apply(
+        self,
+        model: Array,
+        updates: Rows,
+        weights: Array,
+        state: Mapping[str, Array],
+        round: int,  # noqa: A002
+    ) -> None:
+        """Move `model` (n,) and the optimizer's `state` arrays (n,), in place, by `updates` K x (n,).
+
+        Args:
+            weights: (K,) float64, summing to 1.
+            round: from 1.
+
+        A float16 model is moved in float32 and rounded once.
+        """
+        wide = working_dtype(model.dtype)
+        change = np.empty(min(TILE, len(model)), wide)
+        for part in tiles(len(model)):
+            block = model[part]
+            moved = change[: len(block)]
+            self.reduction.combine([row[part] for row in updates], weights, moved)
+            kept = {name: array[part].astype(wide, copy=False) for name, array in state.items()}
+            result = block.astype(wide, copy=False)
+            self.optimizer.step(result, moved, kept, round)
+            if wide != block.dtype:
+                block[...] = result
+                for name, array in state.items():
+                    array[part] = kept[name]
+
+
+def build_strategy(config: Mapping[str, Any]) -> Strategy:
+    """The strategy that a job's `strategy` section describes; an empty section is federated averaging.
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    checked = check_strategy(config)
+    return Strategy(_reduction(checked), _optimizer(checked))
+
+
+def _reduction(config: StrategyConfig) -> Reduction:
+    match config.reduction:
+        case MedianConfig():
+            return Median()
+        case TrimmedMeanConfig(fraction=fraction):
+            return TrimmedMean(fraction)
+        case _:
+            return WeightedMean()
+
+
+def _optimizer(config: StrategyConfig) -> ServerOptimizer:
+    match config.optimizer:
+        case SgdConfig() as sgd:
+            return Sgd(sgd.learning_rate, sgd.momentum)
+        case AdaptiveConfig() as adaptive:
+            return Adaptive(adaptive.name, adaptive.learning_rate, adaptive.beta1, adaptive.beta2, adaptive.tau)
+        case _:
+            return Plain()
