@@ -1,0 +1,60 @@
+"""Hanse: federated learning over data that may not be pooled.
+
+    hub = hanse.connect("https://hub.example.org", api_key=...)
+    project = hub.projects.create("triage", schema=...)
+    token = project.invite("clinic-north")
+    run = project.run("job.yaml")
+    for event in run.watch(): print(event)
+    run.model.download("triage.safetensors")
+
+Importing this module loads nothing heavy; the parts are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hanse.aio import AsyncHub
+    from hanse.hub import Hub
+    from hanse.site import Site
+
+__version__ = "0.1.0"
+__all__ = ["aconnect", "connect", "join"]
+
+
+def connect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> Hub:
+    """Connect to a hub.
+
+    Args:
+        url: the hub's address, such as https://hub.example.org.
+        api_key: an owner's or operator's key; None for what needs none.
+        ca: certificate authority file, for hubs with a private one.
+        patience: seconds for which an unreachable hub is tried again.
+    """
+    from hanse.hub import Hub
+    from hanse.transport import SyncTransport
+
+    return Hub(SyncTransport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
+
+
+def aconnect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> AsyncHub:
+    """The same for asyncio: methods are coroutines, `watch` an asynchronous iterator."""
+    from hanse.aio import AsyncHub
+    from hanse.transport import AsyncTransport
+
+    return AsyncHub(AsyncTransport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
+
+
+def join(url: str, token: str | None = None, *, home: str | Path = "site", ca: str | Path | None = None) -> Site:
+    """Take part in a project with your own training pipeline, without a datapod.
+
+    Args:
+        url: the hub's address.
+        token: the join token; not needed when `home` already holds an identity.
+        home: folder for this site's identity and state.
+    """
+    from hanse.site import Site
+
+    return Site.join(url, token, home=Path(home), ca=Path(ca) if ca else None)

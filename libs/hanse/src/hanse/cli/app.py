@@ -1,0 +1,28 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+import typer
+
+from hanse.cli import config, doctor, model, project, run, site
+from hanse.cli.demo import demo
+from hanse.cli.up import up
+
+
+def build() -> typer.Typer:
+    """The application; errors of the catalogue pass through to `main`."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        help="Federated learning and federated studies over data that may not be pooled.",
+    )
+    app.command()(demo)
+    app.command()(up)
+    app.add_typer(project.app, name="project")
+    app.add_typer(site.app, name="site")
+    app.add_typer(run.app, name="run")
+    app.add_typer(model.app, name="model")
+    app.command("config")(config.show)
+    app.command("doctor")(doctor.doctor)
+    return app

@@ -1,0 +1,64 @@
+"""How the command line speaks: tables for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from hanse_fabric.errors import HanseError
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(_plain(value), default=str))
+
+
+def emit_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table for people; says so when it is empty."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not rows:
+        console.print(f"No {title.lower()} yet.")
+        return
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for name in header:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console.print(table)
+
+
+def emit_record(fields: Mapping[str, object]) -> None:
+    """One thing's fields, a line each."""
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        if value not in (None, "", {}, []):
+            print(f"{name.ljust(width)}  {value}")
+
+
+def report_error(error: HanseError, *, as_json: bool) -> int:
+    """Say what is wrong and what to do on standard error; returns the exit status."""
+    if as_json:
+        body = {"error": {"code": error.code.code, "message": error.message, "hint": error.hint}}
+        print(json.dumps(body), file=sys.stderr)
+    else:
+        print(f"hanse: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"       {error.hint}", file=sys.stderr)
+    return error.exit_status
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,85 @@
+"""A run as a person would watch it: rounds, each site's state, metrics as they come."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hanse.views import Event, describe
+
+_PLAIN_KINDS = frozenset({"state", "round-finished", "late-result", "refused"})
+
+
+class RunDisplay:
+    """Live in a terminal, one line per finished round elsewhere."""
+
+    def __init__(self, rounds: int | None, *, console: Console | None = None) -> None:
+        self._rounds = rounds
+        self._console = console or Console()
+        self._round = 0
+        self._state = "waiting"
+        self._metrics: dict[str, float] = {}
+        self._sites: dict[str, str] = {}
+        self._per_site: dict[str, dict[str, float]] = {}
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def show(self, event: Event) -> None:
+        """Take in one event."""
+        self._take(event)
+        if self._console.is_terminal:
+            self._live.update(self._picture())
+            if event.kind in _PLAIN_KINDS - {"round-finished"}:
+                self._live.console.print(describe(event))
+        elif event.kind in _PLAIN_KINDS:
+            self._console.print(describe(event))
+
+    def _take(self, event: Event) -> None:
+        data = event.data
+        self._round = max(self._round, event.round)
+        match event.kind:
+            case "state":
+                self._state = str(data.get("state", ""))
+            case "round-started":
+                for name in data.get("participants", ()):
+                    self._sites[name] = "working"
+            case "task-answered":
+                self._sites[str(data.get("participant"))] = f"answered ({data.get('seconds', 0):.2f} s)"
+            case "progress":
+                self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
+            case "refused" | "late-result":
+                self._sites[str(data.get("participant"))] = event.kind
+            case "round-finished":
+                self._metrics = {k: v for k, v in data.get("metrics", {}).items() if isinstance(v, int | float)}
+                self._per_site = data.get("per_site", {})
+            case _:
+                pass
+
+    def _picture(self) -> RenderableType:
+        head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
+        bar = ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40)
+        metrics = Text("  ".join(f"{name} {value:.4f}" for name, value in sorted(self._metrics.items())))
+        sites = Table(box=None, pad_edge=False)
+        sites.add_column("site")
+        sites.add_column("state")
+        sites.add_column("accuracy")
+        for name, state in sorted(self._sites.items()):
+            accuracy = self._per_site.get(name, {}).get("accuracy")
+            sites.add_row(name, state, "" if accuracy is None else f"{accuracy:.3f}")
+        return Group(head, bar, metrics, sites)

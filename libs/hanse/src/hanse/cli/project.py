@@ -1,0 +1,104 @@
+"""`hanse project`: create, list, invite, participants, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from hanse.cli.connection import ApiKey, Json, Url, hub
+from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.files import read_file
+from hanse_fabric.errors import ErrorCode, HanseError
+
+app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
+
+
+@app.command()
+def create(
+    name: str,
+    schema: Annotated[Path, typer.Option(help="YAML file with the data's declared schema.")],
+    description: str = "",
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Create a project."""
+    try:
+        declared = yaml.safe_load(read_file(schema, "schema file"))
+    except yaml.YAMLError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {schema}: not YAML: {error}") from None
+    with hub(url, api_key) as connection:
+        project = connection.projects.create(name, schema=declared, description=description)
+    if json:
+        emit_json({"project": project.name})
+    else:
+        print(f"Project {project.name} is there. Next: hanse project invite {project.name} SITE")
+
+
+@app.command("list")
+def list_projects(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List the projects that your key may see."""
+    with hub(url, api_key) as connection:
+        names = [project.name for project in connection.projects]
+    if json:
+        emit_json(names)
+    else:
+        emit_table("Projects", ("project",), [(name,) for name in names])
+
+
+@app.command()
+def invite(
+    project: str,
+    participant: str,
+    expires_in: Annotated[float | None, typer.Option(help="Seconds until the token expires.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Make a one-time join token for a site. It is shown once."""
+    with hub(url, api_key) as connection:
+        token = connection.projects.get(project).invite(participant, expires_in=expires_in)
+        address = connection.url
+    if json:
+        emit_json({"token": token, "participant": participant, "url": address})
+    else:
+        print(f"Give this to the administrator of {participant}; it works once:\n")
+        print(f"  hanse site join {address} {token} --home {participant}")
+
+
+@app.command()
+def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List a project's sites."""
+    with hub(url, api_key) as connection:
+        listed = connection.projects.get(project).participants()
+    if json:
+        emit_json(listed)
+    else:
+        rows = [
+            (p.participant, "revoked" if p.revoked else "online" if p.online else "offline", p.last_seen, p.version)
+            for p in listed
+        ]
+        emit_table("Participants", ("participant", "state", "last seen", "version"), rows)
+
+
+@app.command()
+def revoke(project: str, participant: str, url: Url = None, api_key: ApiKey = None) -> None:
+    """End a site's membership: its keys stop working at once."""
+    with hub(url, api_key) as connection:
+        connection.projects.get(project).revoke(participant)
+    print(f"{participant} is no longer part of {project}.")
+
+
+@app.command()
+def audit(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Who decided what, when, on whose authority."""
+    with hub(url, api_key) as connection:
+        events = connection.projects.get(project).audit()
+    if json:
+        emit_json(events)
+        return
+    for event in events:
+        emit_record({event["at"]: f"{event['actor']} {event['action']} {event['subject']} ({event['authority']})"})

@@ -1,0 +1,119 @@
+"""`hanse run`: submit, watch, list, steer."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hanse.cli.connection import ApiKey, Json, Url, hub
+from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.hub import Run
+from hanse_fabric.errors import ErrorCode, HanseError
+
+app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
+
+
+def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
+    """Show a run until it has ended; raises what it failed of."""
+    from hanse.cli.progress import RunDisplay
+
+    if json:
+        for event in run.watch():
+            print(json_module.dumps(event.model_dump(mode="json")), flush=True)
+    else:
+        with RunDisplay(rounds or run.view.job.get("rounds")) as display:
+            for event in run.watch():
+                display.show(event)
+    if run.state == "failed":
+        raise HanseError(ErrorCode.QUORUM if "quorum" in run.view.reason else ErrorCode.INTERNAL, run.view.reason)
+    if run.state == "cancelled":
+        raise HanseError(ErrorCode.CANCELLED, f"run {run.id} was cancelled")
+
+
+@app.command()
+def submit(
+    project: str,
+    job: Annotated[Path, typer.Argument(help="The job file (YAML).")],
+    watch: Annotated[bool, typer.Option(help="Show it until it has ended.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Submit a job."""
+    with hub(url, api_key) as connection:
+        run = connection.projects.get(project).run(job)
+        if watch:
+            follow(run, json=json)
+        elif json:
+            emit_json(run.view)
+        else:
+            print(f"Run {run.id} is submitted. Next: hanse run watch {project} {run.id}")
+
+
+@app.command()
+def check(project: str, job: Path, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Have the hub check a job file without running it."""
+    with hub(url, api_key) as connection:
+        answer = connection.projects.get(project).check(job)
+    if json:
+        emit_json(answer)
+    else:
+        print(f"{job} is a valid job for {project}.")
+
+
+@app.command()
+def watch(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Show a run from its beginning until it has ended."""
+    with hub(url, api_key) as connection:
+        follow(connection.projects.get(project).get_run(run), json=json)
+
+
+@app.command("list")
+def list_runs(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List a project's runs."""
+    with hub(url, api_key) as connection:
+        views = [run.view for run in connection.projects.get(project).runs()]
+    if json:
+        emit_json(views)
+    else:
+        rows = [(v.run, v.state, v.round, v.reason) for v in views]
+        emit_table("Runs", ("run", "state", "round", "reason"), rows)
+
+
+@app.command()
+def show(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """A run's state and latest metrics."""
+    with hub(url, api_key) as connection:
+        view = connection.projects.get(project).get_run(run).view
+    if json:
+        emit_json(view)
+    else:
+        emit_record(view.model_dump(exclude={"job"}))
+
+
+def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None) -> None:
+    with hub(url, api_key) as connection:
+        steered = connection.projects.get(project).get_run(run)
+        getattr(steered, action)()
+        print(f"Run {run}: {action} requested.")
+
+
+@app.command()
+def pause(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+    """Pause a run at its next step."""
+    _steer("pause", project, run, url, api_key)
+
+
+@app.command()
+def resume(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+    """Let a paused run go on."""
+    _steer("resume", project, run, url, api_key)
+
+
+@app.command()
+def cancel(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
+    """End a run for good."""
+    _steer("cancel", project, run, url, api_key)

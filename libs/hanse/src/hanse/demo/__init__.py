@@ -1,0 +1,1 @@
+"""The demonstration: what it plays, and how it reports."""

@@ -1,0 +1,163 @@
+"""The demonstration's plot: a hub, sites with uneven data, one run, and the comparison with alone and pooled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import hanse
+from hanse.demo.comparison import Comparison, compare
+from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.processes import ChildSpec
+from hanse.hub import Project, Run
+from hanse_fabric.errors import ErrorCode, HanseError
+
+PROJECT = "digits"
+SITES = ("bremen", "hamburg", "luebeck", "rostock", "stralsund", "wismar", "danzig", "riga")
+
+SCHEMA: dict[str, Any] = {
+    "kind": "array",
+    "shape": [64],
+    "task": "classification",
+    "classes": 10,
+    "minimum": 0,
+    "maximum": 1,
+}
+
+
+def job(rounds: int, seed: int, sites: int) -> dict[str, Any]:
+    """The demonstration's job file."""
+    return {
+        "rounds": rounds,
+        "participants": {"minimum": sites, "deadline": 120},
+        "model": {"name": "mlp", "hidden": [64]},
+        "train": {"epochs": 2, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}},
+        "strategy": {"reduction": {"name": "weighted_mean"}},
+        "seed": seed,
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demonstration found. Accuracies are shares of 1."""
+
+    comparison: Comparison
+    model_digest: str
+    seconds_to_first_round: float
+    seconds_total: float
+    rounds: int
+    folder: Path
+    examples: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "federated_accuracy": self.comparison.federated,
+            "federated_accuracy_min_site": self.comparison.federated_min_site,
+            "local_accuracy_mean": self.comparison.local_mean,
+            "pooled_accuracy": self.comparison.pooled,
+            "model_digest": self.model_digest,
+            "seconds_to_first_round": round(self.seconds_to_first_round, 3),
+            "seconds_total": round(self.seconds_total, 3),
+            "rounds": self.rounds,
+        }
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A demonstration in a folder of its own."""
+
+    folder: Path
+    sites: tuple[str, ...]
+    rounds: int
+    seed: int
+
+    @classmethod
+    def create(cls, folder: Path | None, *, sites: int, rounds: int, seed: int) -> Scenario:
+        names = SITES[:sites] if sites <= len(SITES) else tuple(f"site-{i + 1:02d}" for i in range(sites))
+        chosen = folder or Path(".hanse/demo") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+        return cls(chosen.absolute(), names, rounds, seed)
+
+    async def play(self, *, quiet: bool) -> Outcome:
+        """Run everything; the hub and the sites are stopped when it returns."""
+        began = psutil.Process().create_time()
+        data = asyncio.create_task(self._make_data())
+        try:
+            async with EmbeddedHub(self.folder / "hub") as hub:
+                examples = await data
+                run, first = await self._train(hub, quiet=quiet, began=began)
+                path = self.folder / "model.safetensors"
+                await asyncio.to_thread(run.model.download, path)
+                digest = run.model.digest
+                (self.folder / "audit.json").write_text(
+                    json.dumps(await asyncio.to_thread(self._project(hub).audit), indent=1)
+                )
+        finally:
+            data.cancel()
+        if not quiet:
+            print("Comparing with each site alone, and with the data pooled ...", flush=True)
+        comparison = await compare(self.folder, path, self.sites)
+        total = time.time() - began
+        return Outcome(comparison, digest, first, total, self.rounds, self.folder, examples)
+
+    def _project(self, hub: EmbeddedHub) -> Project:
+        return hanse.connect(hub.url, api_key=hub.api_key).projects.get(PROJECT)
+
+    async def _train(self, hub: EmbeddedHub, *, quiet: bool, began: float) -> tuple[Run, float]:
+        client = hanse.connect(hub.url, api_key=hub.api_key)
+        project = await asyncio.to_thread(client.projects.create, PROJECT, schema=SCHEMA)
+        for name in self.sites:
+            token = await asyncio.to_thread(project.invite, name)
+            hub.supervisor.start(self._datapod(hub, name, token))
+        body = job(self.rounds, self.seed, len(self.sites))
+        (self.folder / "job.json").write_text(json.dumps(body, indent=1))
+        run = await asyncio.to_thread(project.run, body)
+        first = await asyncio.to_thread(_watch, run, self.rounds, quiet, began)
+        if run.state != "completed":
+            raise HanseError(
+                ErrorCode.INTERNAL,
+                f"the demonstration's run ended {run.state}: {run.view.reason}",
+                hint=f"the logs are in {self.folder / 'hub' / 'logs'}",
+            )
+        return run, first
+
+    def _datapod(self, hub: EmbeddedHub, name: str, token: str) -> ChildSpec:
+        data = self.folder / "data" / name
+        argv = (sys.executable, "-m", "hanse_datapod", "run", "--home", str(self.folder / "sites" / name))
+        joining = ("--join-url", hub.url, "--token", token)
+        files = ("--data", str(data / "train.npz"), "--test", str(data / "test.npz"))
+        return ChildSpec(f"datapod-{name}", (*argv, *joining, *files))
+
+    async def _make_data(self) -> dict[str, int]:
+        """Shares of scikit-learn's digits, made by a process of its own: nothing heavy is loaded here."""
+        argv = ("-m", "hanse_learning.digits", str(self.folder / "data"), "--seed", str(self.seed))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *argv, "--sites", *self.sites, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+        if process.returncode != 0:
+            raise HanseError(ErrorCode.INTERNAL, f"the demonstration's data could not be made ({process.returncode})")
+        counts: dict[str, int] = json.loads(output)
+        return counts
+
+
+def _watch(run: Run, rounds: int, quiet: bool, began: float) -> float:
+    """Show the run; returns the seconds from the process's start to the first published model."""
+    from rich.console import Console
+
+    from hanse.cli.progress import RunDisplay
+
+    first = 0.0
+    with RunDisplay(rounds, console=Console(quiet=quiet)) as display:
+        for event in run.watch():
+            if not first and event.kind == "round-finished":
+                first = event.at.timestamp() - began
+            display.show(event)
+    return first

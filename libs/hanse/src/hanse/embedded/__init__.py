@@ -1,0 +1,1 @@
+"""The embedded hub: real servers and all services as supervised processes on loopback, state in one folder."""

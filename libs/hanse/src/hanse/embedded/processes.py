@@ -1,0 +1,179 @@
+"""Supervised child processes: started, restarted when they die, stopped together, never outliving their parent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+_PR_SET_PDEATHSIG = 1
+_BACKOFF = (0.0, 0.1, 0.5, 1.0, 2.0)
+_CALM_AFTER = 10.0  # a child that lived so long starts its backoff anew
+_TAIL_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """How to start a process.
+
+    Attributes:
+        ready: whether it answers now; asked until it says yes.
+        grace: seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready: Callable[[], Awaitable[bool]] | None = None
+    grace: float = 10.0
+
+
+class Child:
+    """One supervised process; its output goes to `<logs>/<name>.log`."""
+
+    def __init__(self, spec: ChildSpec, logs: Path, on_start: Callable[[], None]) -> None:
+        self.spec = spec
+        self.log = logs / f"{spec.name}.log"
+        self.restarts = 0
+        self._on_start = on_start
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def supervise(self) -> None:
+        """Keep the process running until `stop`."""
+        failures = 0
+        while not self._stopping:
+            await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
+            if self._stopping:
+                return
+            started = time.monotonic()
+            await self._start()
+            assert self._process is not None  # noqa: S101 - _start has just set it
+            await self._process.wait()
+            failures = 1 if time.monotonic() - started > _CALM_AFTER else failures + 1
+            self.restarts += 1
+
+    async def wait_ready(self, timeout: float) -> None:
+        """Return when the process answers.
+
+        Raises:
+            HanseError: UNAVAILABLE with the end of its log, when it has not within `timeout` seconds.
+        """
+        give_up = time.monotonic() + timeout
+        while time.monotonic() < give_up:
+            if self.pid is not None and (self.spec.ready is None or await self.spec.ready()):
+                return
+            if self.restarts >= len(_BACKOFF):
+                break
+            await asyncio.sleep(0.02)
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"{self.spec.name} did not become ready; the end of {self.log}:\n{tail(self.log)}",
+        )
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL after the grace period."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self.spec.grace)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.spec.environment},
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                start_new_session=True,  # ctrl-C reaches the supervisor alone, which stops the others in order
+            )
+        self._on_start()
+
+
+class Supervisor:
+    """The children of one folder. `processes.json` there says who runs, for people and for tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._logs = folder / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._children: list[tuple[Child, asyncio.Task[None]]] = []
+
+    def start(self, spec: ChildSpec) -> Child:
+        """Start and keep a process."""
+        child = Child(spec, self._logs, self._record)
+        task = asyncio.get_running_loop().create_task(child.supervise(), name=f"supervise {spec.name}")
+        self._children.append((child, task))
+        return child
+
+    async def stop(self) -> None:
+        """Stop all: the last started first, those of one rank together."""
+        for rank in _ranks([child for child, _ in self._children]):
+            await asyncio.gather(*(child.stop() for child in rank))
+        for _, task in self._children:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._children), return_exceptions=True)
+        self._children.clear()
+        (self._folder / "processes.json").unlink(missing_ok=True)
+
+    def pids(self) -> dict[str, int]:
+        """The running processes' ids by name."""
+        return {child.spec.name: child.pid for child, _ in self._children if child.pid is not None}
+
+    def _record(self) -> None:
+        path = self._folder / "processes.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.pids(), indent=1))
+        partial.replace(path)
+
+
+SERVERS = frozenset({"nats-server", "object-store"})
+
+
+def _ranks(children: list[Child]) -> list[list[Child]]:
+    """Services and sites stop before the servers they need."""
+    return [
+        [child for child in children if child.spec.name not in SERVERS],
+        [child for child in children if child.spec.name in SERVERS],
+    ]
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+    except OSError:
+        return "(no log)"
+
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,94 @@
+"""The embedded hub's folder: one hub at a time, the same ports and secrets at every start."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+PORTS = ("http", "bus", "store", "coordinator_health", "aggregator_health", "model_registry_health")
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """Paths in the hub's folder."""
+
+    root: Path
+
+    @property
+    def key_file(self) -> Path:
+        """The operator's API key, made at the first start, readable by its owner alone."""
+        return self.root / "operator.key"
+
+    @property
+    def authority(self) -> Path:
+        return self.root / "bus-authority"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder.
+
+        Raises:
+            HanseError: LOCKED when another hub holds it.
+        """
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+                raise HanseError(
+                    ErrorCode.LOCKED,
+                    f"state folder {self.root}: another hub (process {holder}) runs on it",
+                    hint="stop that one, or give this one a folder of its own with --state",
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def ports(self, http_port: int | None) -> dict[str, int]:
+        """The hub's ports: chosen free at the first start, remembered for the next ones."""
+        path = self.root / "ports.json"
+        remembered = json.loads(path.read_text()) if path.exists() else {}
+        chosen = {name: remembered.get(name) or _free_port() for name in PORTS}
+        if http_port:
+            chosen["http"] = http_port
+        write_private(path, json.dumps(chosen, indent=1))
+        return chosen
+
+    def api_key(self) -> str | None:
+        """The operator's key, if the hub was ever started."""
+        return self.key_file.read_text().strip() if self.key_file.exists() else None
+
+    def url(self) -> str | None:
+        """The hub's address, if it was ever started."""
+        path = self.root / "ports.json"
+        return f"http://127.0.0.1:{json.loads(path.read_text())['http']}" if path.exists() else None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

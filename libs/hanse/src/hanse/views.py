@@ -1,0 +1,113 @@
+"""What the hub answers, as values to read. Unknown fields are ignored: a hub may be newer than this SDK."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class View(BaseModel):
+    """A value from the hub."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ProjectView(View):
+    name: str
+    description: str = ""
+    data_schema: dict[str, Any] = {}
+    created_at: datetime | None = None
+
+
+class InvitationView(View):
+    """`token` is shown once, to give to the site's administrator."""
+
+    token: str
+    participant: str
+    expires_at: datetime
+
+
+class ParticipantView(View):
+    participant: str
+    enrolled_at: datetime | None = None
+    revoked: bool = False
+    version: str = ""
+    device: str = ""
+    last_seen: datetime | None = None
+    online: bool = False
+
+
+FINAL_STATES = frozenset({"completed", "failed", "cancelled"})
+
+
+class RunView(View):
+    project: str
+    run: str
+    state: str
+    round: int = 0
+    reason: str = ""
+    metrics: dict[str, Any] = {}
+    model_version: int | None = None
+    model_digest: str | None = None
+    job: dict[str, Any] = {}
+    created_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class ModelView(View):
+    project: str
+    version: int
+    digest: str
+    size: int
+    stage: str
+    final: bool = False
+    metrics: dict[str, float] = {}
+    created_at: datetime | None = None
+    lineage: dict[str, Any] = {}
+
+
+class Event(View):
+    """Something that happened in a run; `sequence` is where watching resumes."""
+
+    kind: str
+    at: datetime
+    round: int = 0
+    data: dict[str, Any] = {}
+    sequence: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at:%H:%M:%S} {describe(self)}"
+
+
+def describe(event: Event) -> str:
+    """An event in plain words."""
+    data = event.data
+    who = data.get("participant", "")
+    match event.kind:
+        case "state":
+            reason = f": {data['reason']}" if data.get("reason") else ""
+            return f"run is {data.get('state')}{reason}"
+        case "round-started":
+            return f"round {event.round} started with {len(data.get('participants', ()))} participants"
+        case "task-answered":
+            return f"round {event.round}: {who} answered {data.get('kind', 'its task')}"
+        case "round-finished":
+            return f"round {event.round} finished: {_metrics(data.get('metrics', {}))}"
+        case "late-result":
+            return f"round {event.round}: a late result of {who} was refused"
+        case "refused":
+            return f"round {event.round}: {who} left out: {data.get('reason', '')}"
+        case "note":
+            return f"round {event.round}: {_metrics(data.get('metrics', data))}"
+        case _:
+            return f"{event.kind} {data}"
+
+
+def _metrics(metrics: dict[str, Any]) -> str:
+    shown = [f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if isinstance(value, int | float)]
+    return ", ".join(shown) or "done"
