@@ -1,0 +1,1 @@
+"""Keys, API keys and join tokens."""

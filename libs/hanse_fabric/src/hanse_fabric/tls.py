@@ -1,0 +1,72 @@
+"""TLS contexts for every link: one-sided, and mutual where a certificate of one's own, or a CA for clients, is set."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def client_context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+    """A context for connecting to a server, whose name and chain are always checked.
+
+    Args:
+        ca: PEM file of the CA to trust; None: the system's.
+        cert, key: PEM files of a certificate of one's own, for mutual TLS; both or neither.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the file that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        # Only the CA that was named is trusted: not the system's beside it.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load_ca(context, ca)
+    _load_pair(context, cert, key)
+    return context
+
+
+def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """A context for serving.
+
+    Args:
+        cert, key: PEM files of the server's certificate (chain) and key.
+        client_ca: PEM file of a CA; if given, only clients with its certificates are let in (mutual TLS).
+
+    Raises:
+        HanseError: INVALID_INPUT naming the file that cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_pair(context, cert, key)
+    if client_ca is not None:
+        _load_ca(context, client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
+    try:
+        context.load_verify_locations(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"CA file {ca}: {_reason(error)}") from None
+
+
+def _load_pair(context: ssl.SSLContext, cert: Path | None, key: Path | None) -> None:
+    if cert is None and key is None:
+        return
+    if cert is None or key is None:
+        raise HanseError(ErrorCode.INVALID_INPUT, "TLS: a certificate and its key belong together; only one is set")
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"certificate {cert} with key {key}: {_reason(error)}") from None
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"not a usable PEM file ({error.reason or error})"
+    return error.strerror or str(error)
