@@ -1,0 +1,218 @@
+"""The state of an in-process bus: streams, queues and request handlers, with the rules of JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field, replace
+
+from hanse_fabric.bus.matching import matches, owner
+from hanse_fabric.bus.port import Handler, Record
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import STREAMS, Retention, Stream
+
+DUPLICATE_WINDOW_S = 120.0
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Log:
+    """A stream's messages, by sequence, in order."""
+
+    stream: Stream
+    records: dict[int, Record] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)  # subject -> sequence of its last message
+    sequence: int = 0
+    ids: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
+    followers: dict[Follower, None] = field(default_factory=dict)  # ordered, so that runs repeat
+    offered: deque[int] = field(default_factory=deque)  # QUEUE: jobs that no worker holds
+    worker_event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def remove(self, sequence: int) -> None:
+        record = self.records.pop(sequence, None)
+        if record is not None and self.newest.get(record.subject) == sequence:
+            del self.newest[record.subject]
+
+
+class Follower:
+    """The place of one `follow` in a stream."""
+
+    def __init__(self, log: _Log, pattern: str, after: int) -> None:
+        self.pattern = pattern
+        self._log = log
+        self._waiting = deque(s for s, r in log.records.items() if s > after and matches(pattern, r.subject))
+        self._after = after
+        self._event = asyncio.Event()
+
+    def offer(self, record: Record) -> None:
+        if record.sequence > self._after and matches(self.pattern, record.subject):
+            self._waiting.append(record.sequence)
+            self._event.set()
+
+    def take(self) -> Record | None:
+        """The next message, or None. Messages purged or replaced meanwhile are passed over."""
+        while self._waiting:
+            record = self._log.records.get(self._waiting.popleft())
+            if record is None:
+                continue
+            while self._waiting and self._waiting[-1] not in self._log.records:
+                self._waiting.pop()
+            return replace(record, pending=len(self._waiting))
+        self._event.clear()
+        return None
+
+    async def woken(self) -> None:
+        await self._event.wait()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def detach(self) -> None:
+        self._log.followers.pop(self, None)
+
+
+class Server:
+    """A handler of requests; each request is a task of its own, stopped with the server."""
+
+    def __init__(self, pattern: str, group: str, handler: Handler) -> None:
+        self.pattern, self.group, self._handler = pattern, group, handler
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def deliver(self, subject: str, data: bytes, reply: asyncio.Future[bytes]) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(subject, data, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, subject: str, data: bytes, reply: asyncio.Future[bytes]) -> None:
+        try:
+            answer = await self._handler(subject, data)
+        except Exception:  # the port's promise: logged, and the requester times out
+            _LOG.exception("the handler of %s failed", subject)
+            return
+        if not reply.done():
+            reply.set_result(answer)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class MemoryBroker:
+    """What all connections share. Not for several event loops."""
+
+    def __init__(self) -> None:
+        self._logs = {stream.name: _Log(stream) for stream in STREAMS}
+        self._servers: deque[Server] = deque()
+        self._servers_changed = asyncio.Event()
+
+    def stream(self, name: str) -> Stream:
+        return self._logs[name].stream
+
+    def append(
+        self, subject: str, data: bytes, headers: dict[str, str], message_id: str | None, expected_last: int | None
+    ) -> int:
+        """Store a message; returns its sequence, or that of its earlier publication with the same id."""
+        log = self._logs[owner(subject).name]
+        now = time.monotonic()
+        while log.ids and next(iter(log.ids.values()))[1] < now - DUPLICATE_WINDOW_S:
+            log.ids.popitem(last=False)
+        if message_id is not None and message_id in log.ids:
+            return log.ids[message_id][0]
+        last = log.newest.get(subject, 0)
+        if expected_last is not None and expected_last != last:
+            raise conflict(subject, expected_last)
+        log.sequence += 1
+        record = Record(subject=subject, data=data, sequence=log.sequence, headers=headers)
+        if log.stream.last_only and last:
+            log.remove(last)
+        log.records[record.sequence] = record
+        log.newest[subject] = record.sequence
+        if message_id is not None:
+            log.ids[message_id] = (record.sequence, now)
+        for follower in log.followers:
+            follower.offer(record)
+        if log.stream.retention is Retention.QUEUE:
+            log.offered.append(record.sequence)
+            log.worker_event.set()
+        return record.sequence
+
+    def last(self, stream: Stream, subject: str) -> Record | None:
+        log = self._logs[stream.name]
+        return log.records.get(log.newest.get(subject, 0))
+
+    def matching(self, stream: Stream, pattern: str) -> list[Record]:
+        found = [r for r in self._logs[stream.name].records.values() if matches(pattern, r.subject)]
+        return [replace(record, pending=len(found) - place - 1) for place, record in enumerate(found)]
+
+    def purge(self, stream: Stream, pattern: str) -> None:
+        log = self._logs[stream.name]
+        for record in self.matching(stream, pattern):
+            log.remove(record.sequence)
+
+    def attach(self, stream: Stream, pattern: str, after: int) -> Follower:
+        log = self._logs[stream.name]
+        follower = Follower(log, pattern, after)
+        log.followers[follower] = None
+        return follower
+
+    def detach(self, follower: Follower) -> None:
+        follower.detach()
+
+    def take_job(self, stream: Stream) -> Record | None:
+        log = self._logs[stream.name]
+        while log.offered:
+            record = log.records.get(log.offered.popleft())
+            if record is not None:
+                return replace(record, pending=len(log.offered))
+        log.worker_event.clear()
+        return None
+
+    async def job_offered(self, stream: Stream) -> None:
+        await self._logs[stream.name].worker_event.wait()
+
+    def wake_workers(self) -> None:
+        for log in self._logs.values():
+            log.worker_event.set()
+
+    def finish_job(self, stream: Stream, sequence: int) -> None:
+        self._logs[stream.name].remove(sequence)
+
+    def return_job(self, stream: Stream, sequence: int) -> None:
+        """Offer a job again, before others; nothing where it is finished or offered already."""
+        log = self._logs[stream.name]
+        if sequence in log.records and sequence not in log.offered:
+            log.offered.appendleft(sequence)
+            log.worker_event.set()
+
+    def add_server(self, server: Server) -> None:
+        self._servers.append(server)
+        self._servers_changed.set()
+
+    def remove_server(self, server: Server) -> None:
+        if server in self._servers:
+            self._servers.remove(server)
+        server.stop()
+
+    def server_for(self, subject: str) -> Server | None:
+        """The handler whose turn it is among those that serve `subject`."""
+        for server in self._servers:
+            if matches(server.pattern, subject):
+                self._servers.remove(server)
+                self._servers.append(server)
+                return server
+        self._servers_changed.clear()
+        return None
+
+    async def server_appeared(self) -> None:
+        await self._servers_changed.wait()
+
+
+def conflict(subject: str, expected_last: int) -> HanseError:
+    """The error of a compare-and-set that lost, the same on every implementation."""
+    return HanseError(
+        ErrorCode.CONFLICT,
+        f"{subject}: its last message does not have sequence {expected_last}, somebody wrote meanwhile",
+        hint="read it again and repeat",
+    )

@@ -1,0 +1,38 @@
+"""How subjects match patterns, as NATS does it: `*` is one token, `>` is one or more at the end."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import SUBJECTS, Stream
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a concrete subject, or a narrower pattern, lies within `pattern`."""
+    if pattern == subject:
+        return True
+    wanted, given = pattern.split("."), subject.split(".")
+    for place, part in enumerate(wanted):
+        if part == ">":
+            return len(given) > place
+        if place >= len(given) or given[place] == ">":
+            return False
+        if part not in ("*", given[place]):
+            return False
+    return len(wanted) == len(given)
+
+
+def owner(subject: str) -> Stream:
+    """The stream of the table of subjects that stores a concrete subject.
+
+    Raises:
+        HanseError: INVALID_INPUT where no stream does.
+    """
+    for row in SUBJECTS:
+        if row.stream is not None and matches(row.wildcard(), subject):
+            return row.stream
+    raise HanseError(ErrorCode.INVALID_INPUT, f"subject: {subject!r} is not one that a stream of Hanse stores")
+
+
+def row_patterns(stream: Stream) -> list[str]:
+    """The patterns of all rows that `stream` stores."""
+    return [row.wildcard() for row in SUBJECTS if row.stream is not None and row.stream.name == stream.name]
