@@ -1,0 +1,81 @@
+"""Bus permissions, generated from the table of subjects: for each right, the JetStream calls that it needs, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hanse_fabric.subjects import STREAMS, SUBJECTS, Role, Subject, Verb
+
+_API = "$JS.API"
+
+
+def inbox_prefix(role: Role, project: str = "", participant: str = "") -> str:
+    """Where answers to this client go; nobody else may listen there."""
+    return f"_INBOX.{project}.{participant}" if role is Role.PARTICIPANT else f"_INBOX.{role.value}"
+
+
+def permissions_for(role: Role, *, project: str = "", participant: str = "") -> dict[str, list[str]]:
+    """What a role may publish and subscribe to.
+
+    Args:
+        project, participant: for PARTICIPANT: whose; its permissions name them wherever a subject has those tokens.
+    """
+    own = {"project": project, "participant": participant} if role is Role.PARTICIPANT else {}
+    publish: set[str] = set()
+    subscribe: set[str] = {f"{inbox_prefix(role, project, participant)}.>"}
+    if role is Role.PROVISIONER:
+        publish |= set(_provisioning())
+    for row in SUBJECTS:
+        for verb in row.rights.get(role, ()):
+            publish |= set(_publishes(row, verb, own))
+            if verb is Verb.SERVE:
+                subscribe.add(_bound(row, own))
+    if any(Verb.SERVE in row.rights.get(role, ()) for row in SUBJECTS):
+        publish.add("_INBOX.>")  # answers to whoever asked
+    return {"publish": sorted(publish), "subscribe": sorted(subscribe)}
+
+
+def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
+    subject = _bound(row, own)
+    if verb in (Verb.PUBLISH, Verb.REQUEST):
+        yield subject
+        return
+    if row.stream is None:
+        return
+    stream = row.stream.name
+    match verb:
+        case Verb.FOLLOW:
+            # The filter is part of this subject, so the server holds a consumer to it.
+            yield f"{_API}.CONSUMER.CREATE.{stream}.*.{_prefix(row, own)}"
+            yield f"{_API}.CONSUMER.DELETE.{stream}.*"
+        case Verb.LAST:
+            yield f"{_API}.DIRECT.GET.{stream}.{subject}"
+        case Verb.PURGE:
+            yield f"{_API}.STREAM.PURGE.{stream}"
+        case Verb.WORK:
+            yield f"{_API}.CONSUMER.MSG.NEXT.{stream}.{row.stream.workers}"
+            yield f"$JS.ACK.{stream}.{row.stream.workers}.>"
+        case _:
+            pass
+
+
+def _bound(row: Subject, own: dict[str, str]) -> str:
+    return row.wildcard(**{name: value for name, value in own.items() if name in row.tokens})
+
+
+def _prefix(row: Subject, own: dict[str, str]) -> str:
+    """The subject up to its first free token, and `>`: a follower may narrow its filter, never widen it."""
+    parts = _bound(row, own).split(".")
+    free = parts.index("*") if "*" in parts else len(parts)
+    return ".".join(parts) if free == len(parts) else ".".join([*parts[:free], ">"])
+
+
+def _provisioning() -> Iterator[str]:
+    yield f"{_API}.INFO"
+    for stream in STREAMS:
+        for call in ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.INFO"):
+            yield f"{_API}.{call}.{stream.name}"
+        if stream.workers:
+            yield f"{_API}.CONSUMER.DURABLE.CREATE.{stream.name}.{stream.workers}"
+            yield f"{_API}.CONSUMER.CREATE.{stream.name}.{stream.workers}"
+            yield f"{_API}.CONSUMER.INFO.{stream.name}.{stream.workers}"

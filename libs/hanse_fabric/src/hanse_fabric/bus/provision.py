@@ -1,0 +1,116 @@
+"""Makes the streams, buckets and work queues of the table of subjects. Idempotent; run at installation and upgrade."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+from pathlib import Path
+
+import nats
+import nats.errors
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from hanse_fabric.bus.jwt import read_credentials
+from hanse_fabric.bus.permissions import inbox_prefix
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
+
+_DEDUPE_SECONDS = 120.0
+_MANY_ACKS_PENDING = 10_000
+
+
+async def provision(url: str, credentials: str, *, replicas: int = 1, timeout: float = 30.0) -> None:
+    """Create or update every stream and consumer.
+
+    Args:
+        credentials: text of the provisioner's `.creds` file.
+        replicas: copies of each stream in the NATS cluster (3 in production).
+
+    Raises:
+        HanseError: UNAVAILABLE when the bus does not answer within `timeout` seconds.
+    """
+    jwt, key = read_credentials(credentials)
+    try:
+        async with asyncio.timeout(timeout):
+            connection = await nats.connect(
+                url,
+                user_jwt_cb=lambda: bytearray(jwt.encode()),
+                signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
+                inbox_prefix=inbox_prefix(Role.PROVISIONER),
+                allow_reconnect=False,
+            )
+            try:
+                jetstream = connection.jetstream(timeout=timeout)
+                await asyncio.gather(*(_provision(jetstream, stream, replicas) for stream in STREAMS))
+            finally:
+                await connection.close()
+    except (OSError, TimeoutError, nats.errors.Error) as error:
+        raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {url}: could not be provisioned: {error}") from None
+
+
+async def _provision(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:
+    config = stream_config(stream, replicas)
+    try:
+        await jetstream.stream_info(stream.name)
+        await jetstream.update_stream(config)
+    except NotFoundError:
+        await jetstream.add_stream(config)
+    if stream.workers:
+        await jetstream.add_consumer(
+            stream.name,
+            ConsumerConfig(
+                durable_name=stream.workers,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=stream.ack_wait_s,
+                deliver_policy=DeliverPolicy.ALL,
+                max_deliver=-1,
+                max_ack_pending=_MANY_ACKS_PENDING,
+            ),
+        )
+
+
+def stream_config(stream: Stream, replicas: int) -> StreamConfig:
+    """JetStream's form of a row of the table."""
+    subjects = [row.wildcard() for row in SUBJECTS if row.stream is not None and row.stream.name == stream.name]
+    if stream.name.startswith("KV_"):
+        subjects = [f"$KV.{stream.name.removeprefix('KV_')}.>"]
+    return StreamConfig(
+        name=stream.name,
+        subjects=subjects,
+        retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.QUEUE else RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.NEW if stream.name.startswith("KV_") else DiscardPolicy.OLD,
+        max_age=float(stream.max_age_s),
+        max_bytes=stream.max_bytes or -1,
+        max_msgs_per_subject=1 if stream.last_only else -1,
+        duplicate_window=_DEDUPE_SECONDS,
+        num_replicas=replicas,
+        allow_direct=True,
+        allow_rollup_hdrs=stream.name.startswith("KV_"),
+        deny_delete=False,
+    )
+
+
+def main() -> None:
+    """`python -m hanse_fabric.bus.provision --url nats://... --creds provisioner.creds`."""
+    parser = argparse.ArgumentParser(description="Make Hanse's streams on a NATS server.")
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--creds", type=Path, required=True)
+    parser.add_argument("--replicas", type=int, default=1, choices=(1, 3, 5))
+    arguments = parser.parse_args()
+    asyncio.run(provision(arguments.url, arguments.creds.read_text(), replicas=arguments.replicas))
+
+
+if __name__ == "__main__":
+    main()

