@@ -45,9 +45,9 @@ def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
     stream = row.stream.name
     match verb:
         case Verb.FOLLOW:
-            # The filter is part of this subject, so the server holds a consumer to it.
+            # The filter is part of this subject, so the server holds a consumer to it. There is no right to delete
+            # consumers (it could not be bound to one's own): they end by themselves when nobody listens.
             yield f"{_API}.CONSUMER.CREATE.{stream}.*.{_prefix(row, own)}"
-            yield f"{_API}.CONSUMER.DELETE.{stream}.*"
         case Verb.LAST:
             yield f"{_API}.DIRECT.GET.{stream}.{subject}"
         case Verb.PURGE:
