@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -17,17 +17,23 @@ def show(
     json: Json = False,
 ) -> None:
     """Document every setting: environment variable, type, default, meaning."""
-    from hanse_fabric.settings import describe
+    from hanse_fabric.settings import describe, registered_settings
 
-    found = {entry.name: entry for entry in entry_points(group="hanse.settings")}
+    found = registered_settings()
     if service is not None and service not in found:
-        raise HanseError(ErrorCode.NOT_FOUND, f"service: {service!r} is not one of {', '.join(sorted(found))}")
-    chosen = [found[service]] if service else [found[name] for name in sorted(found)]
-    documented = {entry.name: describe(entry.load()) for entry in chosen}
+        raise HanseError(ErrorCode.NOT_FOUND, f"service: {service!r} is not one of {', '.join(found)}")
+    chosen = [service] if service else list(found)
+    documented = {name: describe(found[name]) for name in chosen}
     if json:
-        emit_json({name: [row._asdict() for row in rows] for name, rows in documented.items()})
+        emit_json({name: [asdict(row) for row in rows] for name, rows in documented.items()})
         return
     for name, rows in documented.items():
-        table = [(row.env, row.type, row.default, row.description) for row in rows]
+        table = [
+            (row.env, row.type, "required" if row.default is None else row.default, row.description) for row in rows
+        ]
         emit_table(f"Settings of {name}", ("variable", "type", "default", "meaning"), table)
         print()
+
+
+def _default(value: str | None) -> str:
+    return "(required)" if value is None else value

@@ -15,8 +15,8 @@ import psutil
 
 import hanse
 from hanse.demo.comparison import Comparison, compare
+from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.processes import ChildSpec
 from hanse.hub import Project, Run
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -115,7 +115,9 @@ class Scenario:
         project = await asyncio.to_thread(client.projects.create, PROJECT, schema=SCHEMA)
         for name in self.sites:
             token = await asyncio.to_thread(project.invite, name)
-            hub.supervisor.start(self._datapod(hub, name, token))
+            data, home = self.folder / "data" / name, self.folder / "sites" / name
+            files = {"data": data / "train.npz", "test": data / "test.npz"}
+            hub.supervisor.start(datapod(name, home=home, url=hub.url, token=token, **files))
         body = job(self.rounds, self.seed, len(self.sites))
         (self.folder / "job.json").write_text(json.dumps(body, indent=1))
         run = await asyncio.to_thread(project.run, body)
@@ -127,13 +129,6 @@ class Scenario:
                 hint=f"the logs are in {self.folder / 'hub' / 'logs'}",
             )
         return run, first
-
-    def _datapod(self, hub: EmbeddedHub, name: str, token: str) -> ChildSpec:
-        data = self.folder / "data" / name
-        argv = (sys.executable, "-m", "hanse_datapod", "run", "--home", str(self.folder / "sites" / name))
-        joining = ("--join-url", hub.url, "--token", token)
-        files = ("--data", str(data / "train.npz"), "--test", str(data / "test.npz"))
-        return ChildSpec(f"datapod-{name}", (*argv, *joining, *files))
 
     async def _make_data(self) -> dict[str, int]:
         """Shares of scikit-learn's digits, made by a process of its own: nothing heavy is loaded here."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.servers.program import free_ports
 
-PORTS = ("http", "bus", "store", "coordinator_health", "aggregator_health", "model_registry_health")
+PORTS = ("http", "bus", "store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ class StateFolder:
         """The hub's ports: chosen free at the first start, remembered for the next ones."""
         path = self.root / "ports.json"
         remembered = json.loads(path.read_text()) if path.exists() else {}
-        chosen = {name: remembered.get(name) or _free_port() for name in PORTS}
+        fresh = dict(zip(PORTS, free_ports(len(PORTS), shifted=10_000), strict=True))
+        chosen = {name: remembered.get(name, fresh[name]) for name in PORTS}
         if http_port:
             chosen["http"] = http_port
         write_private(path, json.dumps(chosen, indent=1))
@@ -85,10 +86,3 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,0 +1,55 @@
+"""`hanse site`: join a project, and run the datapod."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hanse.cli.connection import Json
+from hanse.cli.output import emit_json
+from hanse_fabric.errors import ErrorCode, HanseError
+
+app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
+
+
+@app.command()
+def join(
+    url: Annotated[str, typer.Argument(help="The hub's address.")],
+    token: Annotated[str, typer.Argument(help="The one-time token that the owner gave you.")],
+    home: Annotated[Path, typer.Option(help="Folder for this site's identity and state.")] = Path("site"),
+    ca: Annotated[Path | None, typer.Option(help="Certificate authority of the hub, if it is private.")] = None,
+    json: Json = False,
+) -> None:
+    """Enrol this site. Its keys are made here and never leave."""
+    from hanse_fabric.site.enrol import enrol
+
+    identity = asyncio.run(enrol(url, token, home, ca))
+    if json:
+        emit_json({"project": identity.project, "participant": identity.participant, "home": str(home)})
+    else:
+        print(f"This site is {identity.participant} in project {identity.project}; its identity is in {home}.")
+        print(f"Next: hanse site run --home {home} --data FILE")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(context: typer.Context) -> None:
+    """Run the datapod in this terminal; takes the options of `python -m hanse_datapod run`."""
+    _datapod("run", context.args)
+
+
+@app.command("verify-log", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def verify_log(context: typer.Context) -> None:
+    """Verify the log of all that left this site."""
+    _datapod("verify-log", context.args)
+
+
+def _datapod(command: str, arguments: list[str]) -> None:
+    if find_spec("hanse_datapod") is None:
+        raise HanseError(ErrorCode.NOT_FOUND, "the datapod is not installed here", hint="pip install 'hanse[datapod]'")
+    os.execv(sys.executable, [sys.executable, "-m", "hanse_datapod", command, *arguments])  # noqa: S606 - no shell

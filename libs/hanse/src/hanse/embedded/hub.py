@@ -1,0 +1,177 @@
+"""The embedded hub: nats-server, SeaweedFS, coordinator, aggregator and registry as supervised processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hanse.embedded.processes import SERVERS, Child, ChildSpec, Supervisor
+from hanse.embedded.state import StateFolder, write_private
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.provision import provision
+from hanse_fabric.identity.secrets import make_api_key
+from hanse_fabric.servers.nats import nats_program
+from hanse_fabric.servers.program import Program
+from hanse_fabric.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
+from hanse_fabric.subjects import Role
+
+_READY_WITHIN = 60.0
+_HOST = "127.0.0.1"
+_SERVER_GRACE = 30.0
+
+
+class EmbeddedHub:
+    """A hub on this machine while the context lasts.
+
+    Args:
+        folder: its state; a later start in the same folder finds everything again.
+        http_port: the API's port; None for the one chosen at the first start.
+        aggregators, coordinators: replicas.
+
+    Raises:
+        HanseError: LOCKED when another hub runs on the folder; UNAVAILABLE with the end of a log when a process does
+            not become ready.
+    """
+
+    def __init__(
+        self, folder: Path, *, http_port: int | None = None, aggregators: int = 1, coordinators: int = 1
+    ) -> None:
+        self.state = StateFolder(folder.absolute())
+        self._http_port = http_port
+        self._aggregators = aggregators
+        self._coordinators = coordinators
+        self._exit = contextlib.AsyncExitStack()
+        self.supervisor: Supervisor
+        self.url = ""
+        self.api_key = ""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit.aclose()
+
+    async def _start(self) -> None:
+        self._exit.enter_context(self.state.locked())
+        self.supervisor = Supervisor(self.state.root)
+        self._exit.push_async_callback(self.supervisor.stop)
+        ports = self.state.ports(self._http_port)
+        authority = BusAuthority(self.state.authority)
+        self.api_key = self.state.api_key() or make_api_key().text
+        write_private(self.state.key_file, self.api_key + "\n")
+        self.url = f"http://{_HOST}:{ports['http']}"
+
+        bus = self._server(nats_program(self.state.root / "nats", authority, port=ports["bus"]))
+        store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
+        await bus.wait_ready(_READY_WITHIN)
+        provisioner = authority.service_credentials(Role.PROVISIONER).read_text()
+        await provision(self._bus_url(ports), provisioner)
+        # The services' imports overlap with the object store's start; they wait for it themselves.
+        services = [self.supervisor.start(spec) for spec in self._services(ports, authority)]
+        await store.wait_ready(_READY_WITHIN)
+        await asyncio.to_thread(self._make_bucket, ports)
+        await asyncio.gather(*(service.wait_ready(_READY_WITHIN) for service in services))
+
+    def _server(self, program: Program) -> Child:
+        async def ready() -> bool:
+            return await asyncio.to_thread(program.answers)
+
+        assert program.name in SERVERS  # noqa: S101 - the order of stopping stands on it
+        return self.supervisor.start(ChildSpec(program.name, program.argv, ready=ready, grace=_SERVER_GRACE))
+
+    def _bus_url(self, ports: dict[str, int]) -> str:
+        return f"nats://{_HOST}:{ports['bus']}"
+
+    def _make_bucket(self, ports: dict[str, int]) -> None:
+        from minio import Minio
+
+        key = store_keys(self.state.root / "store")["admin"]
+        client = Minio(f"{_HOST}:{ports['store']}", key.access_key, key.secret_key, secure=False)
+        if not client.bucket_exists(BUCKET):
+            client.make_bucket(BUCKET)
+
+    def _services(self, ports: dict[str, int], authority: BusAuthority) -> Iterator[ChildSpec]:
+        registry = {"HANSE_REGISTRY_KEY": str(self.state.root / "registry.key")}
+        yield self._service("model-registry", "hanse_model_registry", ports, Role.MODEL_REGISTRY, authority, registry)
+        for index in range(self._coordinators):
+            name = "coordinator" if index == 0 else f"coordinator-{index + 1}"
+            own = {
+                "HANSE_HTTP_HOST": _HOST,
+                "HANSE_HTTP_PORT": str(ports["http"] if index == 0 else 0),
+                "HANSE_BOOTSTRAP_KEY_FILE": str(self.state.key_file),
+                "HANSE_BUS_AUTHORITY": str(self.state.authority),
+                "HANSE_INSTANCE": name,
+            }
+            yield self._service(name, "hanse_coordinator", ports, Role.COORDINATOR, authority, own)
+        for index in range(self._aggregators):
+            name = "aggregator" if index == 0 else f"aggregator-{index + 1}"
+            yield self._service(name, "hanse_aggregator", ports, Role.AGGREGATOR, authority, {})
+
+    def _service(
+        self, name: str, module: str, ports: dict[str, int], role: Role, authority: BusAuthority, own: dict[str, str]
+    ) -> ChildSpec:
+        key = store_keys(self.state.root / "store")[role.value]
+        port_file = self.state.root / f"{name}.health"
+        environment = {
+            "HANSE_BUS_URL": self._bus_url(ports),
+            "HANSE_BUS_CREDS": str(authority.service_credentials(role)),
+            "HANSE_STORE_URL": f"http://{_HOST}:{ports['store']}",
+            "HANSE_STORE_ACCESS_KEY": key.access_key,
+            "HANSE_STORE_SECRET_KEY": key.secret_key,
+            "HANSE_STORE_BUCKET": BUCKET,
+            "HANSE_HEALTH_HOST": _HOST,
+            "HANSE_HEALTH_PORT": str(_health_port(port_file)),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "OPENBLAS_NUM_THREADS": "1",
+            **own,
+        }
+        ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]))
+        return ChildSpec(name, (sys.executable, "-m", module), environment, ready.ask)
+
+
+class _Readiness:
+    """Asks a service's /readyz."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def ask(self) -> bool:
+        try:
+            reader, writer = await asyncio.wait_for(asyncio.open_connection(_HOST, self._port), 1)
+        except (OSError, TimeoutError):
+            return False
+        try:
+            writer.write(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            line = await asyncio.wait_for(reader.readline(), 2)
+            return b" 200 " in line
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+def _health_port(file: Path) -> int:
+    """A service's health port: chosen free once, then kept in a file beside the state."""
+    from hanse_fabric.servers.program import free_ports
+
+    if file.exists():
+        return int(json.loads(file.read_text()))
+    port = free_ports(1)[0]
+    write_private(file, json.dumps(port))
+    return port

@@ -1,0 +1,193 @@
+"""Taking part without a datapod: for teams that keep their own training pipeline.
+
+site = hanse.join("https://hub.example.org", token, home="clinic-north")
+for task in site.tasks():
+    if task.kind == "train":
+        trained, n = my_training(task.model(), task.config)
+        task.push(trained, examples=n, metrics={"loss": 0.3})
+    elif task.kind == "evaluate":
+        task.report(examples=n, metrics=my_test(task.model()))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome
+from hanse_fabric.site.enrol import enrol
+from hanse_fabric.site.identity import SiteIdentity, load_identity
+from hanse_fabric.site.link import OpenTask, SiteLink
+
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
+
+_PRESENCE_EVERY = 60.0
+
+
+class Site:
+    """An enrolled site. Close it, or use it as a context manager."""
+
+    def __init__(self, identity: SiteIdentity) -> None:
+        self.identity = identity
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="hanse-site", daemon=True)
+        self._thread.start()
+        try:
+            self._link = self._do(SiteLink.connect(identity))
+        except BaseException:
+            self._stop_loop()
+            raise
+        self._presence = asyncio.run_coroutine_threadsafe(self._stay_present(), self._loop)
+
+    @classmethod
+    def join(cls, url: str, token: str | None, *, home: Path, ca: Path | None) -> Site:
+        """Enrol with a token, or go on with the identity that `home` holds already."""
+        identity = load_identity(home)
+        if identity is None:
+            if token is None:
+                raise HanseError(
+                    ErrorCode.INVALID_INPUT,
+                    f"token: none was given, and {home} holds no identity",
+                    hint="ask the project's owner for a join token",
+                )
+            identity = asyncio.run(enrol(url, token, home, ca))
+        return cls(identity)
+
+    def tasks(self) -> Iterator[SiteTask]:
+        """Each task as it opens, without end; answer it before asking for the next."""
+        stack = AsyncExitStack()
+        found = self._do(stack.enter_async_context(self._link.tasks()))
+        try:
+            while True:
+                try:
+                    open_task = self._do(found.__anext__())
+                except StopAsyncIteration:
+                    return
+                if open_task.seconds_left > 0 and self._do(self._link.is_open(open_task.task)):
+                    yield SiteTask(self, open_task)
+        finally:
+            self._do(stack.aclose())
+
+    def close(self) -> None:
+        if self._loop.is_running():
+            self._presence.cancel()
+            self._do(self._link.close())
+            self._stop_loop()
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, T] | Any) -> T:
+        async def awaited() -> T:
+            result: T = await work
+            return result
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
+
+    async def _stay_present(self) -> None:
+        while True:
+            await self._link.presence()
+            await asyncio.sleep(_PRESENCE_EVERY)
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<hanse site {self.identity.participant} in {self.identity.project}>"
+
+
+class SiteTask:
+    """One open task of this site."""
+
+    def __init__(self, site: Site, found: OpenTask) -> None:
+        self._site = site
+        self._found = found
+
+    @property
+    def kind(self) -> str:
+        """`initialize`, `train` or `evaluate`."""
+        return self._found.task.kind.value
+
+    @property
+    def round(self) -> int:
+        return self._found.task.round
+
+    @property
+    def seed(self) -> int:
+        """The seed of this task, for repeatable training."""
+        return self._found.task.seed
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The job's `model` and `train` sections."""
+        return dict(self._found.task.config)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline."""
+        return self._found.seconds_left
+
+    def model(self) -> dict[str, np.ndarray]:
+        """The task's model: arrays by entry name, copies that may be changed."""
+        import numpy
+        from hanse_fabric.tensors.file import read_tensors
+
+        path = self._fetch()
+        _, arrays = read_tensors(path)
+        return {name: numpy.array(array) for name, array in arrays.items()}
+
+    def push(
+        self, model: Mapping[str, np.ndarray], *, examples: int, metrics: Mapping[str, float] | None = None
+    ) -> None:
+        """Hand in the trained model; the difference to the task's model is what is sent.
+
+        Args:
+            model: arrays by entry name, with the shapes of `model()`.
+            examples: training examples behind it: its weight in the mean.
+            metrics: finite numbers by name.
+
+        Raises:
+            HanseError: INVALID_INPUT naming an entry that is missing, unknown, or wrongly shaped.
+        """
+        from hanse.updates import write_update
+
+        path = self._site.identity.home / "outgoing" / f"{self._found.task.id}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_update(path, self._fetch(), model)
+        link = self._site._link
+        ref = self._site._do(link.send_update(self._found.task, path))
+        self._answer(update=ref, examples=examples, metrics=metrics)
+        path.unlink()
+
+    def report(self, *, examples: int, metrics: Mapping[str, float]) -> None:
+        """Hand in metrics without an update: the answer to `evaluate`."""
+        self._answer(examples=examples, metrics=metrics)
+
+    def fail(self, reason: str) -> None:
+        """Say that the task could not be done, and why; the owner sees it."""
+        self._answer(outcome=Outcome.FAILED, reason=reason, code=ErrorCode.TRAINING_FAILED.code)
+
+    def _fetch(self) -> Path:
+        path = self._site._do(self._site._link.fetch(self._found.task))
+        if path is None:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"task {self.kind}: it has no model to start from")
+        return Path(path)
+
+    def _answer(self, **fields: Any) -> None:
+        self._site._do(self._site._link.answer(self._found.task, **fields))
+
+    def __repr__(self) -> str:
+        return f"<hanse task {self.kind}, round {self.round}>"
