@@ -1,0 +1,53 @@
+"""How a process reaches the bus and the object store that its settings name. The clients are loaded only when named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from hanse_fabric import tls
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.errors import invalid
+from hanse_fabric.settings import ServiceSettings
+from hanse_fabric.store.port import ObjectStore
+
+
+async def connect_bus(settings: ServiceSettings, name: str) -> Bus:
+    """Connect as the service `name` (a role of `subjects.Role`).
+
+    Raises:
+        HanseError: UNAVAILABLE when the bus does not answer, FORBIDDEN or UNAUTHENTICATED when it refuses.
+    """
+    from hanse_fabric.bus.nats import NatsBus
+
+    context = None
+    if settings.bus_ca is not None or settings.bus_cert is not None:
+        context = tls.client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
+    return await NatsBus.connect(
+        settings.bus_url, name, creds=settings.bus_creds, inbox_prefix=f"_INBOX.{name}", tls=context
+    )
+
+
+def open_store(settings: ServiceSettings) -> ObjectStore:
+    """The store that the settings name. Blocks while its abilities are probed.
+
+    Raises:
+        HanseError: INVALID_INPUT for another kind of address; UNAVAILABLE or FORBIDDEN from the store.
+    """
+    address = urlsplit(settings.store_url)
+    if address.scheme == "file":
+        from hanse_fabric.store.directory import DirectoryStore
+
+        return DirectoryStore(Path(unquote(address.path)))
+    if address.scheme not in ("http", "https"):
+        raise invalid("HANSE_STORE_URL", settings.store_url, "an http://, https:// or file:// address")
+    from hanse_fabric.store.s3 import S3Store
+
+    return S3Store(
+        settings.store_url,
+        settings.store_access_key,
+        settings.store_secret_key.get_secret_value(),
+        settings.store_bucket,
+        ca=settings.store_ca,
+        region=settings.store_region,
+    )
