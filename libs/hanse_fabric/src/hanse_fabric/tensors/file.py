@@ -1,0 +1,132 @@
+"""Tensor files: arrays by name in the one layout that `tensors.layout` describes. Never pickle, anywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.tensors.layout import Entry, Layout, header_length, parse_header
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def encode_tensors(layout: Layout, arrays: Arrays) -> bytes:
+    """The file's bytes.
+
+    Args:
+        layout: entries and their order.
+        arrays: one array for each entry, with its shape and dtype.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the entry that is missing, unknown, or of another shape or dtype.
+    """
+    return b"".join(_chunks(layout, arrays))
+
+
+def write_tensors(path: Path, layout: Layout, arrays: Arrays) -> None:
+    """Write a file, whole or not at all, and flush it to the disk.
+
+    Raises:
+        HanseError: as `encode_tensors`; NO_SPACE when the disk is full.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            for chunk in _chunks(layout, arrays):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise HanseError(ErrorCode.NO_SPACE, f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def decode_tensors(data: bytes | memoryview) -> tuple[Layout, dict[str, np.ndarray]]:
+    """Layout and arrays of a file's bytes; the arrays are read-only views of them.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is not a tensor file of this layout.
+    """
+    view = memoryview(data).cast("B")
+    length = header_length(bytes(view[:8]))
+    if len(view) < length:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {len(view)} bytes, its header alone has {length}")
+    layout = parse_header(bytes(view[:length]), size=len(view))
+    return layout, _views(layout, np.frombuffer(view, dtype=np.uint8), length)
+
+
+def read_tensors(path: Path) -> tuple[Layout, dict[str, np.ndarray]]:
+    """Layout and arrays of a file; the arrays are read-only and mapped from the disk, not read into memory.
+
+    Raises:
+        HanseError: NOT_FOUND, or INVALID_INPUT when it is not a tensor file of this layout.
+    """
+    layout, length = _read_layout(path)
+    mapped = np.memmap(path, dtype=np.uint8, mode="r")
+    return layout, _views(layout, mapped, length)
+
+
+def layout_of(source: Path | bytes | memoryview) -> Layout:
+    """The layout of a file, or of its bytes."""
+    if isinstance(source, Path):
+        return _read_layout(source)[0]
+    return decode_tensors(source)[0]
+
+
+def layout_like(arrays: Arrays, template: Mapping[str, Entry] | None = None) -> Layout:
+    """A layout for arrays: parameters, but for entries that `template` describes otherwise."""
+    from hanse_fabric.tensors.layout import dtype_name
+
+    described = template or {}
+    return Layout.of(
+        described.get(name, Entry(name, dtype_name(array.dtype), tuple(array.shape))) for name, array in arrays.items()
+    )
+
+
+def _read_layout(path: Path) -> tuple[Layout, int]:
+    try:
+        with path.open("rb") as file:
+            length = header_length(file.read(8))
+            file.seek(0)
+            return parse_header(_read(file, length), size=path.stat().st_size), length
+    except FileNotFoundError:
+        raise HanseError(ErrorCode.NOT_FOUND, f"tensor file {path}: there is no such file") from None
+
+
+def _read(file: BinaryIO, length: int) -> bytes:
+    data = file.read(length)
+    if len(data) < length:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {len(data)} bytes, its header alone has {length}")
+    return data
+
+
+def _views(layout: Layout, data: np.ndarray, length: int) -> dict[str, np.ndarray]:
+    # The header of a file that others wrote may be padded otherwise, so offsets count from its own end.
+    arrays = {}
+    for entry in layout:
+        start = layout.offsets[entry.name] - layout.data_start + length
+        array = data[start : start + entry.nbytes].view(entry.numpy).reshape(entry.shape)
+        array.flags.writeable = False
+        arrays[entry.name] = array
+    return arrays
+
+
+def _chunks(layout: Layout, arrays: Arrays) -> Iterator[bytes | memoryview]:
+    names = {entry.name for entry in layout}
+    if names != arrays.keys():
+        raise invalid("arrays", sorted(arrays.keys() ^ names), "the layout's entries, all and no others")
+    yield layout.header
+    for entry in layout:
+        array = np.asarray(arrays[entry.name])
+        if array.shape != entry.shape or array.dtype != entry.numpy:
+            raise invalid(
+                f"entry {entry.name}", f"{array.dtype}{list(array.shape)}", f"{entry.numpy}{list(entry.shape)}"
+            )
+        yield memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
