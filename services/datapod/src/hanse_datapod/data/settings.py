@@ -1,0 +1,58 @@
+"""Where the site's data lie. Loads no numpy, so that the agent starts lightly; only the worker reads the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import Frozen
+
+DataKind = Literal["auto", "csv", "parquet", "npz", "images", "code"]
+
+_SUFFIXES: dict[str, DataKind] = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+}
+
+
+class DataSettings(Frozen):
+    """The site's data.
+
+    Attributes:
+        train: a CSV, Parquet or NPZ file, or a folder with one subfolder of images a class; None for kind `code`.
+        test: the same for test data; None: `test_fraction` of `train` is set aside by `split_seed`.
+        test_fraction: share of the examples set aside where there is no test file; 0 for none.
+        kind: of both; `auto` goes by the name's ending; `code` calls `load()` of the site's own code file.
+        max_bytes: a larger file is refused before it is read.
+    """
+
+    train: Path | None = None
+    test: Path | None = None
+    test_fraction: float = Field(default=0.2, ge=0, lt=1)
+    split_seed: int = 0
+    kind: DataKind = "auto"
+    max_bytes: int = Field(default=64 << 30, ge=1)
+
+    def kind_of(self, path: Path) -> DataKind:
+        """The kind of one file or folder.
+
+        Raises:
+            HanseError: INVALID_INPUT where the ending says nothing.
+        """
+        if self.kind != "auto":
+            return self.kind
+        if path.is_dir():
+            return "images"
+        found = _SUFFIXES.get(path.suffix.lower())
+        if found is None:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"data file {path}: the ending {path.suffix!r} is not one of {', '.join(_SUFFIXES)}, nor is it a folder",
+                hint="rename it, or say which kind it is",
+            )
+        return found

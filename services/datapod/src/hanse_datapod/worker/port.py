@@ -1,0 +1,79 @@
+"""What the datapod's agent asks of a worker, and what comes back. Loads no torch and no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import DataSchema
+
+OnProgress = Callable[[float, str], None]
+"""Called with the fraction done in [0, 1] and a short text."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """One task's work.
+
+    Attributes:
+        config: the task's `config`.
+        model: tensor file of the received model; None for INITIALIZE.
+        output: file to write the update (TRAIN) or first model (INITIALIZE) to.
+        state: folder for what stays at the site between rounds (the agent gives one per run).
+        time_limit: seconds.
+        memory_limit: bytes of resident memory of the worker process; None: unlimited.
+    """
+
+    kind: TaskKind
+    config: dict[str, Any]
+    seed: int
+    round: int
+    model: Path | None
+    output: Path
+    state: Path
+    time_limit: float
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOutcome:
+    """What was made. `update` is the request's `output`, or None for EVALUATE; `seconds` is the worker's time."""
+
+    update: Path | None
+    examples: int
+    metrics: dict[str, float]
+    seconds: float
+    code_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """What a site has: numbers of examples, and a SHA-256 over the data that changes when they change."""
+
+    examples: int
+    test_examples: int
+    fingerprint: str
+
+
+class Worker(Protocol):
+    """Trains and evaluates. One request at a time; others wait for their turn."""
+
+    async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
+        """Do one task's work; the same request on the same machine gives the same bits.
+
+        Raises:
+            HanseError: TRAINING_FAILED with the reason, TIMEOUT, TOO_LARGE (memory), INVALID_INPUT, SCHEMA_MISMATCH.
+        """
+
+    async def check_data(self, schema: DataSchema) -> DataSummary:
+        """Read the data and hold them against the schema, which later work then uses.
+
+        Raises:
+            HanseError: SCHEMA_MISMATCH, INVALID_INPUT, NOT_FOUND or TOO_LARGE, naming file, column, row and value.
+        """
+
+    async def close(self) -> None:
+        """Stop the worker's process."""
