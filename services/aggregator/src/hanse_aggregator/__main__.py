@@ -1,0 +1,23 @@
+"""`python -m hanse_aggregator`: one replica of the aggregator, set up by HANSE_* variables."""
+
+from __future__ import annotations
+
+from hanse_aggregator.settings import AggregatorSettings
+from hanse_fabric.service import Service, service_main
+
+
+async def main(service: Service[AggregatorSettings]) -> None:
+    """Work the queue until told to stop. numpy is loaded here, after the settings were found to be right."""
+    from hanse_aggregator.engine import Engine
+    from hanse_aggregator.service import Aggregator
+
+    settings = service.settings
+    aggregator = Aggregator(
+        service.bus, Engine(service.store, threads=settings.reduce_threads), jobs=settings.reduce_jobs
+    )
+    service.set_ready()
+    await aggregator.run(service.stopping)
+
+
+if __name__ == "__main__":
+    service_main("aggregator", AggregatorSettings, main)

@@ -1,0 +1,215 @@
+"""What a reduction knows before the first leaf: layout, strategy, weights, inputs; and who is refused at sight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from hanse_aggregator.sources import Input, open_input
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.layout import Layout, Rule, header_length, parse_header
+from hanse_learning.server.optimizers import Adaptive
+from hanse_learning.server.reduction import Array, normalize
+from hanse_learning.server.strategy import Strategy, build_strategy
+
+MODEL = "model"
+
+Each = Callable[[Callable[[UpdateInput], None], tuple[UpdateInput, ...]], None]
+"""Calls a function for every update, several at once where that helps."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """The updates that must be left out, by participant; filled from several threads."""
+
+    by_participant: dict[str, Refusal] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, participant: str, error: HanseError) -> None:
+        """Note why; that an update is tampered with outweighs what was seen in it."""
+        with self._lock:
+            if participant not in self.by_participant or error.code is ErrorCode.TAMPERED:
+                self.by_participant[participant] = Refusal(
+                    participant=participant, reason=error.message, code=error.code.code
+                )
+
+    def __bool__(self) -> bool:
+        return bool(self.by_participant)
+
+    def listed(self) -> tuple[Refusal, ...]:
+        return tuple(self.by_participant[name] for name in sorted(self.by_participant))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One participant's update."""
+
+    participant: str
+    data: Input
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A reduction's inputs.
+
+    Attributes:
+        header: the bytes that every object of the layout begins with.
+        base: the model that the rows are differences to; None to adopt the only row.
+        weights: (K,) float64, summing to 1.
+        state: the optimizer's arrays by name; None where the initial value fills them.
+        initial: the initial values by name.
+    """
+
+    layout: Layout
+    header: bytes
+    strategy: Strategy
+    rows: tuple[Row, ...]
+    weights: Array
+    base: Input | None
+    state: dict[str, Input | None]
+    initial: Mapping[str, float]
+    round: int
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the objects that are made, the model first."""
+        return (MODEL, *self.state)
+
+
+def make_plan(
+    job: ReduceJob, store: ObjectStore | None, fetched: Mapping[str, bytes], refusals: Refusals, each: Each
+) -> Plan | None:
+    """Read headers and sizes. Updates that are refused at sight go into `refusals`.
+
+    A SHARD trusts that its OPEN has looked at every header; it compares them again where its leaves hold them.
+
+    Args:
+        fetched: the updates' bytes from the bus, by participant.
+
+    Returns:
+        The plan, or None when there is nothing to go on with (refusals say why).
+
+    Raises:
+        HanseError: when the job itself cannot be done: its model, its state, or its strategy.
+    """
+    _check_order(job)
+    strategy = build_strategy(job.strategy)
+    opened: dict[str, Row] = {}
+
+    def open_row(update: UpdateInput) -> None:
+        try:
+            data = open_input(update.ref, store, fetched.get(update.participant))
+            if job.kind is not JobKind.SHARD:
+                data.check_size()
+                if base is not None:
+                    _compare_header(data, header, layout)
+            opened[update.participant] = Row(update.participant, data)
+        except HanseError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
+                raise
+            refusals.add(update.participant, error)
+
+    base: Input | None = None
+    if job.model is None:
+        if len(job.updates) != 1:
+            raise invalid("updates", len(job.updates), "exactly one, when it is adopted as the model")
+        each(open_row, job.updates)
+        row = opened.get(job.updates[0].participant)
+        if row is None:
+            return None
+        try:
+            header, layout = _read_header(row.data)
+        except HanseError as error:
+            refusals.add(row.participant, error)
+            return None
+    else:
+        base = open_input(job.model, store)
+        header, layout = _read_header(base)
+        _check_precision(strategy, layout)
+        each(open_row, job.updates)
+    if refusals and job.kind is JobKind.OPEN:
+        return None
+    rows = tuple(opened[update.participant] for update in job.updates if update.participant in opened)
+    if not rows:
+        return None
+    weights = {update.participant: update.weight for update in job.updates}
+    initial = strategy.optimizer.state if base is not None else {}
+    return Plan(
+        layout=layout,
+        header=header,
+        strategy=strategy,
+        rows=rows,
+        weights=normalize([weights[row.participant] for row in rows]),
+        base=base,
+        state={name: _open_state(name, job, store, header, layout) for name in initial},
+        initial=initial,
+        round=job.round,
+    )
+
+
+def _check_order(job: ReduceJob) -> None:
+    names = [update.participant for update in job.updates]
+    if not names or names != sorted(set(names)):
+        raise invalid("updates", names, "one update or more, of distinct participants sorted by name")
+
+
+def _check_precision(strategy: Strategy, layout: Layout) -> None:
+    if isinstance(strategy.optimizer, Adaptive):
+        for entry in layout:
+            if entry.rule is Rule.PARAMETER and entry.dtype == "F16":
+                raise invalid(
+                    f"entry {entry.name}.dtype", entry.dtype, f"F32 or F64, which {strategy.optimizer.kind} needs",
+                    hint="second moments underflow in half precision; use the optimizer sgd or none",
+                )  # fmt: skip
+
+
+def _open_state(name: str, job: ReduceJob, store: ObjectStore | None, header: bytes, layout: Layout) -> Input | None:
+    ref = job.state.get(name)
+    if ref is None:
+        return None
+    state = open_input(ref, store)
+    if ref.size != layout.size or state.read(0, len(header)) != header:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"state {name}: its layout is not the model's")
+    return state
+
+
+def _read_header(data: Input) -> tuple[bytes, Layout]:
+    length = header_length(data.read(0, min(8, data.ref.size)))
+    if length > data.ref.size:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: ends within its header of {length} bytes")
+    header = data.read(0, length)
+    layout = parse_header(header, size=data.ref.size)
+    if header != layout.header:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            "tensor file: its header is not written as Hanse writes it",
+            hint="write it with hanse_fabric.tensors",
+        )
+    return header, layout
+
+
+def _compare_header(data: Input, header: bytes, layout: Layout) -> None:
+    """Raises HanseError INVALID_INPUT saying in what the update's layout differs from the model's."""
+    if data.ref.size == layout.size and data.read(0, len(header)) == header:
+        return
+    _, other = _read_header(data)
+    difference = layout.difference(other)
+    raise HanseError(
+        ErrorCode.INVALID_INPUT, f"update: {difference}", hint="update the entries that the task's model has"
+    )
+
+
+def check_header_piece(piece: Array, expected: memoryview) -> None:
+    """Raises HanseError INVALID_INPUT when header bytes differ from the model's."""
+    if piece.tobytes() != bytes(expected):
+        raise HanseError(ErrorCode.INVALID_INPUT, "update: its header is not the model's")
+
+
+def in_turn(function: Callable[[Any], None], items: tuple[Any, ...]) -> None:
+    """The plainest `Each`."""
+    for item in items:
+        function(item)

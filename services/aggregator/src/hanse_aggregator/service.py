@@ -1,0 +1,138 @@
+"""The aggregator on the bus: takes jobs from the queue, fetches small updates, answers with what was reduced.
+
+A job is acknowledged after its answer is stored, so the job of a dead replica is done again by another; a job whose
+answer is there already is not repeated. Reductions of stored updates pass one at a time; small ones do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import suppress
+
+from hanse_aggregator.engine import Engine
+from hanse_fabric import telemetry
+from hanse_fabric.bus.port import Bus, Job
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import JobKind, Reduced, ReduceJob
+from hanse_fabric.subjects import JOB, REDUCED, UPDATE, Stream, Subject
+from hanse_fabric.telemetry import catalogue
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""Seconds until a job that failed for want of a server is offered again."""
+
+_FETCHES = 64
+"""Updates asked of the bus at once."""
+
+
+class Aggregator:
+    """Works the queue of reductions.
+
+    Args:
+        jobs: reductions of stored updates done at once; further ones are not taken from the queue meanwhile.
+        small: jobs of other kinds done at once.
+    """
+
+    def __init__(self, bus: Bus, engine: Engine, *, jobs: int = 1, small: int = 4) -> None:
+        self._bus, self._engine = bus, engine
+        self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
+        self._fetches = asyncio.Semaphore(_FETCHES)
+        self._stop = threading.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping` is set; what is unfinished then goes back to the queue."""
+        async with asyncio.TaskGroup() as group:
+            pump = group.create_task(self._pump())
+            await stopping.wait()
+            self._stop.set()
+            pump.cancel()
+
+    async def _pump(self) -> None:
+        async with self._bus.work(stream_of(JOB)) as jobs, asyncio.TaskGroup() as group:
+            async for job in jobs:
+                try:
+                    reduction = ReduceJob.decode(job.record.data)
+                except HanseError as error:
+                    log.error("job on %s cannot be read and is dropped: %s", job.record.subject, error)
+                    await job.done()
+                    continue
+                slot = self._large if _is_large(reduction) else self._small
+                await slot.acquire()
+                group.create_task(self._hold(job, reduction, slot))
+
+    async def _hold(self, job: Job, reduction: ReduceJob, slot: asyncio.Semaphore) -> None:
+        """Do one job; where a server is missing, give it back after a pause."""
+        try:
+            with telemetry.span("reduce", parent=telemetry.extract(job.record.headers), job=reduction.id):
+                await self._answer(reduction)
+            await job.done()
+        except HanseError as error:
+            log.warning("reduction %s of run %s is put back: %s", reduction.id, reduction.run, error)
+            await asyncio.sleep(RETRY_S)
+            with suppress(HanseError):
+                await job.give_back()
+        finally:
+            slot.release()
+
+    async def _answer(self, job: ReduceJob) -> None:
+        subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)
+        known, fetched = await asyncio.gather(self._bus.last(stream_of(REDUCED), subject), self._fetch(job))
+        if known is not None:
+            return
+        reduced = await asyncio.to_thread(self._reduce, job, fetched)
+        await self._bus.publish(
+            subject, reduced.encode(), headers=telemetry.inject(), message_id=f"reduced-{job.run}-{job.step}-{job.id}"
+        )
+        catalogue.JOBS.add(kind=job.kind.value)
+        catalogue.JOB_SECONDS.observe(reduced.seconds, kind=job.kind.value)
+        catalogue.REDUCED_BYTES.add(reduced.bytes_read)
+        for refusal in reduced.refused:
+            catalogue.REFUSED_UPDATES.add(code=refusal.code)
+            log.warning("run %s: update of %s is refused: %s", job.run, refusal.participant, refusal.reason)
+        log.debug("reduction %s of run %s took %.3f s", job.id, job.run, reduced.seconds)
+
+    def _reduce(self, job: ReduceJob, fetched: dict[str, bytes]) -> Reduced:
+        try:
+            return self._engine.run(job, fetched, stop=self._stop)
+        except HanseError:
+            raise
+        except Exception as defect:
+            # The run must hear of a defect of ours; trying again would meet it again.
+            log.exception("reduction %s of run %s failed by a defect", job.id, job.run)
+            return Reduced(
+                job=job.id, project=job.project, run=job.run, step=job.step,
+                error=f"a defect in the aggregator: {type(defect).__name__}: {defect}",
+            )  # fmt: skip
+
+    async def _fetch(self, job: ReduceJob) -> dict[str, bytes]:
+        """The updates that travel on the bus, by participant; those that are not there are left out."""
+        if job.kind is JobKind.CLOSE:
+            return {}
+
+        async def fetch(participant: str, digest: str) -> tuple[str, bytes | None]:
+            subject = UPDATE.of(project=job.project, run=job.run, participant=participant, digest=digest)
+            async with self._fetches:
+                record = await self._bus.last(stream_of(UPDATE), subject)
+            return participant, None if record is None else record.data
+
+        found = await asyncio.gather(
+            *(
+                fetch(update.participant, update.ref.digest)
+                for update in job.updates
+                if update.ref.key is None and update.ref.inline is None
+            )
+        )
+        return {participant: data for participant, data in found if data is not None}
+
+
+def stream_of(subject: Subject) -> Stream:
+    """The stream behind a row of the table that has one."""
+    assert subject.stream is not None, subject.pattern  # noqa: S101
+    return subject.stream
+
+
+def _is_large(job: ReduceJob) -> bool:
+    return job.kind in (JobKind.WHOLE, JobKind.SHARD) and any(update.ref.key is not None for update in job.updates)

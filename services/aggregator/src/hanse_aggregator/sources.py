@@ -1,0 +1,100 @@
+"""Where an object's bytes are read from, whether it came inline, on the bus, or lies in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.refs import check_leaves
+
+
+class Source(Protocol):
+    """Bytes by range. Methods block."""
+
+    def size(self) -> int:
+        """How many bytes there are really; NOT_FOUND if the object is absent."""
+        ...
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill `buffer` from byte `offset` on; INVALID_INPUT if the object ends before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """Bytes that are here already."""
+
+    data: bytes
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        piece = memoryview(self.data)[offset : offset + len(buffer)]
+        if len(piece) != len(buffer):
+            raise HanseError(ErrorCode.INVALID_INPUT, f"object: ends at {len(self.data)} bytes, more were expected")
+        buffer[:] = piece
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """An object in the store."""
+
+    store: ObjectStore
+    key: str
+
+    def size(self) -> int:
+        return self.store.size(self.key)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        self.store.read_into(self.key, offset, buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A referenced object and its bytes. `leaf(i)` is the digest that its i-th leaf must have."""
+
+    ref: ObjectRef
+    source: Source
+
+    def leaf(self, index: int) -> str:
+        return self.ref.leaves[index] if self.ref.leaves else self.ref.digest
+
+    def read(self, offset: int, size: int) -> bytes:
+        buffer = bytearray(size)
+        self.source.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def check_size(self) -> None:
+        """Raises HanseError: TOO_LARGE or INVALID_INPUT when there are more or fewer bytes than were announced."""
+        actual = self.source.size()
+        if actual > self.ref.size:
+            raise HanseError(ErrorCode.TOO_LARGE, f"object of {actual} bytes, {self.ref.size} were announced")
+        if actual < self.ref.size:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"object of {actual} bytes, {self.ref.size} were announced")
+
+
+def open_input(ref: ObjectRef, store: ObjectStore | None, fetched: bytes | None = None) -> Input:
+    """The bytes behind a reference.
+
+    Args:
+        fetched: the bytes from the bus, for a reference that is neither inline nor in the store.
+
+    Raises:
+        HanseError: TAMPERED when the leaves do not give the digest; NOT_FOUND when the bytes are nowhere.
+    """
+    check_leaves(ref)
+    if ref.inline is not None:
+        return Input(ref, MemorySource(ref.inline))
+    if ref.key is not None:
+        if store is None:
+            raise HanseError(
+                ErrorCode.UNAVAILABLE, "no object store is configured, an input lies in one", hint="set HANSE_STORE_URL"
+            )
+        return Input(ref, StoreSource(store, ref.key))
+    if fetched is None:
+        raise HanseError(ErrorCode.NOT_FOUND, f"object {ref.digest[:12]} is not on the bus (any more)")
+    return Input(ref, MemorySource(fetched))
