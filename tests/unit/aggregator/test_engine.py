@@ -1,0 +1,171 @@
+"""The reduction engine against plain numpy on whole arrays: over leaf boundaries, whole, in shards, and redone."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hanse_aggregator.engine import Engine
+from hanse_fabric.messages import JobKind
+from hanse_fabric.tensors.digest import leaf_count
+from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_learning.server.reduction import normalize
+from hanse_learning.server.strategy import build_strategy
+
+STRATEGIES = {
+    "mean": {},
+    "median": {"reduction": {"name": "median"}},
+    "trimmed": {"reduction": {"name": "trimmed_mean", "fraction": 0.25}},
+    "momentum": {"optimizer": {"name": "sgd", "learning_rate": 0.5, "momentum": 0.9}},
+    "plain sgd": {"optimizer": {"name": "sgd", "learning_rate": 0.5, "momentum": 0}},
+}
+ADAPTIVE = {name: {"optimizer": {"name": name}} for name in ("adam", "yogi", "adagrad")}
+
+
+def _expected(layout, model, updates, weights, strategy):
+    """Entry by entry with numpy, in float64 where the rule allows; exact for what must be exact."""
+    shares = normalize(weights)
+    new = {}
+    for entry in layout:
+        rows = [update[entry.name].ravel() for update in updates]
+        mean = sum(w * row.astype(np.float64) for w, row in zip(shares, rows, strict=True))
+        if entry.rule is Rule.PARAMETER:
+            value = model[entry.name].ravel().copy()
+            state = {name: np.full(value.shape, at, value.dtype) for name, at in strategy.optimizer.state.items()}
+            strategy.apply(value, rows, shares, state, 1)
+        elif entry.rule is Rule.AVERAGE:
+            value = mean
+        elif entry.rule is Rule.POOL_VARIANCE:
+            means = [update[entry.mean].ravel().astype(np.float64) for update in updates]
+            centre = sum(w * m for w, m in zip(shares, means, strict=True))
+            value = sum(w * (r + (m - centre) ** 2) for w, r, m in zip(shares, rows, means, strict=True))
+        else:
+            value = np.max(rows, axis=0)
+        new[entry.name] = np.asarray(value).reshape(entry.shape)
+    return new
+
+
+def _check(layout, made, expected):
+    for entry in layout:
+        if entry.rule in (Rule.PARAMETER, Rule.KEEP_NEWEST):
+            assert made[entry.name].tobytes() == expected[entry.name].tobytes(), entry.name
+        else:
+            tolerance = 1e-2 if entry.dtype == "F16" else 1e-5
+            np.testing.assert_allclose(made[entry.name], expected[entry.name], tolerance, tolerance, err_msg=entry.name)
+
+
+def _setup(cases, n, count, store=None, layout=None):
+    layout = layout or cases.mixed_layout(n)
+    model = cases.random_arrays(layout, 0)
+    updates = [cases.random_arrays(layout, 1 + k) for k in range(count)]
+    weights = [float(1 + k) for k in range(count)]
+    model_ref = cases.ref_of(cases.encode(layout, model), store, "models/p/start")
+    refs = {
+        f"site-{k:03}": (weights[k], cases.ref_of(cases.encode(layout, update), store, f"updates/p/{k}"))
+        for k, update in enumerate(updates)
+    }
+    return layout, model, updates, weights, model_ref, refs
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_small_model_is_reduced_inline(cases, name, count):
+    layout, model, updates, weights, model_ref, refs = _setup(cases, 100, count)
+    reduced = Engine(None).run(cases.job_of(model_ref, refs, strategy=STRATEGIES[name]))
+    assert (reduced.error, reduced.refused) == ("", ())
+    made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], None))
+    _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES[name])))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_large_model_is_reduced_over_leaf_boundaries(cases, store, small_leaves, name, count):
+    layout, model, updates, weights, model_ref, refs = _setup(cases, 20_000, count, store)
+    assert leaf_count(layout.size) > 5
+    reduced = Engine(store).run(cases.job_of(model_ref, refs, strategy=STRATEGIES[name]))
+    assert (reduced.error, reduced.refused) == ("", ())
+    made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], store))
+    _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES[name])))
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_optimizer_state_is_carried_from_round_to_round(cases, store, small_leaves, name):
+    layout = Layout.of([
+        Entry("w", "F32", (50_000,)), Entry("v", "F64", (333,)), Entry("n", "I64", (77,), Rule.KEEP_NEWEST),
+        Entry("m", "F32", (7,), Rule.AVERAGE),
+    ])  # fmt: skip
+    layout, model, updates, weights, model_ref, refs = _setup(cases, 0, 3, store, layout)
+    strategy = build_strategy(ADAPTIVE[name])
+    value = model["w"].copy()
+    state = {key: np.full(50_000, at, np.float32) for key, at in strategy.optimizer.state.items()}
+    state_refs = {}
+    for round_ in (1, 2, 3):
+        job = cases.job_of(model_ref, refs, strategy=ADAPTIVE[name], state=state_refs).model_copy(
+            update={"round": round_, "output_key": f"models/p/{round_}"}
+        )
+        reduced = Engine(store).run(job)
+        assert (reduced.error, reduced.refused) == ("", ())
+        state_refs = {key: ref for key, ref in reduced.outputs.items() if key != "model"}
+        model_ref = reduced.outputs["model"]
+        strategy.apply(value, [update["w"] for update in updates], normalize(weights), state, round_)
+    made = cases.decode(layout, cases.bytes_of(model_ref, store))
+    assert made["w"].tobytes() == value.tobytes()
+    assert set(state_refs) == set(state)
+    for key, array in state.items():
+        kept = cases.decode(layout, cases.bytes_of(state_refs[key], store))
+        assert kept["w"].tobytes() == array.tobytes()
+        assert not kept["n"].any()
+        assert not kept["m"].any()
+
+
+@pytest.mark.parametrize("name", ["mean", "momentum", "median"])
+def test_shards_threads_and_repetition_do_not_change_a_bit(cases, store, small_leaves, name):
+    layout, *_, model_ref, refs = _setup(cases, 20_000, 3, store)
+    leaves = leaf_count(layout.size)
+    job = cases.job_of(model_ref, refs, strategy=STRATEGIES[name])
+    whole = Engine(store, threads=1).run(job)
+    assert Engine(store, threads=4).run(job).outputs == whole.outputs
+    for cuts in ([0, leaves], [0, 1, leaves], [0, 3, 4, leaves - 1, leaves]):
+        assert cases.sharded(Engine(store), job, cuts).outputs == whole.outputs
+
+
+def test_a_shard_that_is_done_twice_gives_the_same_object(cases, store, small_leaves):
+    layout, *_, model_ref, refs = _setup(cases, 20_000, 2, store)
+    job = cases.job_of(model_ref, refs)
+    leaves, engine = leaf_count(layout.size), Engine(store)
+    whole = engine.run(job)
+    uploads = engine.run(job.model_copy(update={"kind": JobKind.OPEN})).uploads
+    shards = [
+        job.model_copy(update={"kind": JobKind.SHARD, "uploads": uploads, "leaves": cut})
+        for cut in itertools.pairwise([0, 2, leaves])
+    ]
+    engine.run(shards[0])
+    parts = tuple(part for shard in shards for part in engine.run(shard).parts)
+    close = job.model_copy(update={"kind": JobKind.CLOSE, "uploads": uploads, "parts": parts})
+    assert engine.run(close).outputs == whole.outputs
+    assert engine.run(close).outputs == whole.outputs
+
+
+def test_a_close_without_all_parts_says_which_are_there(cases, store, small_leaves):
+    *_, model_ref, refs = _setup(cases, 20_000, 2, store)
+    job = cases.job_of(model_ref, refs, kind=JobKind.CLOSE, uploads={"model": "x"})
+    assert "parts of model: [] is not 1 to" in Engine(store).run(job).error
+
+
+def test_a_single_update_is_adopted_as_the_first_model(cases, store, small_leaves):
+    layout, _, updates, _, _, refs = _setup(cases, 20_000, 1, store)
+    reduced = Engine(store).run(cases.job_of(None, refs, strategy=ADAPTIVE["adam"]))
+    assert list(reduced.outputs) == ["model"]
+    assert cases.bytes_of(reduced.outputs["model"], store) == cases.encode(layout, updates[0])
+
+
+def test_two_updates_cannot_be_adopted(cases):
+    *_, refs = _setup(cases, 10, 2)
+    assert "exactly one" in Engine(None).run(cases.job_of(None, refs)).error
+
+
+def test_a_wide_job_of_a_thousand_updates_agrees_with_numpy(cases):
+    layout, model, updates, weights, model_ref, refs = _setup(cases, 10, 1000)
+    reduced = Engine(None).run(cases.job_of(model_ref, refs, strategy=STRATEGIES["median"]))
+    made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], None))
+    _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES["median"])))
