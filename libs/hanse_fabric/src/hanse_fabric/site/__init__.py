@@ -1,0 +1,10 @@
+"""A participant's side of the hub: enrolling, and the link over which tasks come and answers go.
+
+The datapod and the SDK's `hanse.join` both stand on it. Importing it loads neither numpy nor torch.
+"""
+
+from hanse_fabric.site.enrol import enrol
+from hanse_fabric.site.identity import SiteIdentity, load_identity
+from hanse_fabric.site.link import OpenTask, SiteLink
+
+__all__ = ["OpenTask", "SiteIdentity", "SiteLink", "enrol", "load_identity"]

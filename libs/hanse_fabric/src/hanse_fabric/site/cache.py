@@ -1,0 +1,72 @@
+"""Models that were fetched, by digest. What lies here can be fetched again, so nothing is synced to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.site.durable import space_errors
+from hanse_fabric.tensors.digest import digest_file
+
+KEPT = 3
+
+
+class ModelCache:
+    """The newest KEPT models in one folder. A file that was not written by this process is verified before use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._verified: OrderedDict[str, Path] = OrderedDict()
+
+    async def get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
+        """The file of `ref`, downloaded by `download(path)` where it is not here.
+
+        Raises:
+            HanseError: TAMPERED when the content is not the announced one; NO_SPACE; what `download` raises.
+        """
+        path = self._folder / ref.digest
+        known = ref.digest in self._verified and path.exists()
+        if not known and not await asyncio.to_thread(_holds, path, ref):
+            await self._download(ref, path, download)
+        self._verified[ref.digest] = path
+        self._verified.move_to_end(ref.digest)
+        if len(self._verified) > KEPT or len(self._verified) == 1:
+            while len(self._verified) > KEPT:
+                self._verified.popitem(last=False)
+            await asyncio.to_thread(self._prune)
+        return path
+
+    async def _download(self, ref: ObjectRef, path: Path, download: Callable[[Path], Awaitable[None]]) -> None:
+        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            with space_errors(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                await download(partial)
+            if not await asyncio.to_thread(_holds, partial, ref):
+                raise HanseError(
+                    ErrorCode.TAMPERED, f"model {ref.digest}: what was fetched has another digest or size",
+                    hint="the object in the store was changed; tell the operator",
+                )  # fmt: skip
+            partial.replace(path)
+        finally:
+            with suppress(FileNotFoundError):
+                partial.unlink()
+
+    def _prune(self) -> None:
+        for path in self._folder.iterdir():
+            if path.name not in self._verified:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+
+def _holds(path: Path, ref: ObjectRef) -> bool:
+    try:
+        return path.stat().st_size == ref.size and digest_file(path) == (ref.digest, ref.leaves)
+    except FileNotFoundError:
+        return False

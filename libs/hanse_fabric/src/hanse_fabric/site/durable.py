@@ -1,0 +1,96 @@
+"""Writing that survives a power cut, and one process at a time in a folder.
+
+What `write_durably` and `sync` have returned from is on the disk. A full disk is NO_SPACE, never a half-written file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def space_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's "no space left" into NO_SPACE naming `path`; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise HanseError(
+                ErrorCode.NO_SPACE, f"{path}: the disk is full", hint="free space on the site's volume"
+            ) from error
+        raise
+
+
+def sync(descriptor: int) -> None:
+    """Wait until what was written to `descriptor` is on the disk."""
+    os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until names made, renamed or removed in `folder` are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by `data`: readers, and a restart at any moment, see all of the old or all of the new.
+
+    Raises:
+        HanseError: NO_SPACE; nothing half-written stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with space_errors(path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            try:
+                write_all(descriptor, data)
+                sync(descriptor)
+            finally:
+                os.close(descriptor)
+            temporary.replace(path)
+            sync_folder(path.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, which `os.write` alone does not promise."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+@contextmanager
+def sole_owner(folder: Path) -> Iterator[None]:
+    """Hold `folder` for this process.
+
+    Raises:
+        HanseError: LOCKED when another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HanseError(
+                ErrorCode.LOCKED,
+                f"{folder}: another process works with this folder",
+                hint="stop it, or give this one another --home",
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,193 @@
+"""Enrolling: a one-time token becomes an identity in the participant's home folder.
+
+The keys are on the disk before the token is shown to the hub, and the hub takes the same token again from the same
+key: a crash at any moment leaves a home that the same command completes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from pydantic import ConfigDict, ValidationError
+
+from hanse_fabric import __version__
+from hanse_fabric.bus.jwt import credentials
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity import secrets
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.names import Slug
+from hanse_fabric.site.durable import sync_folder, write_durably
+from hanse_fabric.site.identity import (
+    BUS_CA,
+    BUS_CREDS,
+    BUS_SEED,
+    RECORD,
+    SIGNING_KEY,
+    STORE_CA,
+    SiteIdentity,
+    SiteRecord,
+    load_identity,
+    parse_schema,
+)
+
+ALLOWED_SKEW_S = 300.0
+_MAX_REPLY = 1 << 20
+
+
+class JoinReply(Frozen):
+    """The hub's answer to a join. Unknown fields are passed over: a newer hub may say more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    project: Slug
+    participant: Slug
+    bus_url: str
+    bus_jwt: str
+    bus_ca: str | None = None
+    store_ca: str | None = None
+    schema_: dict[str, Any]
+    hub_name: str = ""
+    api_key: str = ""
+
+
+async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, timeout: float = 30.0) -> SiteIdentity:
+    """Join a project with a token, or find that this home has joined with it already.
+
+    Args:
+        url: the hub, `https://...`.
+        token: `join_<id>_<secret>`, as the project's owner handed it over.
+        home: folder of the participant's state; made when absent, readable by its owner alone.
+        ca: PEM file of the authority that signed the hub's certificate; None for the system's.
+        timeout: seconds to wait for the hub.
+
+    Raises:
+        HanseError: INVALID_INPUT for a malformed token or URL; CONFLICT when the home belongs to another enrolment;
+            CLOCK_SKEW; UNAVAILABLE; NO_SPACE; else what the hub answered (GONE for a used or expired token).
+    """
+    token_id = _token_id(token)
+    if not url.startswith(("http://", "https://")):
+        raise invalid("hub", url, "an http:// or https:// URL")
+    found = await asyncio.to_thread(load_identity, home)
+    if found is not None:
+        if found.record.token_id == token_id:
+            return found
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            f"{home}: enrolled already, as {found.participant} in {found.project}",
+            hint="give another --home for another enrolment",
+        )
+    signing, bus = await asyncio.to_thread(_own_keys, home)
+    body = {
+        "token": token,
+        "public_key": base64.b64encode(signing.public_bytes).decode(),
+        "bus_key": bus.public,
+        "version": __version__,
+        "sent_at": datetime.now(UTC).isoformat(),
+    }
+    reply = await _post(url.rstrip("/") + "/v1/join", body, ca, timeout)
+    return await asyncio.to_thread(_store, home, url.rstrip("/"), token_id, bus, reply)
+
+
+def check_clock(date: str | None) -> None:
+    """Compare this machine's clock with an HTTP Date header.
+
+    Raises:
+        HanseError: CLOCK_SKEW naming both times when they are more than ALLOWED_SKEW_S apart.
+    """
+    if date is None:
+        return
+    try:
+        theirs = parsedate_to_datetime(date)
+    except ValueError:
+        return
+    here = datetime.now(UTC)
+    apart = (here - theirs).total_seconds()
+    if abs(apart) > ALLOWED_SKEW_S:
+        raise HanseError(
+            ErrorCode.CLOCK_SKEW,
+            f"clock: {here:%Y-%m-%d %H:%M:%S} UTC here, {theirs:%Y-%m-%d %H:%M:%S} UTC at the hub, "
+            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
+            hint="synchronise this machine's clock (NTP) and join again; the token is still good",
+        )
+
+
+def _token_id(token: str) -> str:
+    credential = secrets.parse(token.strip(), secrets.Kind.JOIN_TOKEN)
+    # The secret counts too, so that a mistyped token is not taken for the one that was used.
+    return f"{credential.id}-{credential.hash[:16]}"
+
+
+def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
+    """The keys of `home`, made where they are missing. They are durable before this returns."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    signing, seed = SigningKey.load_or_create(home / SIGNING_KEY), home / BUS_SEED
+    if not seed.exists():
+        write_durably(seed, KeyPair.create(KeyKind.USER).seed.encode())
+    sync_folder(home)
+    return signing, KeyPair.from_seed(seed.read_text())
+
+
+async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float) -> JoinReply:
+    context = ssl.create_default_context(cafile=ca) if ca else True
+    limit = aiohttp.ClientTimeout(total=timeout)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.post(url, json=body, ssl=context, allow_redirects=False) as answer,
+        ):
+            check_clock(answer.headers.get("Date"))
+            data = await answer.content.read(_MAX_REPLY)
+            status = answer.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"hub {url}: {error or type(error).__name__}",
+            hint="check the address and the network",
+        ) from error
+    return _read_reply(url, status, data)
+
+
+def _read_reply(url: str, status: int, data: bytes) -> JoinReply:
+    try:
+        body = json.loads(data)
+        if status != 200 and status != 201:
+            told = body["error"]
+            raise HanseError(ErrorCode.of(told["code"]), str(told["message"]), hint=str(told.get("hint", "")))
+        body["schema_"] = body.pop("schema")
+        return JoinReply.model_validate(body)
+    except ValidationError as error:
+        reason = explain(error)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        reason = f"status {status}, not the JSON of a hub"
+    raise HanseError(ErrorCode.UNAVAILABLE, f"hub {url}: {reason}", hint="is this the address of a Hanse hub?")
+
+
+def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: JoinReply) -> SiteIdentity:
+    """Write what the hub gave; the record last, for its presence says that all is there."""
+    write_durably(home / BUS_CREDS, credentials(reply.bus_jwt, bus).encode())
+    for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca)):
+        if pem:
+            write_durably(home / name, pem.encode())
+    record = SiteRecord(
+        hub=hub,
+        hub_name=reply.hub_name,
+        project=reply.project,
+        participant=reply.participant,
+        bus_url=reply.bus_url,
+        api_key=reply.api_key,
+        data_schema=parse_schema(reply.schema_),
+        token_id=token_id,
+        joined_at=datetime.now(UTC),
+    )
+    write_durably(home / RECORD, record.encode())
+    return SiteIdentity(home, record)

@@ -1,0 +1,326 @@
+"""The link between a participant and its hub: tasks come in, updates and signed results go out.
+
+What it sends is idempotent (updates by content, results by task), so everything may be sent again after a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from hanse_fabric import __version__
+from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task
+from hanse_fabric.site.cache import ModelCache
+from hanse_fabric.site.identity import SiteIdentity
+from hanse_fabric.site.remote import ask_link
+from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
+from hanse_fabric.telemetry.traces import inject
+from hanse_fabric.tensors.digest import digest_file
+
+if TYPE_CHECKING:
+    from hanse_fabric.store.transfer import Transfer
+
+T = TypeVar("T")
+_RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTask:
+    """A task as it was found.
+
+    Attributes:
+        headers: of the bus message; they carry the trace.
+        pending: how many more open tasks are on their way; 0 means caught up.
+        received: `time.monotonic()` of its arrival.
+    """
+
+    task: Task
+    headers: Mapping[str, str]
+    pending: int
+    received: float
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline, counted on this machine's own clock from the arrival: clocks need not agree."""
+        whole = (self.task.deadline - self.task.issued_at).total_seconds()
+        return whole - (time.monotonic() - self.received)
+
+
+class SiteLink:
+    """An enrolled participant's connection to its hub."""
+
+    def __init__(self, bus: Bus, identity: SiteIdentity, transfer: Transfer) -> None:
+        self.bus = bus
+        self.identity = identity
+        self._transfer = transfer
+        self._cache = ModelCache(identity.home / "cache")
+
+    @classmethod
+    async def connect(cls, identity: SiteIdentity) -> SiteLink:
+        """Connect to the hub's bus with the identity's own credentials and inbox.
+
+        Raises:
+            HanseError: UNAVAILABLE, UNAUTHENTICATED (revoked), or FORBIDDEN.
+        """
+        from hanse_fabric.bus.nats import NatsBus
+        from hanse_fabric.store.transfer import HttpTransfer
+
+        bus = await NatsBus.connect(
+            identity.record.bus_url,
+            f"{identity.project}.{identity.participant}",
+            creds=identity.creds,
+            inbox_prefix=identity.inbox_prefix,
+            ca=identity.bus_ca,
+        )
+        return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
+
+    async def close(self) -> None:
+        await self.bus.close()
+
+    @asynccontextmanager
+    async def tasks(self) -> AsyncIterator[AsyncIterator[OpenTask]]:
+        """Every task that is open now, then those that open: in order, once each, across reconnections."""
+        subject = TASK.wildcard(project=self.identity.project, participant=self.identity.participant)
+        async with self.bus.follow(_stream(TASK.stream), subject) as records:
+            yield self._read(records)
+
+    async def _read(self, records: AsyncIterator[Record]) -> AsyncIterator[OpenTask]:
+        async for record in records:
+            try:
+                task = self._check(record, Task.decode(record.data))
+            except HanseError as error:
+                await self._answer_unreadable(record, error)
+                continue
+            yield OpenTask(task, record.headers, record.pending, time.monotonic())
+
+    def _check(self, record: Record, task: Task) -> Task:
+        tokens = TASK.parse(record.subject)
+        said = {"project": task.project, "participant": task.participant, "run": task.run, "step": task.step}
+        if tokens != said:
+            raise HanseError(ErrorCode.TAMPERED, f"task {task.id}: it says {said}, but came on {record.subject}")
+        return task
+
+    async def _answer_unreadable(self, record: Record, error: HanseError) -> None:
+        """A task that this release cannot read is refused, so that the owner sees why; without an id it is left."""
+        tokens = TASK.parse(record.subject)
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            result = Result(
+                task=json.loads(record.data)["id"],
+                project=tokens["project"],
+                run=tokens["run"],
+                step=tokens["step"],
+                participant=tokens["participant"],
+                outcome=Outcome.REFUSED,
+                reason=str(error)[:2000],
+                code=error.code.code,
+            )
+            await self.publish(self.sign(result))
+
+    async def is_open(self, task: Task) -> bool:
+        """Whether the hub still waits for an answer to this very task."""
+        subject = TASK.of(project=task.project, participant=task.participant, run=task.run, step=task.step)
+        return bool(await self.bus.snapshot(_stream(TASK.stream), subject))
+
+    async def fetch(self, task: Task, *, seconds: float = 300.0) -> Path | None:
+        """The task's model as a file, verified against its digest; None where the task has none.
+
+        The file is in a cache and must not be changed; it stays while the newest few models are kept.
+
+        Raises:
+            HanseError: TAMPERED, NO_SPACE, TOO_LARGE, or UNAVAILABLE when `seconds` passed without success.
+        """
+        ref = task.model
+        if ref is None:
+            return None
+
+        async def download(path: Path) -> None:
+            if ref.inline is not None:
+                await asyncio.to_thread(path.write_bytes, ref.inline)
+                return
+            if ref.key is None:
+                raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.model: neither inline nor in the store")
+            link = await ask_link(self.bus, task, get=ref.key)
+            await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
+
+        return await self._cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds))
+
+    def update_ref(self, task: Task, path: Path) -> ObjectRef:
+        """Name an update: by content, and by the place where `send_update` will put it. Reads the file once."""
+        digest, leaves = digest_file(path)
+        size = path.stat().st_size
+        key = f"updates/{task.project}/{task.run}/{digest}" if size > INLINE_LIMIT else None
+        return ObjectRef(digest=digest, size=size, leaves=leaves, key=key)
+
+    async def send_update(
+        self, task: Task, path: Path, *, ref: ObjectRef | None = None, seconds: float = 300.0
+    ) -> ObjectRef:
+        """Put an update where the aggregators find it: on the bus up to INLINE_LIMIT bytes, else in the store.
+
+        Raises:
+            HanseError: UNAVAILABLE when `seconds` passed without success; what the hub answered, if it refused.
+        """
+        named: ObjectRef = ref if ref is not None else await asyncio.to_thread(self.update_ref, task, path)
+        if named.key is None:
+            await self.send_update_bytes(task, named, await asyncio.to_thread(path.read_bytes), seconds=seconds)
+            return named
+
+        async def upload() -> None:
+            link = await ask_link(self.bus, task, put=named)
+            if link.key != named.key:
+                raise HanseError(ErrorCode.CONFLICT, f"link: it is for {link.key}, {named.key} was asked for")
+            await asyncio.to_thread(self._transfer.send, path, link.url)
+
+        await keep_trying(upload, seconds)
+        return named
+
+    async def send_update_bytes(self, task: Task, ref: ObjectRef, data: bytes, *, seconds: float = 300.0) -> None:
+        """Put a small update on the bus."""
+        subject = UPDATE.of(
+            project=task.project, run=task.run, participant=self.identity.participant, digest=ref.digest
+        )
+        await keep_trying(
+            lambda: self.bus.publish(subject, data, headers=inject(), timeout=min(30.0, max(seconds, 1.0))), seconds
+        )
+
+    def sign(self, result: Result) -> Result:
+        """The result with this participant's signature."""
+        signature = self.identity.signing_key.sign(result.canonical(without=frozenset({"signature"})))
+        # Checked already; base64 fields would be decoded again by validation.
+        return result.model_copy(update={"signature": signature})
+
+    async def publish(self, result: Result, *, seconds: float = 300.0) -> None:
+        """Hand in a signed result. The same one may be handed in again.
+
+        Raises:
+            HanseError: UNAVAILABLE when `seconds` passed without success.
+        """
+        subject = RESULT.of(
+            project=result.project, run=result.run, step=result.step, participant=self.identity.participant
+        )
+        data = result.encode()
+        await keep_trying(
+            lambda: self.bus.publish(
+                subject, data, headers=inject(), message_id=result.task, timeout=min(30.0, max(seconds, 1.0))
+            ),
+            seconds,
+        )
+
+    async def answer(
+        self,
+        task: Task,
+        *,
+        outcome: Outcome = Outcome.DONE,
+        update: ObjectRef | None = None,
+        examples: int = 0,
+        metrics: Mapping[str, float] | None = None,
+        seconds: float = 0.0,
+        reason: str = "",
+        code: str = "",
+    ) -> Result:
+        """Make, sign and hand in the answer to a task."""
+        unsigned = result_for(
+            task,
+            outcome,
+            update=update,
+            examples=examples,
+            metrics=metrics,
+            seconds=seconds,
+            reason=reason,
+            code=code,
+        )
+        result = self.sign(unsigned)
+        await self.publish(result)
+        return result
+
+    async def progress(self, task: Task, fraction: float, text: str = "") -> None:
+        """Tell people how far the work is. Losing it is harmless, so a silent hub is not waited for."""
+        message = Progress(
+            project=task.project,
+            run=task.run,
+            step=task.step,
+            participant=self.identity.participant,
+            fraction=min(1.0, max(0.0, fraction)),
+            text=text[:200],
+        )
+        subject = PROGRESS.of(project=task.project, run=task.run, participant=self.identity.participant)
+        with suppress(HanseError):
+            await self.bus.publish(subject, message.encode(), timeout=2.0)
+
+    def presence_message(self, *, device: str = "cpu", working_on: str | None = None) -> Presence:
+        """The sign of life that `presence` sends."""
+        return Presence(
+            project=self.identity.project,
+            participant=self.identity.participant,
+            version=__version__,
+            sent_at=datetime.now(UTC),
+            device=device,
+            working_on=working_on,
+        )
+
+    async def presence(self, *, device: str = "cpu", working_on: str | None = None) -> None:
+        """Tell the hub that this participant is here. Sent on connecting and every minute.
+
+        Raises:
+            HanseError: UNAVAILABLE or FORBIDDEN.
+        """
+        subject = PRESENCE.of(project=self.identity.project, participant=self.identity.participant)
+        await self.bus.publish(subject, self.presence_message(device=device, working_on=working_on).encode())
+
+
+def result_for(
+    task: Task,
+    outcome: Outcome,
+    *,
+    update: ObjectRef | None = None,
+    examples: int = 0,
+    metrics: Mapping[str, float] | None = None,
+    seconds: float = 0.0,
+    reason: str = "",
+    code: str = "",
+    code_digest: str | None = None,
+) -> Result:
+    """The unsigned answer to a task."""
+    return Result(
+        task=task.id,
+        project=task.project,
+        run=task.run,
+        step=task.step,
+        participant=task.participant,
+        outcome=outcome,
+        update=update,
+        examples=examples,
+        metrics=dict(metrics or {}),
+        reason=reason[:2000],
+        code=code,
+        seconds=round(seconds, 6),
+        code_digest=code_digest,
+    )
+
+
+async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Do `action` until it succeeds, waiting longer each time while servers are unavailable, for `seconds` at most."""
+    end = time.monotonic() + seconds
+    wait = 0.1
+    while True:
+        try:
+            return await action()
+        except HanseError as error:
+            if error.code not in _RETRIED or time.monotonic() + wait > end:
+                raise
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, 5.0)
+
+
+def _stream(stream: Stream | None) -> Stream:
+    if stream is None:
+        raise HanseError(ErrorCode.INTERNAL, "the subject has no stream")
+    return stream

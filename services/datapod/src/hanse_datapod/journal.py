@@ -1,0 +1,153 @@
+"""The datapod's memory of its tasks: what it began, and what it finished, with the very bytes of the answer.
+
+A finished task is on the disk before anything of it leaves, so that a task which comes again is answered again with
+the same bytes and never done again. What was only begun is not synced: it is there to tell people, and forgetting it
+is harmless. The file is compacted when it grows; answers are kept while their task can still be open.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.messages import Result, Task
+from hanse_fabric.site import durable
+
+FILE = "journal.jsonl"
+COMPACT_ABOVE = 16 << 20
+KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A task's signed answer. `update` holds a small update's bytes; a large one is the file `work/<task>.update`."""
+
+    result: Result
+    update: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    offset: int
+    length: int
+    expires: float  # Unix time
+
+
+class Journal:
+    """The journal of one home folder, held open by its one datapod."""
+
+    def __init__(self, home: Path, *, compact_above: int = COMPACT_ABOVE) -> None:
+        self._path = home / FILE
+        self._compact_above = compact_above
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._open()
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._size = 0
+        self._places: dict[str, _Place] = {}
+        self.begun = 0
+        with self._path.open("rb") as file:
+            for line in file:
+                body = _parse(line)
+                if body is None:
+                    break  # torn by a crash: what follows was never acknowledged
+                self._index(body, len(line))
+        os.ftruncate(self._file, self._size)
+
+    def _index(self, body: dict[str, Any], length: int) -> None:
+        if body["kind"] == "finished":
+            self._places.pop(body["task"], None)
+            self._places[body["task"]] = _Place(self._size, length, float(body["expires"]))
+        else:
+            self.begun += 1
+        self._size += length
+
+    def begin(self, task: Task) -> None:
+        """Note that work on `task` begins."""
+        body = {"kind": "begun", "task": task.id, "run": task.run, "step": task.step, "at": time.time()}
+        self._append(body, synced=False)
+
+    def finish(self, task: Task, finished: Finished) -> None:
+        """Remember the answer; it is on the disk when this returns.
+
+        Raises:
+            HanseError: NO_SPACE; the journal is then as it was.
+        """
+        body = {
+            "kind": "finished",
+            "task": task.id,
+            "run": task.run,
+            "expires": task.deadline.timestamp(),
+            "result": base64.b64encode(finished.result.encode()).decode(),
+            "update": None if finished.update is None else base64.b64encode(finished.update).decode(),
+        }
+        self._append(body, synced=True)
+        if self._size > self._compact_above:
+            self._compact()
+
+    def find(self, task: str) -> Finished | None:
+        """The answer to a finished task, by its id."""
+        place = self._places.get(task)
+        if place is None:
+            return None
+        body = _parse(os.pread(self._file, place.length, place.offset))
+        if body is None:
+            return None  # the disk lost it; the work is done again
+        update = body["update"]
+        return Finished(
+            Result.decode(base64.b64decode(body["result"])), None if update is None else base64.b64decode(update)
+        )
+
+    @property
+    def finished(self) -> tuple[str, ...]:
+        """Ids of the finished tasks that are remembered, oldest first."""
+        return tuple(self._places)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _append(self, body: dict[str, Any], *, synced: bool) -> None:
+        line = _line(body)
+        complete = False
+        try:
+            with durable.space_errors(self._path):
+                os.lseek(self._file, self._size, os.SEEK_SET)
+                durable.write_all(self._file, line)
+                if synced:
+                    durable.sync(self._file)
+            complete = True
+        finally:
+            if not complete:
+                os.ftruncate(self._file, self._size)
+        self._index(body, len(line))
+
+    def _compact(self) -> None:
+        now = time.time()
+        newest = set(list(self._places)[-KEPT:])
+        kept = [p for task, p in self._places.items() if task in newest or p.expires > now]
+        lines = [os.pread(self._file, place.length, place.offset) for place in kept]
+        durable.write_durably(self._path, b"".join(lines))
+        os.close(self._file)
+        self._open()
+        # All that is kept may still be large: then let it grow to twice that before trying again.
+        self._compact_above = max(self._compact_above, 2 * self._size)
+
+
+def _line(body: dict[str, Any]) -> bytes:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(text).hexdigest()[:16].encode() + b" " + text + b"\n"
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    check, _, text = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or hashlib.sha256(text).hexdigest()[:16].encode() != check:
+        return None
+    body = json.loads(text)
+    return body if isinstance(body, dict) else None
