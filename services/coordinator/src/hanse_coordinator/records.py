@@ -1,0 +1,138 @@
+"""What the coordinator remembers, in JetStream key-value buckets, changed by compare-and-set only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+from pydantic import Base64Bytes, Field
+
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.job import Job
+from hanse_fabric.messages.base import Message
+from hanse_fabric.messages.models import ModelVersion
+from hanse_fabric.names import Digest, RunId, Slug
+from hanse_fabric.records import Bucket
+from hanse_fabric.schema import DataSchema
+from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
+
+
+class ApiRole(StrEnum):
+    """Who holds an API key: an owner of projects, a site, or the hub's operator, who may do everything."""
+
+    OWNER = "owner"
+    SITE = "site"
+    OPERATOR = "operator"
+
+
+class ProjectRecord(Message):
+    """A project and the schema that every site's data must have."""
+
+    schema_id: ClassVar[str] = "hanse.project_record/1"
+
+    name: Slug
+    data_schema: DataSchema
+    description: str = Field(default="", max_length=2000)
+    created_at: datetime
+    created_by: str
+
+
+class ParticipantRecord(Message):
+    """A site in a project.
+
+    Attributes:
+        public_key: raw Ed25519 key that its results are signed with.
+        bus_key: its NATS user key.
+        api_key: id of its API key.
+    """
+
+    schema_id: ClassVar[str] = "hanse.participant_record/1"
+
+    project: Slug
+    participant: Slug
+    public_key: Base64Bytes
+    bus_key: str
+    api_key: str = ""
+    enrolled_at: datetime
+    version: str = ""
+    revoked: bool = False
+
+
+class InvitationRecord(Message):
+    """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with."""
+
+    schema_id: ClassVar[str] = "hanse.invitation_record/1"
+
+    id: str
+    project: Slug
+    participant: Slug
+    hash: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+    used_by: str | None = None
+    revoked: bool = False
+
+
+class ApiKeyRecord(Message):
+    """An API key, as a hash. `project` None: all projects."""
+
+    schema_id: ClassVar[str] = "hanse.api_key_record/1"
+
+    id: str
+    hash: str
+    role: ApiRole
+    project: Slug | None = None
+    participant: Slug | None = None
+    name: str = Field(default="", max_length=200)
+    created_at: datetime
+    revoked: bool = False
+
+
+RunState = Literal["waiting", "running", "paused", "completed", "failed", "cancelled"]
+
+
+class RunRecord(Message):
+    """A run. The API writes `wanted`; all else is the supervisor's that holds the run's lease."""
+
+    schema_id: ClassVar[str] = "hanse.run_record/1"
+
+    project: Slug
+    run: RunId
+    job: Job
+    state: RunState = "waiting"
+    wanted: Literal["run", "pause", "cancel"] = "run"
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    round: int = Field(default=0, ge=0)
+    reason: str = ""
+    metrics: dict[str, Any] = {}
+    model_version: int | None = None
+    model_digest: Digest | None = None
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """All buckets that the coordinator reads; `models` is written by the registry alone."""
+
+    projects: Bucket[ProjectRecord]
+    participants: Bucket[ParticipantRecord]
+    invitations: Bucket[InvitationRecord]
+    keys: Bucket[ApiKeyRecord]
+    runs: Bucket[RunRecord]
+    models: Bucket[ModelVersion]
+
+    @classmethod
+    def on(cls, bus: Bus) -> Buckets:
+        """The buckets of a hub."""
+        return cls(
+            projects=Bucket(bus, PROJECTS, ProjectRecord),
+            participants=Bucket(bus, PARTICIPANTS, ParticipantRecord),
+            invitations=Bucket(bus, INVITATIONS, InvitationRecord),
+            keys=Bucket(bus, KEYS, ApiKeyRecord),
+            runs=Bucket(bus, RUNS, RunRecord),
+            models=Bucket(bus, MODELS, ModelVersion),
+        )
