@@ -1,11 +1,14 @@
-"""What the coordinator remembers, in JetStream key-value buckets, changed by compare-and-set only."""
+"""The hub's records: projects, participants, invitations, API keys, runs; and their buckets in one place.
+
+The coordinator alone writes them, by compare-and-set. Secrets are kept as hashes, public keys raw.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Base64Bytes, Field
 
@@ -18,9 +21,12 @@ from hanse_fabric.records import Bucket
 from hanse_fabric.schema import DataSchema
 from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
 
+CredentialId = RunId
+"""12 characters of a-z and 0-9, as in a run's id."""
 
-class ApiRole(StrEnum):
-    """Who holds an API key: an owner of projects, a site, or the hub's operator, who may do everything."""
+
+class KeyRole(StrEnum):
+    """OWNER: a project, or all; SITE: reads its own project; OPERATOR: the hub, but no project's content."""
 
     OWNER = "owner"
     SITE = "site"
@@ -28,7 +34,7 @@ class ApiRole(StrEnum):
 
 
 class ProjectRecord(Message):
-    """A project and the schema that every site's data must have."""
+    """A project. `data_schema` is what every site's data must look like."""
 
     schema_id: ClassVar[str] = "hanse.project_record/1"
 
@@ -40,11 +46,11 @@ class ProjectRecord(Message):
 
 
 class ParticipantRecord(Message):
-    """A site in a project.
+    """An enrolled site.
 
     Attributes:
-        public_key: raw Ed25519 key that its results are signed with.
-        bus_key: its NATS user key.
+        public_key: raw Ed25519, 32 bytes; verifies its results.
+        bus_key: NATS user key (`U...`); the subject of its bus credential.
         api_key: id of its API key.
     """
 
@@ -54,69 +60,84 @@ class ParticipantRecord(Message):
     participant: Slug
     public_key: Base64Bytes
     bus_key: str
-    api_key: str = ""
+    api_key: CredentialId
     enrolled_at: datetime
-    version: str = ""
+    version: str = Field(default="", max_length=100)
     revoked: bool = False
 
 
 class InvitationRecord(Message):
-    """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with."""
+    """A one-time join token: its hash, and (once used) by which keys, so that the same site may try again."""
 
     schema_id: ClassVar[str] = "hanse.invitation_record/1"
 
-    id: str
+    id: CredentialId
     project: Slug
     participant: Slug
-    hash: str
+    hash: Digest
     created_at: datetime
     created_by: str
     expires_at: datetime
-    used_by: str | None = None
+    used_by: Base64Bytes | None = None
+    used_bus_key: str | None = None
+    used_at: datetime | None = None
     revoked: bool = False
 
 
 class ApiKeyRecord(Message):
-    """An API key, as a hash. `project` None: all projects."""
+    """An API key: the hash of its secret, and what it may do. `project` None: all projects."""
 
     schema_id: ClassVar[str] = "hanse.api_key_record/1"
 
-    id: str
-    hash: str
-    role: ApiRole
+    id: CredentialId
+    hash: Digest
+    roles: tuple[KeyRole, ...] = Field(min_length=1)
     project: Slug | None = None
     participant: Slug | None = None
     name: str = Field(default="", max_length=200)
     created_at: datetime
+    created_by: str
     revoked: bool = False
 
 
-RunState = Literal["waiting", "running", "paused", "completed", "failed", "cancelled"]
+class RunState(StrEnum):
+    """WAITING for participants or a coordinator; the last three are final."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
 
 
 class RunRecord(Message):
-    """A run. The API writes `wanted`; all else is the supervisor's that holds the run's lease."""
+    """A run. The API writes `wanted` after creation, the run's supervisor everything else that changes."""
 
     schema_id: ClassVar[str] = "hanse.run_record/1"
 
     project: Slug
     run: RunId
     job: Job
-    state: RunState = "waiting"
+    state: RunState = RunState.WAITING
     wanted: Literal["run", "pause", "cancel"] = "run"
     created_at: datetime
     created_by: str
     updated_at: datetime
     round: int = Field(default=0, ge=0)
     reason: str = ""
-    metrics: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
     model_version: int | None = None
     model_digest: Digest | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Buckets:
-    """All buckets that the coordinator reads; `models` is written by the registry alone."""
+    """All buckets that the coordinator uses. Keys by the tokens of their rows in `subjects`."""
 
     projects: Bucket[ProjectRecord]
     participants: Bucket[ParticipantRecord]
@@ -127,7 +148,6 @@ class Buckets:
 
     @classmethod
     def on(cls, bus: Bus) -> Buckets:
-        """The buckets of a hub."""
         return cls(
             projects=Bucket(bus, PROJECTS, ProjectRecord),
             participants=Bucket(bus, PARTICIPANTS, ParticipantRecord),
