@@ -1,161 +1,216 @@
-"""HTTP to an object store: one connection pool, patience across restarts, and the store's answers as errors."""
+"""HTTP to an object store: one pool of connections; patience with a server that restarts; errors with their meaning."""
 
 from __future__ import annotations
 
 import random
-import ssl
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError
 
+from hanse_fabric import tls
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.files import BLOCK_BYTES
 
 T = TypeVar("T")
-Body = bytes | memoryview | BinaryIO | None
-
-_CONNECT_SECONDS = 5.0
-_READ_SECONDS = 60.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
-_STATUS = {
-    401: ErrorCode.UNAUTHENTICATED,
-    403: ErrorCode.FORBIDDEN,
-    404: ErrorCode.NOT_FOUND,
-    409: ErrorCode.CONFLICT,
-    412: ErrorCode.CONFLICT,
-    416: ErrorCode.INVALID_INPUT,
-}
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+_RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
-class StoreHttp:
-    """A pool of connections. Thread-safe.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is sent: `blocks` gives it from the start, for each attempt anew."""
+
+    size: int
+    blocks: Callable[[], Iterable[bytes | memoryview]]
+
+    @classmethod
+    def of_bytes(cls, data: bytes | memoryview) -> Body:
+        view = memoryview(data).cast("B")
+
+        # In blocks because a socket's timeout is for the whole of what one call sends.
+        def blocks() -> Iterator[memoryview]:
+            for start in range(0, len(view), BLOCK_BYTES):
+                yield view[start : start + BLOCK_BYTES]
+
+        return cls(len(view), blocks)
+
+    @classmethod
+    def of_file(cls, path: Path, start: int = 0, size: int | None = None) -> Body:
+        count = path.stat().st_size - start if size is None else size
+
+        def blocks() -> Iterator[memoryview]:
+            buffer, left = memoryview(bytearray(BLOCK_BYTES)), count
+            with path.open("rb", buffering=0) as file:
+                file.seek(start)
+                while left > 0:
+                    got = file.readinto(buffer[: min(left, BLOCK_BYTES)])
+                    if not got:
+                        raise HanseError(ErrorCode.CONFLICT, f"{path}: became shorter while it was sent")
+                    left -= got
+                    yield buffer[:got]
+
+        return cls(count, blocks)
+
+
+class Refused(Exception):  # noqa: N818 - an answer, which callers turn into a HanseError
+    """The store answered with a status that is not a success."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code} {message}".strip())
+        self.status = status
+        self.code = code
+        self.message = message
+
+    def explain(self, what: str) -> HanseError:
+        """The error for a person; `what` names the object or the request."""
+        said = f"{what}: the object store answered {self}"
+        if "expired" in self.message.lower() or self.code == "ExpiredToken":
+            return HanseError(ErrorCode.GONE, said, hint="ask for a new link; if it is new, compare the clocks")
+        if self.code in ("SignatureDoesNotMatch", "InvalidAccessKeyId"):
+            return HanseError(ErrorCode.UNAUTHENTICATED, said, hint="check the store's access key and secret key")
+        if 300 <= self.status < 400:
+            return HanseError(ErrorCode.FORBIDDEN, said, hint="redirects are not followed; use the final address")
+        codes = {
+            400: ErrorCode.INVALID_INPUT, 401: ErrorCode.UNAUTHENTICATED, 403: ErrorCode.FORBIDDEN,
+            404: ErrorCode.NOT_FOUND, 409: ErrorCode.CONFLICT, 412: ErrorCode.CONFLICT, 413: ErrorCode.TOO_LARGE,
+            416: ErrorCode.INVALID_INPUT, 507: ErrorCode.NO_SPACE,
+        }  # fmt: skip
+        return HanseError(codes.get(self.status, ErrorCode.UNAVAILABLE), said)
+
+
+class HttpClient:
+    """Requests over one pool of connections; may be used by any thread.
 
     Args:
-        ca: PEM file of the authority behind the store's certificate; None for the system's.
-        patience: seconds for which an unreachable or failing store is tried again.
+        ca: PEM file of the CA of an https server; None: the system's.
+        patience: seconds for which a request is tried again when the server cannot be reached, breaks off, or answers
+            that it cannot serve now.
+        connections: kept open per server.
     """
 
-    def __init__(self, *, ca: Path | None = None, patience: float = 30.0, connections: int = 16) -> None:
+    def __init__(self, ca: Path | None = None, *, patience: float = 30.0, connections: int = 16) -> None:
         self.patience = patience
-        context = ssl.create_default_context(cafile=str(ca)) if ca is not None else None
         self.pool = urllib3.PoolManager(
-            num_pools=8,
             maxsize=connections,
+            ssl_context=tls.client_context(ca),
             retries=False,
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
-            ssl_context=context,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
         )
 
-    def send(
-        self,
-        method: str,
-        url: Callable[[], str],
-        *,
-        body: Callable[[], Body] = lambda: None,
-        headers: Mapping[str, str] | None = None,
-        read: Callable[[urllib3.BaseHTTPResponse], T],
-        what: str,
-    ) -> T:
-        """One request, tried again with growing pauses while the store is away.
-
-        Args:
-            url, body: made anew for each try (links expire, files are read again).
-            read: takes what is wanted from a successful response.
-            what: names the object in errors.
-
-        Raises:
-            HanseError: what the store's refusal means; UNAVAILABLE when patience has ended.
-        """
-        give_up = time.monotonic() + self.patience
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return self._once(method, url(), body(), headers, read, what)
-            except (HTTPError, OSError) as error:
-                problem = f"{type(error).__name__}: {error}"
-            except _ServerError as error:
-                problem = str(error)
-            if time.monotonic() + pause > give_up:
-                raise HanseError(
-                    ErrorCode.UNAVAILABLE, f"object store: {what}: no answer in {self.patience:.0f} s ({problem[:200]})"
-                )
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the tries of many clients
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _once(
+    def request(
         self,
         method: str,
         url: str,
-        body: Body,
-        headers: Mapping[str, str] | None,
         read: Callable[[urllib3.BaseHTTPResponse], T],
-        what: str,
+        *,
+        body: Body | None = None,
+        headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
+        patience: float | None = None,
     ) -> T:
-        response = self.pool.request(
-            method,
-            url,
-            body=cast("bytes", body),
-            headers=headers,
-            preload_content=False,
-            redirect=False,
-            decode_content=False,
-        )
-        try:
-            if response.status >= 500:
-                raise _ServerError(f"HTTP {response.status}")
-            if response.status >= 300:
-                raise _refusal(response, what)
-            result = read(response)
-            response.drain_conn()
-        except BaseException:
-            response.close()
-            raise
-        finally:
-            response.release_conn()
-        return result
+        """Send a request, and `read` the answer's headers and body if it is a success.
 
-    def answers(self, url: str) -> bool:
-        """Whether anything but a server's error comes back now."""
-        try:
-            response = self.pool.request("HEAD", url, timeout=1.0, redirect=False)
-        except (HTTPError, OSError):
-            return False
-        return response.status < 500
+        Args:
+            read: called for each attempt that succeeds so far; what it returns is returned.
+            headers: or what gives them, for each attempt anew.
+
+        Raises:
+            Refused: for every other answer.
+            HanseError: UNAVAILABLE when no answer came in time; what `read` raises.
+        """
+
+        def attempt() -> T:
+            sent = dict(headers() if callable(headers) else headers or {})
+            if body is not None:
+                sent["Content-Length"] = str(body.size)
+            response = self.pool.request(
+                method, url, body=_blocks(body), headers=sent,
+                preload_content=False, decode_content=False, redirect=False,
+            )  # fmt: skip
+            try:
+                if response.status >= 300:
+                    raise _refused(response)
+                return read(response)
+            except BaseException:
+                # What is left unread would be taken for the next answer.
+                response.close()
+                raise
+            finally:
+                response.release_conn()
+
+        return self.persist(attempt, f"{method} {_place(url)}", patience=patience)
+
+    def persist(self, attempt: Callable[[], T], what: str, *, patience: float | None = None) -> T:
+        """Try, and again with growing pauses while the server does not serve.
+
+        Raises:
+            HanseError: UNAVAILABLE when `patience` seconds have passed so.
+        """
+        end = time.monotonic() + (self.patience if patience is None else patience)
+        pause = 0.05
+        while True:
+            try:
+                return attempt()
+            except urllib3.exceptions.HTTPError as error:
+                cause: Exception = error
+                if not _may_pass(error):
+                    raise HanseError(ErrorCode.UNAVAILABLE, f"{what}: {_reason(error)}") from None
+            except Refused as refused:
+                if refused.status not in _RETRIED:
+                    raise
+                cause = refused
+            left = end - time.monotonic()
+            if left <= 0:
+                raise HanseError(
+                    ErrorCode.UNAVAILABLE, f"{what}: {_reason(cause)}", hint="is the object store running?"
+                ) from None
+            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
+            pause = min(pause * 2, 2.0)
 
     def close(self) -> None:
         self.pool.clear()
 
 
-class _ServerError(Exception):
-    """An answer that may be better a moment later."""
+def _blocks(body: Body | None) -> Iterable[bytes] | None:
+    # urllib3 sends any buffer; only its types do not say so.
+    return cast("Iterable[bytes]", body.blocks()) if body is not None and body.size else None
 
 
-def _refusal(response: urllib3.BaseHTTPResponse, what: str) -> HanseError:
-    said = response.read(2048).decode(errors="replace")
-    code = said.partition("<Code>")[2].partition("</Code>")[0]
-    hint = {
-        "SignatureDoesNotMatch": "the store's secret key is wrong",
-        "InvalidAccessKeyId": "the store does not know this access key",
-        "NoSuchBucket": "make the bucket first",
-        "AccessDenied": "the link has expired, or this identity may not do that",
-    }.get(code, "")
-    return HanseError(
-        _STATUS.get(response.status, ErrorCode.INVALID_INPUT),
-        f"object store: {what}: refused (HTTP {response.status} {code})".replace(" )", ")"),
-        hint=hint,
+def _refused(response: urllib3.BaseHTTPResponse) -> Refused:
+    text = (response.read(16 << 10) or b"").decode(errors="replace")
+    return Refused(response.status, xml_text(text, "Code"), xml_text(text, "Message"))
+
+
+def xml_text(text: str, name: str) -> str:
+    """The text of the first element `name` of an S3 answer; empty if there is none.
+
+    By pattern: the answers are flat, and no XML parser with its entities is let loose on them.
+    """
+    found = re.search(rf"<{name}>([^<]*)</{name}>", text)
+    return unescape(found[1]) if found else ""
+
+
+def _may_pass(error: Exception) -> bool:
+    # A certificate that is not trusted will not be in the next second either.
+    return not isinstance(error, urllib3.exceptions.SSLError) and not isinstance(
+        error, urllib3.exceptions.LocationValueError
     )
 
 
-def check_url(url: str) -> None:
-    """Links are http or https, nothing else.
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return "cannot be reached"
+    return str(error).rsplit(">: ", maxsplit=1)[-1] or type(error).__name__
 
-    Raises:
-        HanseError: INVALID_INPUT.
-    """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise HanseError(ErrorCode.INVALID_INPUT, f"link: {urlsplit(url).scheme!r} is not http or https")
+
+def _place(url: str) -> str:
+    # Without the query: that has the signature, and whoever has it may use the link.
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc}{address.path}"

@@ -1,37 +1,41 @@
-"""Finding out what an endpoint can do by trying: some S3 servers accept a conditional put and ignore the condition."""
+"""What an S3 endpoint really does, found by trying: some accept a condition and then ignore it."""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import Abilities
 
+log = logging.getLogger(__name__)
 
-def probe(
-    put: Callable[[str, bytes, Mapping[str, str]], str], delete: Callable[[str], None], prefix: str = "probe/"
-) -> Abilities:
-    """Put an object twice on condition that it is absent; an able endpoint refuses the second.
+
+def probe(put_if_absent: Callable[[str], object], delete: Callable[[str], None]) -> Abilities:
+    """Put a new object twice on the condition that it is absent: the second time must be refused.
+
+    Args:
+        put_if_absent: puts an object of that key with `If-None-Match: *`; CONFLICT where the endpoint refuses.
 
     Raises:
-        HanseError: what the first put failed of: the store is not usable at all.
+        HanseError: UNAVAILABLE when the endpoint does not answer; the question is open then.
     """
-    key = f"{prefix}{secrets.token_hex(16)}"
-    absent = {"If-None-Match": "*"}
+    key = f"probe/{secrets.token_hex(12)}"
+    conditional = False
     try:
-        put(key, b"1", absent)
+        put_if_absent(key)
+        put_if_absent(key)
     except HanseError as error:
-        if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED, ErrorCode.NOT_FOUND):
+        if error.code is ErrorCode.UNAVAILABLE:
             raise
-        return Abilities(conditional_put=False)  # it does not even know the header
+        conditional = error.code is ErrorCode.CONFLICT
+        if not conditional:
+            log.warning("object store: probe refused: %s", error)
     try:
-        put(key, b"2", absent)
-    except HanseError as error:
-        if error.code is ErrorCode.CONFLICT:
-            return Abilities(conditional_put=True)
-        raise
-    else:
-        return Abilities(conditional_put=False)
-    finally:
         delete(key)
+    except HanseError as error:
+        log.info("object store: probe object %s stays: %s", key, error)
+    if not conditional:
+        log.warning("object store: no conditional put; looking first instead, which is no guard against a race")
+    return Abilities(conditional_put=conditional)

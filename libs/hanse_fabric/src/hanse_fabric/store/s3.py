@@ -1,42 +1,47 @@
-"""Any S3-compatible endpoint. The `minio` client signs; data go by presigned links over one pool of connections,
-which spares hashing every payload for its signature."""
+"""Objects at any S3 endpoint (SeaweedFS is the one that comes along).
+
+Every request goes by a presigned address over one pool of connections: `minio` signs, and nobody has to hash the
+payload first, which halves the time of a put. A store that restarts is waited for.
+"""
 
 from __future__ import annotations
 
-import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
+
+import urllib3
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.store.http import StoreHttp
+from hanse_fabric.store.files import disk_error, whole_file
+from hanse_fabric.store.http import Body, HttpClient, Refused, xml_text
+from hanse_fabric.store.keys import check_key
 from hanse_fabric.store.port import Abilities
 from hanse_fabric.store.probe import probe
+from hanse_fabric.store.transfer import download
 from hanse_fabric.tensors.digest import LEAF_BYTES
 
-if TYPE_CHECKING:
-    import urllib3
-    from minio import Minio
-
 T = TypeVar("T")
-
-_LINK = timedelta(minutes=15)
-_PART_BYTES = LEAF_BYTES
-_PARALLEL_PARTS = 3
-_READ_BYTES = 1 << 20
+_SIGNED_FOR = timedelta(hours=1)
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 3
 
 
 class S3Store:
-    """`store.port.ObjectStore` on one bucket of an S3 endpoint.
+    """An `ObjectStore` in a bucket. Nothing is asked of the endpoint before the first call.
 
     Args:
-        url: the endpoint, http(s)://host:port.
-        ca: PEM file of the authority behind its certificate; None for the system's.
-        patience: seconds for which an unreachable store is tried again.
+        url: `http(s)://host:port`, without a path.
+        ca: PEM file of the CA of an https endpoint; None: the system's.
+        patience: seconds for which an endpoint that does not serve is tried again, then UNAVAILABLE.
+
+    Raises:
+        HanseError: INVALID_INPUT for an address of another form or a CA file that cannot be used.
     """
 
     def __init__(
@@ -52,75 +57,105 @@ class S3Store:
     ) -> None:
         from minio import Minio
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/"):
             raise invalid("store url", url, "http(s)://host:port")
-        self._http = StoreHttp(ca=ca, patience=patience)
         self._bucket = bucket
-        self._client: Minio = Minio(
-            parts.netloc,
-            access_key=access_key,
-            secret_key=secret_key,
-            secure=parts.scheme == "https",
-            region=region,
+        self._http = HttpClient(ca, patience=patience)
+        # With the region given, signing asks nobody.
+        self._signer = Minio(
+            address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
             http_client=self._http.pool,
-        )
+        )  # fmt: skip
+        self._abilities: Abilities | None = None
+        self._probing = threading.Lock()
 
-    @cached_property
+    @property
     def abilities(self) -> Abilities:
-        """Found out by trying, when first asked."""
-        return probe(lambda key, data, headers: self._put(key, data, headers), self.delete)
+        """Tried at the first use.
+
+        Raises:
+            HanseError: UNAVAILABLE when the endpoint does not answer.
+        """
+        with self._probing:
+            if self._abilities is None:
+                self._abilities = probe(lambda key: self._put_conditional(key, b"probe"), self.delete)
+            return self._abilities
+
+    def make_bucket(self) -> None:
+        """Create the bucket; one that exists is fine. Needs an administrator's keys."""
+        from minio.error import S3Error
+
+        def make() -> None:
+            try:
+                if not self._signer.bucket_exists(self._bucket):
+                    self._signer.make_bucket(self._bucket)
+            except S3Error as error:
+                if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                    raise _refusal(error) from None
+
+        self._explained(f"bucket {self._bucket}", lambda: self._http.persist(make, f"bucket {self._bucket}"))
 
     def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> str:
-        headers = {}
         if if_absent:
             if self.abilities.conditional_put:
-                headers["If-None-Match"] = "*"
-            elif self.exists(key):
-                raise HanseError(ErrorCode.CONFLICT, f"object store: {key}: exists already")
-        return self._put(key, data, headers)
+                return self._put_conditional(key, data)
+            if self.exists(key):
+                raise HanseError(ErrorCode.CONFLICT, f"object {key}: exists already")
+        return self._send("PUT", key, _etag, body=Body.of_bytes(data))
 
     def put_file(self, key: str, path: Path) -> None:
-        size = path.stat().st_size
-        if size > _PART_BYTES:
-            self._put_parts(key, path, size)
-            return
-        with path.open("rb") as file:
-            self._put(key, file.read(), {})
+        try:
+            size = path.stat().st_size
+            if size <= 2 * LEAF_BYTES:
+                self._send("PUT", key, _etag, body=Body.of_file(path))
+            else:
+                self._put_parts(key, path, size)
+        except OSError as error:
+            raise disk_error(path, error) from None
 
     def get(self, key: str, *, limit: int) -> bytes:
         def read(response: urllib3.BaseHTTPResponse) -> bytes:
-            data: bytes = response.read(limit + 1)
+            if int(response.headers.get("Content-Length", "0")) > limit:
+                raise HanseError(ErrorCode.TOO_LARGE, f"object {key}: more than the {limit} bytes that are allowed")
+            data = response.read(limit + 1)
             if len(data) > limit:
-                raise HanseError(ErrorCode.TOO_LARGE, f"object store: {key}: more than {limit} bytes")
+                raise HanseError(ErrorCode.TOO_LARGE, f"object {key}: more than the {limit} bytes that are allowed")
             return data
 
-        return self._send("GET", key, read=read)
+        return self._send("GET", key, read)
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
         target = buffer.cast("B")
         if not len(target):
             return
-        last = offset + len(target) - 1
 
         def read(response: urllib3.BaseHTTPResponse) -> None:
+            if response.status == 200 and offset:
+                raise HanseError(ErrorCode.UNAVAILABLE, f"object {key}: the store does not serve ranges")
             filled = 0
             while filled < len(target):
-                piece = response.read(min(_READ_BYTES, len(target) - filled))
-                if not piece:
-                    raise invalid(f"range {offset}..{last} of {key}", f"{filled} bytes", "within the object")
-                target[filled : filled + len(piece)] = piece
-                filled += len(piece)
+                block = response.read(min(1 << 20, len(target) - filled))
+                if not block:
+                    break
+                target[filled : filled + len(block)] = block
+                filled += len(block)
+            announced = int(response.headers.get("Content-Length", filled))
+            if filled < min(announced, len(target)):
+                raise urllib3.exceptions.ProtocolError(f"ended after {filled} of {len(target)} bytes")
+            if filled < len(target):
+                raise invalid(f"object {key}: range", f"{offset}+{len(target)}", "inside the object")
+            if announced > filled:
+                response.close()
 
-        self._send("GET", key, headers={"Range": f"bytes={offset}-{last}"}, read=read)
+        self._send("GET", key, read, headers={"Range": f"bytes={offset}-{offset + len(target) - 1}"})
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
-        from hanse_fabric.store.transfer import save_response
-
-        self._send("GET", key, read=lambda response: save_response(response, path, limit, key))
+        with whole_file(path) as file:
+            download(self._http, self._sign("GET", key), file, limit=limit, what=f"object {key}")
 
     def size(self, key: str) -> int:
-        return self._send("HEAD", key, read=lambda response: int(response.headers["Content-Length"]))
+        return self._send("HEAD", key, lambda response: int(response.headers["Content-Length"]))
 
     def exists(self, key: str) -> bool:
         try:
@@ -133,109 +168,162 @@ class S3Store:
 
     def delete(self, key: str) -> None:
         try:
-            self._send("DELETE", key, read=lambda _: None)
+            self._send("DELETE", key, _nothing)
         except HanseError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
 
     def keys(self, prefix: str) -> Iterator[str]:
-        from minio.error import MinioException
+        from minio.error import S3Error
 
-        try:
-            for item in self._client.list_objects(self._bucket, prefix=prefix, recursive=True):
-                if item.object_name is not None:
-                    yield item.object_name
-        except MinioException as error:
-            raise HanseError(ErrorCode.UNAVAILABLE, f"object store: list {prefix}: {error}") from None
+        def listed() -> list[str]:
+            try:
+                found = self._signer.list_objects(self._bucket, prefix=prefix, recursive=True)
+                return [item.object_name for item in found if not item.is_dir]
+            except S3Error as error:
+                raise _refusal(error) from None
+
+        what = f"list of {prefix}"
+        yield from self._explained(what, lambda: self._http.persist(listed, what))
 
     def open_upload(self, key: str) -> str:
-        answer = self._send("POST", key, query={"uploads": ""}, read=lambda response: response.read().decode())
-        found = re.search(r"<UploadId>([^<]+)</UploadId>", answer)
-        if found is None:
-            raise HanseError(ErrorCode.UNAVAILABLE, f"object store: {key}: no upload id in the answer")
-        return found[1]
+        upload = xml_text(self._send("POST", key, _text, query={"uploads": ""}), "UploadId")
+        if not upload:
+            raise HanseError(ErrorCode.UNAVAILABLE, f"upload of {key}: the object store gave it no id")
+        return upload
 
     def put_part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
-        query = {"uploadId": upload, "partNumber": str(number)}
-        return self._send("PUT", key, query=query, body=lambda: data, read=_etag)
+        return self._put_part(key, upload, number, Body.of_bytes(data))
 
     def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]]) -> None:
         parts = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag></Part>"
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
             for number, etag in sorted(etags)
         )
-        body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        text = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         try:
-            answer = self._send(
-                "POST", key, query={"uploadId": upload}, body=lambda: body, read=lambda response: response.read()
-            )
+            answer = self._send("POST", key, _text, query={"uploadId": upload}, body=Body.of_bytes(text))
         except HanseError as error:
-            # An upload that was closed before a crash is no longer known; its object is there.
-            if error.code in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT) and self.exists(key):
+            # An upload that is closed is unknown; so is one whose answer was lost on the way.
+            if error.code is ErrorCode.NOT_FOUND and self.exists(key):
                 return
             raise
-        if b"<Error>" in answer:  # S3 may answer 200 and fail while composing
-            raise HanseError(ErrorCode.UNAVAILABLE, f"object store: {key}: {answer[:300].decode(errors='replace')}")
+        # The status is sent before the work is done, so a failure may come with a 200.
+        if code := xml_text(answer, "Code"):
+            raise HanseError(ErrorCode.UNAVAILABLE, f"upload of {key}: {code} {xml_text(answer, 'Message')}")
 
     def abort_upload(self, key: str, upload: str) -> None:
         try:
-            self._send("DELETE", key, query={"uploadId": upload}, read=lambda _: None)
+            self._send("DELETE", key, _nothing, query={"uploadId": upload})
         except HanseError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
 
     def link_get(self, key: str, expires: timedelta) -> str:
-        return self._link("GET", key, expires=expires)
+        return self._sign("GET", key, expires=expires)
 
     def link_put(self, key: str, expires: timedelta) -> str:
-        return self._link("PUT", key, expires=expires)
+        return self._sign("PUT", key, expires=expires)
 
     def ready(self) -> bool:
-        """Any answer will do, a refusal too: the store is there."""
-        return self._http.answers(self._link("HEAD", "probe/ready"))
+        """Whether the endpoint answers with these keys now; waits for a few seconds at most."""
+        try:
+            self._http.request("HEAD", self._sign("HEAD", "probe/ready"), _nothing, patience=0)
+        except Refused as refused:
+            return refused.status == 404
+        except HanseError:
+            return False
+        return True
 
     def close(self) -> None:
         self._http.close()
 
-    def _put(self, key: str, data: bytes | memoryview, headers: Mapping[str, str]) -> str:
-        return self._send("PUT", key, body=lambda: data, headers=headers, read=_etag)
+    def _put_conditional(self, key: str, data: bytes | memoryview) -> str:
+        attempts = 0
 
-    def _put_parts(self, key: str, path: Path, size: int) -> None:
-        upload = self.open_upload(key)
-
-        def part(number: int) -> tuple[int, str]:
-            with path.open("rb") as file:
-                file.seek((number - 1) * _PART_BYTES)
-                return number, self.put_part(key, upload, number, file.read(_PART_BYTES))
+        def headers() -> dict[str, str]:
+            nonlocal attempts
+            attempts += 1
+            return {"If-None-Match": "*"}
 
         try:
-            with ThreadPoolExecutor(_PARALLEL_PARTS, thread_name_prefix="upload") as threads:
-                etags = list(threads.map(part, range(1, -(-size // _PART_BYTES) + 1)))
+            return self._send("PUT", key, _etag, body=Body.of_bytes(data), headers=headers)
+        except HanseError as error:
+            if error.code is not ErrorCode.CONFLICT:
+                raise
+            # A first attempt may have been stored although its answer was lost: then the object is our own.
+            if attempts > 1 and self._is(key, data):
+                return self._send("HEAD", key, _etag)
+            raise HanseError(ErrorCode.CONFLICT, f"object {key}: exists already") from None
+
+    def _is(self, key: str, data: bytes | memoryview) -> bool:
+        return self.size(key) == memoryview(data).nbytes and self.get(key, limit=memoryview(data).nbytes) == data
+
+    def _put_parts(self, key: str, path: Path, size: int) -> None:
+        # Whole leaves, so that a part of a huge file is a few of them.
+        part = LEAF_BYTES * -(-size // (_MOST_PARTS * LEAF_BYTES))
+        upload = self.open_upload(key)
+
+        def put(number: int) -> tuple[int, str]:
+            start = (number - 1) * part
+            return number, self._put_part(key, upload, number, Body.of_file(path, start, min(part, size - start)))
+
+        try:
+            with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="put-part") as threads:
+                etags = list(threads.map(put, range(1, -(-size // part) + 1)))
             self.close_upload(key, upload, etags)
-        except BaseException:
+        except (HanseError, OSError):
             self.abort_upload(key, upload)
             raise
 
-    def _link(
-        self, method: str, key: str, *, query: Mapping[str, str] | None = None, expires: timedelta = _LINK
-    ) -> str:
-        extra: dict[str, Any] | None = dict(query) if query else None
-        return str(self._client.get_presigned_url(method, self._bucket, key, expires=expires, extra_query_params=extra))
+    def _put_part(self, key: str, upload: str, number: int, body: Body) -> str:
+        if not 1 <= number <= _MOST_PARTS:
+            raise invalid("part number", number, f"between 1 and {_MOST_PARTS}")
+        return self._send("PUT", key, _etag, query={"partNumber": str(number), "uploadId": upload}, body=body)
 
     def _send(
         self,
         method: str,
         key: str,
+        read: Callable[[urllib3.BaseHTTPResponse], T],
         *,
         query: Mapping[str, str] | None = None,
-        body: Callable[[], bytes | memoryview | None] = lambda: None,
-        headers: Mapping[str, str] | None = None,
-        read: Callable[[urllib3.BaseHTTPResponse], T],
+        body: Body | None = None,
+        headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None,
     ) -> T:
-        return self._http.send(
-            method, lambda: self._link(method, key, query=query), body=body, headers=headers, read=read, what=key
+        url = self._sign(method, key, query=query)
+        return self._explained(
+            f"object {key}", lambda: self._http.request(method, url, read, body=body, headers=headers)
         )
+
+    def _sign(
+        self, method: str, key: str, *, query: Mapping[str, str] | None = None, expires: timedelta = _SIGNED_FOR
+    ) -> str:
+        url: str = self._signer.get_presigned_url(
+            method, self._bucket, check_key(key), expires=expires, extra_query_params=dict(query or {})
+        )
+        return url
+
+    def _explained(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Refused as refused:
+            raise refused.explain(what) from None
+
+
+def _refusal(error: object) -> Refused:
+    status = getattr(getattr(error, "response", None), "status", 400)
+    return Refused(status, str(getattr(error, "code", "")), str(getattr(error, "message", error)))
 
 
 def _etag(response: urllib3.BaseHTTPResponse) -> str:
-    return str(response.headers.get("ETag", "")).strip('"')
+    response.drain_conn()
+    return response.headers.get("ETag", "").strip('"')
+
+
+def _text(response: urllib3.BaseHTTPResponse) -> str:
+    return response.read(1 << 20).decode(errors="replace")
+
+
+def _nothing(response: urllib3.BaseHTTPResponse) -> None:
+    response.drain_conn()

@@ -1,120 +1,142 @@
-"""How a participant moves objects: by links that others signed for it. It has no credentials for the store."""
+"""Transfers by link: how a site, which has no credentials for the store, fetches a model and sends an update."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
+from urllib.parse import urlsplit
 
-from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.store.http import StoreHttp, check_url
+import urllib3
 
-if TYPE_CHECKING:
-    import urllib3
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.store.files import disk_error, whole_file
+from hanse_fabric.store.http import Body, HttpClient, Refused
+from hanse_fabric.store.links import LinkSigner
 
-    from hanse_fabric.store.directory import DirectoryStore
-
-_CHUNK = 1 << 20
+_READ_BYTES = 1 << 20
 
 
 class Transfer(Protocol):
-    """Methods block; asyncio code calls them by `asyncio.to_thread`."""
+    """Moves files by links. Methods block and may be called from any thread."""
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        """Download into `path`, atomically; TOO_LARGE above `limit` bytes."""
+        """Download into `path`, whole or not at all; TOO_LARGE beyond `limit` bytes, GONE if the link has expired."""
         ...
 
     def send(self, path: Path, url: str) -> None:
-        """Upload a file by one PUT."""
+        """Upload the file; GONE if the link has expired."""
         ...
+
+    def close(self) -> None: ...
 
 
 class HttpTransfer:
-    """Over HTTP(S).
+    """Transfers by presigned http(s) links. A transfer that breaks off goes on where it was.
 
     Args:
-        ca: PEM file of the authority behind the store's certificate; None for the system's.
-        patience: seconds for which an unreachable store is tried again; links are given anew above that.
+        ca: PEM file of the store's CA; None: the system's.
+        patience: seconds for which an unreachable store is tried again.
     """
 
-    def __init__(self, *, ca: Path | None = None, patience: float = 10.0) -> None:
-        self._http = StoreHttp(ca=ca, patience=patience, connections=4)
+    def __init__(self, ca: Path | None = None, *, patience: float = 30.0) -> None:
+        self._http = HttpClient(ca, patience=patience, connections=4)
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        check_url(url)
-        self._http.send(
-            "GET", lambda: url, read=lambda response: save_response(response, path, limit, path.name), what=path.name
-        )
+        _check_web(url)
+        with whole_file(path) as file:
+            download(self._http, url, file, limit=limit, what=f"download of {path.name}")
 
     def send(self, path: Path, url: str) -> None:
-        check_url(url)
-        size = path.stat().st_size
-        with path.open("rb") as file:
-
-            def body() -> BinaryIO:
-                file.seek(0)
-                return file
-
-            headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-            self._http.send(
-                "PUT",
-                lambda: url,
-                body=body,
-                headers=headers,
-                read=lambda _: None,
-                what=path.name,
-            )
+        _check_web(url)
+        try:
+            self._http.request("PUT", url, _drain, body=Body.of_file(path))
+        except Refused as refused:
+            raise refused.explain(f"upload of {path.name}") from None
+        except OSError as error:
+            raise disk_error(path, error) from None
 
     def close(self) -> None:
         self._http.close()
 
 
 class DirectoryTransfer:
-    """Within one process: links of a DirectoryStore, which no other transfer understands."""
+    """Transfers by the links of the `DirectoryStore` in `root`, on the same machine."""
 
-    def __init__(self, store: DirectoryStore) -> None:
-        self._store = store
+    def __init__(self, root: Path) -> None:
+        self._signer = LinkSigner.of(root)
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        source = self._store.resolve_link(url, "GET")
-        if source.stat().st_size > limit:
-            raise HanseError(ErrorCode.TOO_LARGE, f"{path.name}: {source.stat().st_size} bytes, at most {limit}")
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        shutil.copyfile(source, partial)
-        partial.replace(path)
+        source = self._signer.open("GET", url)
+        try:
+            with source.open("rb") as file:
+                if source.stat().st_size > limit:
+                    raise _too_large(f"download of {path.name}", limit)
+                with whole_file(path) as target:
+                    shutil.copyfileobj(file, target, _READ_BYTES)
+        except OSError as error:
+            raise disk_error(source, error) from None
 
     def send(self, path: Path, url: str) -> None:
-        self._store.put_file(self._store.key_of_link(url, "PUT"), path)
+        target = self._signer.open("PUT", url)
+        try:
+            with path.open("rb") as file, whole_file(target) as copy:
+                shutil.copyfileobj(file, copy, _READ_BYTES)
+        except OSError as error:
+            raise disk_error(path, error) from None
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
-def save_response(response: urllib3.BaseHTTPResponse, path: Path, limit: int, what: str) -> None:
-    """Write a response's body to a file, atomically.
+def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: str) -> None:
+    """Fetch `url` into an empty file; after a break go on from the byte that was reached.
 
     Raises:
-        HanseError: TOO_LARGE, or NO_SPACE when the disk is full.
+        HanseError: TOO_LARGE as soon as more than `limit` bytes are announced or come; NOT_FOUND, GONE, UNAVAILABLE.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    received = 0
-    announced = response.headers.get("Content-Length")
-    if announced is not None and int(announced) > limit:
-        raise HanseError(ErrorCode.TOO_LARGE, f"{what}: {announced} bytes, at most {limit} were announced")
+    version = ""
+
+    def headers() -> dict[str, str]:
+        return {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
+
+    def read(response: urllib3.BaseHTTPResponse) -> None:
+        nonlocal version
+        tag = response.headers.get("ETag", "")
+        if response.status != 206 or tag != version:
+            # Another object than the one that was begun: what is there belongs to nothing.
+            resumed = file.tell() > 0 and response.status == 206
+            file.seek(0)
+            file.truncate()
+            version = tag
+            if resumed:
+                raise urllib3.exceptions.ProtocolError("the object changed between two parts of its download")
+        length = int(response.headers.get("Content-Length", "-1"))
+        if file.tell() + length > limit:
+            raise _too_large(what, limit)
+        end = file.tell() + length
+        for block in response.stream(_READ_BYTES, decode_content=False):
+            if file.tell() + len(block) > limit:
+                raise _too_large(what, limit)
+            file.write(block)
+        if length >= 0 and file.tell() != end:
+            raise urllib3.exceptions.ProtocolError(f"ended after {file.tell()} of {end} bytes")
+
     try:
-        with partial.open("wb") as file:
-            while piece := response.read(_CHUNK):
-                received += len(piece)
-                if received > limit:
-                    raise HanseError(ErrorCode.TOO_LARGE, f"{what}: more than the announced {limit} bytes")
-                _write(file, piece, what)
-        if announced is not None and received != int(announced):
-            raise OSError(f"{received} of {announced} bytes arrived")  # tried again by the caller
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        http.request("GET", url, read, headers=headers)
+    except Refused as refused:
+        raise refused.explain(what) from None
 
 
-def _write(file: BinaryIO, piece: bytes, what: str) -> None:
-    try:
-        file.write(piece)
-    except OSError as error:
-        raise HanseError(ErrorCode.NO_SPACE, f"{what}: cannot be written: {error.strerror}") from None
+def _drain(response: urllib3.BaseHTTPResponse) -> None:
+    response.drain_conn()
+
+
+def _check_web(url: str) -> None:
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise invalid("link", f"{address.scheme}://{address.netloc}", "an http:// or https:// address")
+
+
+def _too_large(what: str, limit: int) -> HanseError:
+    return HanseError(ErrorCode.TOO_LARGE, f"{what}: more than the {limit} bytes that were announced")

@@ -129,4 +129,4 @@ def _chunks(layout: Layout, arrays: Arrays) -> Iterator[bytes | memoryview]:
             raise invalid(
                 f"entry {entry.name}", f"{array.dtype}{list(array.shape)}", f"{entry.numpy}{list(entry.shape)}"
             )
-        yield memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+        yield np.ascontiguousarray(array).data.cast("B") if array.size else b""

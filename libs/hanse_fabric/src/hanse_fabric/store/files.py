@@ -1,0 +1,55 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+BLOCK_BYTES = 256 << 10
+"""Bytes that are read, sent or received at a time."""
+
+
+@contextmanager
+def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """A file open for writing that gets its name, flushed to the disk, only when the block ends without an error.
+
+    Args:
+        replace: whether a file that exists is replaced.
+
+    Raises:
+        HanseError: CONFLICT when the file exists and is not to be replaced; NO_SPACE when the disk is full.
+    """
+    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            partial.replace(path)
+        else:
+            # A hard link, unlike a rename, never takes the place of what is there.
+            os.link(partial, path)
+    except FileExistsError:
+        raise HanseError(ErrorCode.CONFLICT, f"{path.name}: exists already") from None
+    except OSError as error:
+        raise disk_error(path, error) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def disk_error(path: Path, error: OSError) -> HanseError:
+    """What an error of the file system means to a person."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HanseError(ErrorCode.NO_SPACE, f"{path}: the disk is full", hint="free space on it and try again")
+    if isinstance(error, FileNotFoundError):
+        return HanseError(ErrorCode.NOT_FOUND, f"{path}: there is no such file")
+    return HanseError(ErrorCode.INVALID_INPUT, f"{path}: {error.strerror or error}")
