@@ -143,6 +143,7 @@ class SiteTask:
     def model(self) -> dict[str, np.ndarray]:
         """The task's model: arrays by entry name, copies that may be changed."""
         import numpy
+
         from hanse_fabric.tensors.file import read_tensors
 
         path = self._fetch()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from hanse_fabric.tensors.file import read_tensors, write_tensors
 
 from hanse_fabric.errors import invalid
+from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Rule
 
 

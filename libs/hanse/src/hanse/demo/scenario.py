@@ -13,10 +13,8 @@ from typing import Any
 
 import psutil
 
-import hanse
 from hanse.demo.comparison import Comparison, compare
-from hanse.embedded.datapods import datapod
-from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Project, Run
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -89,16 +87,21 @@ class Scenario:
         """Run everything; the hub and the sites are stopped when it returns."""
         began = psutil.Process().create_time()
         data = asyncio.create_task(self._make_data())
+        files = {
+            name: SiteFiles(self.folder / "data" / name / "train.npz", self.folder / "data" / name / "test.npz")
+            for name in self.sites
+        }
         try:
-            async with EmbeddedHub(self.folder / "hub") as hub:
+            async with Deployment(self.folder, PROJECT, {}, SCHEMA) as deployment:
                 examples = await data
-                run, first = await self._train(hub, quiet=quiet, began=began)
+                for name, found in files.items():
+                    await deployment.add_site(name, found)
+                run, first = await self._train(deployment.project, quiet=quiet, began=began)
                 path = self.folder / "model.safetensors"
                 await asyncio.to_thread(run.model.download, path)
                 digest = run.model.digest
-                (self.folder / "audit.json").write_text(
-                    json.dumps(await asyncio.to_thread(self._project(hub).audit), indent=1)
-                )
+                audit = await asyncio.to_thread(deployment.project.audit)
+                (self.folder / "audit.json").write_text(json.dumps(audit, indent=1))
         finally:
             data.cancel()
         if not quiet:
@@ -107,17 +110,7 @@ class Scenario:
         total = time.time() - began
         return Outcome(comparison, digest, first, total, self.rounds, self.folder, examples)
 
-    def _project(self, hub: EmbeddedHub) -> Project:
-        return hanse.connect(hub.url, api_key=hub.api_key).projects.get(PROJECT)
-
-    async def _train(self, hub: EmbeddedHub, *, quiet: bool, began: float) -> tuple[Run, float]:
-        client = hanse.connect(hub.url, api_key=hub.api_key)
-        project = await asyncio.to_thread(client.projects.create, PROJECT, schema=SCHEMA)
-        for name in self.sites:
-            token = await asyncio.to_thread(project.invite, name)
-            data, home = self.folder / "data" / name, self.folder / "sites" / name
-            files = {"data": data / "train.npz", "test": data / "test.npz"}
-            hub.supervisor.start(datapod(name, home=home, url=hub.url, token=token, **files))
+    async def _train(self, project: Project, *, quiet: bool, began: float) -> tuple[Run, float]:
         body = job(self.rounds, self.seed, len(self.sites))
         (self.folder / "job.json").write_text(json.dumps(body, indent=1))
         run = await asyncio.to_thread(project.run, body)

@@ -1,0 +1,82 @@
+"""A hub with sites, all on this machine: what the demonstration, the tests and the benchmarks run on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import hanse
+from hanse.embedded.datapods import datapod
+from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.processes import Child
+from hanse.hub import Hub, Project
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFiles:
+    """A site's data."""
+
+    train: Path
+    test: Path | None = None
+
+
+class Deployment:
+    """A hub in `folder/hub`, a project, and a datapod process for each site in `folder/sites/<name>`.
+
+    Args:
+        sites: data by site name.
+        schema: the project's data schema.
+        aggregators, coordinators: replicas.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        project: str,
+        sites: Mapping[str, SiteFiles],
+        schema: Mapping[str, Any],
+        *,
+        aggregators: int = 1,
+        coordinators: int = 1,
+    ) -> None:
+        self.folder = folder.absolute()
+        self.hub = EmbeddedHub(self.folder / "hub", aggregators=aggregators, coordinators=coordinators)
+        self.datapods: dict[str, Child] = {}
+        self._project_name, self._sites, self._schema = project, dict(sites), schema
+        self._exit = AsyncExitStack()
+        self.client: Hub
+        self.project: Project
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._exit.enter_async_context(self.hub)
+            self.client = hanse.connect(self.hub.url, api_key=self.hub.api_key, patience=60.0)
+            self._exit.callback(self.client.close)
+            self.project = await asyncio.to_thread(self.client.projects.create, self._project_name, schema=self._schema)
+            for name, files in self._sites.items():
+                await self.add_site(name, files)
+        except BaseException:
+            await self._exit.aclose()
+            raise
+        return self
+
+    async def add_site(self, name: str, files: SiteFiles) -> Child:
+        """Invite a site and start its datapod."""
+        token = await asyncio.to_thread(self.project.invite, name)
+        spec = datapod(name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test)
+        self.datapods[name] = self.hub.supervisor.start(spec)
+        return self.datapods[name]
+
+    def home(self, site: str) -> Path:
+        """A site's state folder."""
+        return self.folder / "sites" / site
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit.aclose()
