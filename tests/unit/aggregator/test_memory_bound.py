@@ -1,0 +1,47 @@
+"""The promise of bounded memory, in a process of its own: a 200 MB model, few participants and many, with state."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from hanse_aggregator.engine import Engine
+from hanse_fabric.messages import ReduceJob, UpdateInput
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_fabric.tensors.refs import ref_of_file
+
+folder, count = Path(sys.argv[1]), int(sys.argv[2])
+layout = Layout.of([Entry(f"w{k}", "F32", (5 << 20,)) for k in range(10)])
+path = folder / "update"
+with path.open("wb") as file:
+    file.write(layout.header)
+    for k in range(50):
+        file.write(np.full(1 << 20, k, "<f4").tobytes())
+store = DirectoryStore(folder / "store")
+store.put_file("updates/p/0", path)
+ref = ref_of_file(path, key="updates/p/0")
+path.unlink()
+job = ReduceJob(
+    id="r", project="p", run="a" * 12, step="s", kind="whole", round=1, strategy={"optimizer": {"name": "adam"}},
+    updates=tuple(UpdateInput(participant=f"s{k:03}", weight=1, ref=ref) for k in range(count)),
+    model=ref, output_key="models/p",
+)
+reduced = Engine(store).run(job)
+assert not reduced.error and not reduced.refused and len(reduced.outputs) == 3, reduced
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.parametrize("participants", [2, 64])
+def test_peak_memory_stays_below_256_mib_whatever_the_model_and_the_participants(tmp_path, participants):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path), str(participants)],
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 256
