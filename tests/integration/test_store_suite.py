@@ -1,0 +1,245 @@
+"""One suite of behaviour for every object store: SeaweedFS over S3, and a directory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.store.transfer import DirectoryTransfer, HttpTransfer, Transfer
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(params=["s3", "directory"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(kind: str, weed: Any, tmp_path: Path) -> Iterator[ObjectStore]:
+    made: ObjectStore = weed.store() if kind == "s3" else DirectoryStore(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def transfer(kind: str, store: ObjectStore, tmp_path: Path) -> Iterator[Transfer]:
+    made: Transfer = HttpTransfer(patience=5) if kind == "s3" else DirectoryTransfer(tmp_path / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"models/{secrets.token_hex(6)}"
+
+
+def refused(code: ErrorCode) -> Any:
+    return pytest.raises(HanseError, check=lambda error: error.code is code)
+
+
+def test_what_was_put_is_got(store: ObjectStore, prefix: str) -> None:
+    store.put(f"{prefix}/a", b"content")
+    assert store.get(f"{prefix}/a", limit=7) == b"content"
+    assert store.size(f"{prefix}/a") == 7
+    assert store.exists(f"{prefix}/a")
+
+
+def test_an_empty_object_is_an_object(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    store.put(f"{prefix}/empty", b"")
+    assert store.get(f"{prefix}/empty", limit=0) == b""
+    store.get_file(f"{prefix}/empty", tmp_path / "empty", limit=0)
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+def test_putting_again_replaces(store: ObjectStore, prefix: str) -> None:
+    store.put(f"{prefix}/a", b"first")
+    store.put(f"{prefix}/a", memoryview(b"second"))
+    assert store.get(f"{prefix}/a", limit=10) == b"second"
+
+
+def test_what_is_absent_is_not_found(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    key = f"{prefix}/absent"
+    assert not store.exists(key)
+    with refused(ErrorCode.NOT_FOUND):
+        store.get(key, limit=10)
+    with refused(ErrorCode.NOT_FOUND):
+        store.size(key)
+    with refused(ErrorCode.NOT_FOUND):
+        store.read_into(key, 0, memoryview(bytearray(1)))
+    with refused(ErrorCode.NOT_FOUND):
+        store.get_file(key, tmp_path / "file", limit=10)
+    assert list(tmp_path.glob("*file*")) == []
+
+
+def test_deleting_twice_is_fine(store: ObjectStore, prefix: str) -> None:
+    store.put(f"{prefix}/a", b"x")
+    store.delete(f"{prefix}/a")
+    store.delete(f"{prefix}/a")
+    assert not store.exists(f"{prefix}/a")
+
+
+def test_of_many_conditional_writers_one_wins(store: ObjectStore, prefix: str) -> None:
+    assert store.abilities.conditional_put
+
+    def write(number: int) -> bool:
+        try:
+            store.put(f"{prefix}/pointer", str(number).encode(), if_absent=True)
+        except HanseError as error:
+            assert error.code is ErrorCode.CONFLICT  # noqa: PT017
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        wins = list(threads.map(write, range(8)))
+    assert wins.count(True) == 1
+    assert store.get(f"{prefix}/pointer", limit=1) == str(wins.index(True)).encode()
+
+
+def test_more_than_the_limit_is_too_large(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    store.put(f"{prefix}/a", b"0123456789")
+    with refused(ErrorCode.TOO_LARGE):
+        store.get(f"{prefix}/a", limit=9)
+    with refused(ErrorCode.TOO_LARGE):
+        store.get_file(f"{prefix}/a", tmp_path / "file", limit=9)
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_range_fills_the_buffer(store: ObjectStore, prefix: str) -> None:
+    data = os.urandom(300_000)
+    store.put(f"{prefix}/a", data)
+    buffer = bytearray(100_001)
+    store.read_into(f"{prefix}/a", 150_000, memoryview(buffer))
+    assert buffer == data[150_000:250_001]
+    store.read_into(f"{prefix}/a", 0, memoryview(buffer)[:10])
+    assert buffer[:10] == data[:10]
+
+
+@pytest.mark.parametrize("offset", [0, 5, 10, 11])
+def test_a_range_beyond_the_end_is_refused(store: ObjectStore, prefix: str, offset: int) -> None:
+    store.put(f"{prefix}/a", b"0123456789")
+    with refused(ErrorCode.INVALID_INPUT):
+        store.read_into(f"{prefix}/a", offset, memoryview(bytearray(11)))
+
+
+def test_a_large_file_comes_back(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(os.urandom((20 << 20) + 17))
+    store.put_file(f"{prefix}/a", source)
+    store.get_file(f"{prefix}/a", back, limit=source.stat().st_size)
+    assert back.read_bytes() == source.read_bytes()
+    store.put_file(f"{prefix}/b", source)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "store") == ["back", "source"]
+
+
+def test_keys_are_listed_by_prefix(store: ObjectStore, prefix: str) -> None:
+    for name in ("a", "b/c", "b/d", "bc"):
+        store.put(f"{prefix}/{name}", b"x")
+    assert list(store.keys(f"{prefix}/")) == [f"{prefix}/{name}" for name in ("a", "b/c", "b/d", "bc")]
+    assert list(store.keys(f"{prefix}/b/")) == [f"{prefix}/b/c", f"{prefix}/b/d"]
+    assert list(store.keys(f"{prefix}/b")) == [f"{prefix}/b/c", f"{prefix}/b/d", f"{prefix}/bc"]
+    assert list(store.keys(f"{prefix}/none/")) == []
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", "a b", "a\n", "é", "a" * 513])
+def test_a_key_of_another_form_is_refused(store: ObjectStore, key: str) -> None:
+    with refused(ErrorCode.INVALID_INPUT):
+        store.put(key, b"x")
+    with refused(ErrorCode.INVALID_INPUT):
+        store.link_get(key, MINUTE)
+
+
+def test_parts_are_composed_in_order_of_their_numbers(store: ObjectStore, prefix: str) -> None:
+    key, parts = f"{prefix}/a", [os.urandom(5 << 20), os.urandom(5 << 20), b"end"]
+    upload = store.open_upload(key)
+    etags = [(number, store.put_part(key, upload, number, parts[number - 1])) for number in (3, 1, 2)]
+    assert not store.exists(key)
+    store.close_upload(key, upload, etags)
+    assert store.get(key, limit=11 << 20) == b"".join(parts)
+
+
+def test_a_part_put_again_replaces_the_first(store: ObjectStore, prefix: str) -> None:
+    key = f"{prefix}/a"
+    upload = store.open_upload(key)
+    store.put_part(key, upload, 1, b"first")
+    store.close_upload(key, upload, [(1, store.put_part(key, upload, 1, b"second"))])
+    assert store.get(key, limit=10) == b"second"
+
+
+def test_closing_twice_is_fine_and_closing_what_was_never_open_is_not(store: ObjectStore, prefix: str) -> None:
+    key = f"{prefix}/a"
+    upload = store.open_upload(key)
+    etags = [(1, store.put_part(key, upload, 1, b"x"))]
+    store.close_upload(key, upload, etags)
+    store.close_upload(key, upload, etags)
+    assert store.get(key, limit=1) == b"x"
+    with refused(ErrorCode.NOT_FOUND):
+        store.close_upload(f"{prefix}/other", upload, etags)
+
+
+def test_an_upload_that_is_aborted_leaves_nothing(store: ObjectStore, prefix: str) -> None:
+    key = f"{prefix}/a"
+    upload = store.open_upload(key)
+    etags = [(1, store.put_part(key, upload, 1, b"x"))]
+    store.abort_upload(key, upload)
+    store.abort_upload(key, upload)
+    with refused(ErrorCode.NOT_FOUND):
+        store.close_upload(key, upload, etags)
+    assert not store.exists(key)
+
+
+def test_links_carry_a_file_both_ways(store: ObjectStore, transfer: Transfer, prefix: str, tmp_path: Path) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(os.urandom(3_000_000))
+    transfer.send(source, store.link_put(f"{prefix}/a", MINUTE))
+    transfer.fetch(store.link_get(f"{prefix}/a", MINUTE), back, limit=3_000_000)
+    assert back.read_bytes() == source.read_bytes()
+    assert store.get(f"{prefix}/a", limit=3_000_000) == source.read_bytes()
+
+
+def test_an_object_larger_than_announced_is_refused(
+    store: ObjectStore, transfer: Transfer, prefix: str, tmp_path: Path
+) -> None:
+    store.put(f"{prefix}/a", os.urandom(100_000))
+    with refused(ErrorCode.TOO_LARGE):
+        transfer.fetch(store.link_get(f"{prefix}/a", MINUTE), tmp_path / "file", limit=99_999)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "store"] == []
+
+
+def test_a_link_is_good_for_one_method_and_one_key(
+    store: ObjectStore, transfer: Transfer, prefix: str, tmp_path: Path
+) -> None:
+    store.put(f"{prefix}/a", b"x")
+    store.put(f"{prefix}/b", b"y")
+    (tmp_path / "file").write_bytes(b"z")
+    get = store.link_get(f"{prefix}/a", MINUTE)
+    for refusal in (
+        lambda: transfer.send(tmp_path / "file", get),
+        lambda: transfer.fetch(store.link_put(f"{prefix}/a", MINUTE), tmp_path / "back", limit=9),
+        lambda: transfer.fetch(get.replace(f"{prefix}/a", f"{prefix}/b"), tmp_path / "back", limit=9),
+    ):
+        with pytest.raises(HanseError) as caught:
+            refusal()
+        assert caught.value.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED)
+    assert store.get(f"{prefix}/a", limit=1) == b"x"
+
+
+def test_a_link_to_what_is_absent_finds_nothing(
+    store: ObjectStore, transfer: Transfer, prefix: str, tmp_path: Path
+) -> None:
+    with refused(ErrorCode.NOT_FOUND):
+        transfer.fetch(store.link_get(f"{prefix}/absent", MINUTE), tmp_path / "file", limit=1)
+
+
+def test_a_store_that_runs_is_ready(store: ObjectStore) -> None:
+    assert store.ready()
