@@ -1,14 +1,11 @@
-"""The hub's records: projects, participants, invitations, API keys, runs; and their buckets in one place.
-
-The coordinator alone writes them, by compare-and-set. Secrets are kept as hashes, public keys raw.
-"""
+"""What the coordinator remembers, in JetStream key-value buckets, changed by compare-and-set only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Base64Bytes, Field
 
@@ -21,12 +18,9 @@ from hanse_fabric.records import Bucket
 from hanse_fabric.schema import DataSchema
 from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
 
-CredentialId = RunId
-"""12 characters of a-z and 0-9, as in a run's id."""
 
-
-class KeyRole(StrEnum):
-    """OWNER: a project, or all; SITE: reads its own project; OPERATOR: the hub, but no project's content."""
+class ApiRole(StrEnum):
+    """Who holds an API key: an owner of projects, a site, or the hub's operator, who may do everything."""
 
     OWNER = "owner"
     SITE = "site"
@@ -34,7 +28,7 @@ class KeyRole(StrEnum):
 
 
 class ProjectRecord(Message):
-    """A project. `data_schema` is what every site's data must look like."""
+    """A project and the schema that every site's data must have."""
 
     schema_id: ClassVar[str] = "hanse.project_record/1"
 
@@ -46,11 +40,11 @@ class ProjectRecord(Message):
 
 
 class ParticipantRecord(Message):
-    """An enrolled site.
+    """A site in a project.
 
     Attributes:
-        public_key: raw Ed25519, 32 bytes; verifies its results.
-        bus_key: NATS user key (`U...`); the subject of its bus credential.
+        public_key: raw Ed25519 key that its results are signed with.
+        bus_key: its NATS user key.
         api_key: id of its API key.
     """
 
@@ -60,84 +54,70 @@ class ParticipantRecord(Message):
     participant: Slug
     public_key: Base64Bytes
     bus_key: str
-    api_key: CredentialId
+    api_key: str = ""
     enrolled_at: datetime
-    version: str = Field(default="", max_length=100)
+    version: str = ""
     revoked: bool = False
 
 
 class InvitationRecord(Message):
-    """A one-time join token: its hash, and (once used) by which keys, so that the same site may try again."""
+    """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with."""
 
     schema_id: ClassVar[str] = "hanse.invitation_record/1"
 
-    id: CredentialId
+    id: str
     project: Slug
     participant: Slug
-    hash: Digest
+    hash: str
     created_at: datetime
     created_by: str
     expires_at: datetime
-    used_by: Base64Bytes | None = None
-    used_bus_key: str | None = None
-    used_at: datetime | None = None
+    used_by: str | None = None
     revoked: bool = False
 
 
 class ApiKeyRecord(Message):
-    """An API key: the hash of its secret, and what it may do. `project` None: all projects."""
+    """An API key, as a hash. `project` None: all projects."""
 
     schema_id: ClassVar[str] = "hanse.api_key_record/1"
 
-    id: CredentialId
-    hash: Digest
-    roles: tuple[KeyRole, ...] = Field(min_length=1)
+    id: str
+    hash: str
+    role: ApiRole
     project: Slug | None = None
     participant: Slug | None = None
     name: str = Field(default="", max_length=200)
     created_at: datetime
-    created_by: str
+    created_by: str = ""
     revoked: bool = False
 
 
-class RunState(StrEnum):
-    """WAITING for participants or a coordinator; the last three are final."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    PAUSED = "paused"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def final(self) -> bool:
-        return self in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED)
+RunState = Literal["waiting", "running", "paused", "completed", "failed", "cancelled"]
 
 
 class RunRecord(Message):
-    """A run. The API writes `wanted` after creation, the run's supervisor everything else that changes."""
+    """A run. The API writes `wanted`; all else is the supervisor's that holds the run's lease."""
 
     schema_id: ClassVar[str] = "hanse.run_record/1"
 
     project: Slug
     run: RunId
     job: Job
-    state: RunState = RunState.WAITING
+    state: RunState = "waiting"
     wanted: Literal["run", "pause", "cancel"] = "run"
     created_at: datetime
     created_by: str
     updated_at: datetime
     round: int = Field(default=0, ge=0)
     reason: str = ""
-    metrics: dict[str, float] = {}
+    metrics: dict[str, Any] = {}
     model_version: int | None = None
     model_digest: Digest | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Buckets:
-    """All buckets that the coordinator uses. Keys by the tokens of their rows in `subjects`."""
+    """All buckets that the coordinator reads; `models` is written by the registry alone."""
 
     projects: Bucket[ProjectRecord]
     participants: Bucket[ParticipantRecord]
@@ -148,6 +128,7 @@ class Buckets:
 
     @classmethod
     def on(cls, bus: Bus) -> Buckets:
+        """The buckets of a hub."""
         return cls(
             projects=Bucket(bus, PROJECTS, ProjectRecord),
             participants=Bucket(bus, PARTICIPANTS, ParticipantRecord),
