@@ -219,9 +219,12 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
             rule = Rule(typed.get("rule", "parameter"))
             shape = tuple(int(n) for n in item["shape"])
             start, stop = item["data_offsets"]
-            entries.append(Entry(name, item["dtype"], shape, rule, typed.get("mean")))
+            dtype, mean = item["dtype"], typed.get("mean")
+            if not isinstance(dtype, str) or not isinstance(mean, str | None):
+                raise TypeError(f"entry {name}: dtype and mean are names")
+            entries.append(Entry(name, dtype, shape, rule, mean))
             spans.append((int(start), int(stop), name))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: malformed safetensors header ({error})") from None
     layout = Layout.of(entries)
     base = len(header)

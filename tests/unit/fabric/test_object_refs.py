@@ -1,0 +1,98 @@
+"""Digests by leaves, and references that are verified against them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors import digest, refs
+from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, digest_bytes, digest_file, leaf_count
+from hanse_fabric.tensors.refs import check_leaves, ref_of_bytes, ref_of_file, verify_bytes, verify_file, verify_leaf
+
+
+@pytest.fixture
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Leaves of 8 bytes, so that few bytes make many of them."""
+    monkeypatch.setattr(digest, "LEAF_BYTES", 8)
+    monkeypatch.setattr(refs, "LEAF_BYTES", 8)
+    return 8
+
+
+def test_a_small_object_has_its_plain_sha256() -> None:
+    assert digest_bytes(b"content") == (hashlib.sha256(b"content").hexdigest(), ())
+    assert digest_bytes(b"") == (hashlib.sha256(b"").hexdigest(), ())
+
+
+def test_a_whole_leaf_is_still_one_leaf_and_a_byte_more_makes_two() -> None:
+    assert digest_bytes(bytes(LEAF_BYTES))[1] == ()
+    found, leaves = digest_bytes(bytes(LEAF_BYTES + 1))
+    assert leaves == (hashlib.sha256(bytes(LEAF_BYTES)).hexdigest(), hashlib.sha256(bytes(1)).hexdigest())
+    assert found == hashlib.sha256(b"".join(bytes.fromhex(leaf) for leaf in leaves)).hexdigest()
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.binary(max_size=60))
+def test_a_file_and_its_bytes_have_one_digest(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digest, "LEAF_BYTES", 8)
+        path = tmp_path_factory.mktemp("digest") / "file"
+        path.write_bytes(data)
+        found, leaves = digest_bytes(data)
+        assert digest_file(path) == (found, leaves)
+        assert len(leaves or (found,)) == leaf_count(len(data))
+        assert combine_leaves(leaves or (found,)) == found
+
+
+def test_a_reference_verifies_what_it_was_made_of(small_leaves: int, tmp_path: Path) -> None:
+    data = bytes(range(20))
+    (tmp_path / "file").write_bytes(data)
+    ref = ref_of_file(tmp_path / "file", key="models/a")
+    assert ref == ref_of_bytes(data, key="models/a")
+    check_leaves(ref)
+    verify_bytes(ref, data)
+    verify_file(ref, tmp_path / "file")
+    verify_leaf(ref, 2, data[16:])
+
+
+@pytest.mark.parametrize(("at", "leaf"), [(0, 0), (7, 0), (8, 1), (19, 2)])
+def test_a_changed_byte_is_found_and_its_leaf_named(small_leaves: int, tmp_path: Path, at: int, leaf: int) -> None:
+    data = bytearray(range(20))
+    ref = ref_of_bytes(bytes(data))
+    data[at] ^= 1
+    (tmp_path / "file").write_bytes(data)
+    for verify in (lambda: verify_bytes(ref, bytes(data)), lambda: verify_file(ref, tmp_path / "file")):
+        with pytest.raises(HanseError, match=f"leaf {leaf} ") as caught:
+            verify()
+        assert caught.value.code is ErrorCode.TAMPERED
+    with pytest.raises(HanseError, match=f"leaf {leaf} "):
+        verify_leaf(ref, leaf, data[leaf * 8 : leaf * 8 + 8])
+
+
+def test_another_size_than_announced_is_refused() -> None:
+    ref = ref_of_bytes(b"12345")
+    with pytest.raises(HanseError) as longer:
+        verify_bytes(ref, b"123456")
+    assert longer.value.code is ErrorCode.TOO_LARGE
+    with pytest.raises(HanseError) as shorter:
+        verify_bytes(ref, b"1234")
+    assert shorter.value.code is ErrorCode.TAMPERED
+
+
+def test_leaves_that_do_not_make_the_digest_are_refused(small_leaves: int) -> None:
+    ref = ref_of_bytes(bytes(range(20)))
+    for leaves in (ref.leaves[::-1], ref.leaves[:-1], (), (*ref.leaves, ref.leaves[0])):
+        with pytest.raises(HanseError) as caught:
+            check_leaves(ref.model_copy(update={"leaves": leaves}))
+        assert caught.value.code is ErrorCode.TAMPERED
+
+
+def test_an_inline_reference_carries_its_bytes_across_the_wire() -> None:
+    ref = ref_of_bytes(b"\x00\xffcontent", inline=True)
+    back = type(ref).model_validate_json(ref.model_dump_json())
+    assert back.inline == b"\x00\xffcontent"
+    verify_bytes(back, back.inline)

@@ -1,0 +1,230 @@
+"""Tensor files: round trips, the one layout, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, load_file, save
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_of, read_tensors, write_tensors
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, parse_header
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
+    lambda name: name != "__metadata__"
+)
+SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[Entry]:
+    made = []
+    for name in draw(st.sets(NAMES, max_size=6)):
+        dtype = draw(st.sampled_from(sorted(DTYPES)))
+        floating = DTYPES[dtype].kind == "f"
+        rule = draw(st.sampled_from([Rule.PARAMETER, Rule.AVERAGE])) if floating else Rule.KEEP_NEWEST
+        made.append(Entry(name, dtype, draw(SHAPES), rule))
+    return made
+
+
+def filled(layout: Layout, seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays of random bytes; booleans of 0 and 1."""
+    source = np.random.default_rng(seed)
+    arrays = {}
+    for entry in layout:
+        raw = source.integers(0, 2 if entry.dtype == "BOOL" else 256, entry.nbytes, dtype=np.uint8)
+        arrays[entry.name] = raw.view(entry.numpy).reshape(entry.shape)
+    return arrays
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(
+        a[name].dtype == b[name].dtype and a[name].shape == b[name].shape and a[name].tobytes() == b[name].tobytes()
+        for name in a
+    )
+
+
+@FEW
+@given(entries())
+def test_arrays_come_back_as_they_were(made: list[Entry]) -> None:
+    layout = Layout.of(made)
+    arrays = filled(layout)
+    data = encode_tensors(layout, arrays)
+    assert len(data) == layout.size
+    found, back = decode_tensors(data)
+    assert found == layout
+    assert same(back, arrays)
+
+
+@FEW
+@given(entries(), st.randoms(use_true_random=False))
+def test_the_header_does_not_depend_on_the_order_of_insertion(made: list[Entry], order: random.Random) -> None:
+    shuffled = list(made)
+    order.shuffle(shuffled)
+    assert Layout.of(shuffled).header == Layout.of(made).header
+
+
+@FEW
+@given(entries())
+def test_the_data_are_the_arrays_one_after_another_in_file_order(made: list[Entry]) -> None:
+    layout = Layout.of(made)
+    arrays = filled(layout)
+    data = encode_tensors(layout, arrays)
+    assert layout.data_start % 64 == 0
+    assert data[layout.data_start :] == b"".join(arrays[entry.name].tobytes() for entry in layout)
+    for entry in layout:
+        start = layout.offsets[entry.name]
+        assert start % entry.numpy.itemsize == 0
+        assert data[start : start + entry.nbytes] == arrays[entry.name].tobytes()
+
+
+@FEW
+@given(entries())
+def test_the_segments_cover_the_data_without_holes(made: list[Entry]) -> None:
+    layout = Layout.of(made)
+    at = layout.data_start
+    for segment in layout.segments:
+        assert segment.start == at
+        at = segment.stop
+    assert at == layout.size
+
+
+@FEW
+@given(entries())
+def test_the_safetensors_library_reads_our_files(made: list[Entry]) -> None:
+    layout = Layout.of(made)
+    arrays = filled(layout)
+    assert same(load(encode_tensors(layout, arrays)), arrays)
+
+
+def test_we_read_what_the_safetensors_library_wrote() -> None:
+    arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.ones(3, np.float64), "c": np.float32([7])}
+    layout, back = decode_tensors(save(arrays))
+    assert [entry.name for entry in layout] == ["a", "b", "c"]
+    assert same(back, arrays)
+
+
+def test_a_file_is_mapped_and_read_only(tmp_path: Path) -> None:
+    layout = Layout.of([Entry("w", "F32", (2, 3)), Entry("n", "I64", (), Rule.KEEP_NEWEST)])
+    arrays = filled(layout)
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, layout, arrays)
+    found, back = read_tensors(path)
+    assert found == layout == layout_of(path) == layout_of(path.read_bytes())
+    assert same(back, arrays)
+    assert same(load_file(path), arrays)
+    assert not back["w"].flags.writeable
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_decoding_copies_nothing() -> None:
+    layout = Layout.of([Entry("w", "F32", (4,))])
+    data = bytearray(encode_tensors(layout, filled(layout)))
+    _, back = decode_tensors(memoryview(data))
+    data[layout.data_start : layout.data_start + 4] = np.float32(3).tobytes()
+    assert back["w"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arrays", "named"),
+    [
+        ({}, "w"),
+        ({"w": np.zeros(3, np.float32), "x": np.zeros(1)}, "x"),
+        ({"w": np.zeros(4, np.float32)}, "w"),
+        ({"w": np.zeros(3, np.float64)}, "float64"),
+        ({"w": np.zeros((3, 1), np.float32)}, "w"),
+    ],
+)
+def test_arrays_that_do_not_fit_the_layout_are_named(arrays: dict[str, np.ndarray], named: str, tmp_path: Path) -> None:
+    layout = Layout.of([Entry("w", "F32", (3,))])
+    with pytest.raises(HanseError, match=named) as caught:
+        write_tensors(tmp_path / "model", layout, arrays)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert list(tmp_path.iterdir()) == []
+
+
+def _header(body: object) -> bytes:
+    text = json.dumps(body).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def _entry(start: int, stop: int, shape: tuple[int, ...] = (2,), dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, stop]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"short",
+        (2**40).to_bytes(8, "little") + b"{}",
+        (100).to_bytes(8, "little") + b"{}",
+        _header({})[:-1] + b"x",
+        _header([]),
+        _header({"a": 3}),
+        _header({"a": {"dtype": "F32"}}),
+        _header({"a": _entry(0, 8, dtype="F31")}) + bytes(8),
+        _header({"a": _entry(0, 8, shape=(-2,))}) + bytes(8),
+        _header({"a": _entry(0, 8), "b": _entry(4, 12)}) + bytes(12),
+        _header({"a": _entry(0, 8), "b": _entry(12, 20)}) + bytes(20),
+        _header({"b": _entry(0, 8), "a": _entry(8, 16)}) + bytes(16),
+        _header({"a": _entry(0, 4)}) + bytes(4),
+        _header({"a": _entry(0, 8)}) + bytes(7),
+        _header({"a": _entry(0, 8)}) + bytes(9),
+        _header({"__metadata__": {"hanse": "]"}, "a": _entry(0, 8)}) + bytes(8),
+        _header({"__metadata__": {"hanse": '{"entries": {"a": {"rule": "exec"}}}'}, "a": _entry(0, 8)}) + bytes(8),
+        _header({"__metadata__": {"hanse": "[]"}, "a": _entry(0, 8)}) + bytes(8),
+        _header({"__metadata__": 3, "a": _entry(0, 8)}) + bytes(8),
+        _header({"a": _entry(0, 8) | {"shape": ["x"]}}) + bytes(8),
+        _header({"a": _entry(0, 8) | {"data_offsets": [0]}}) + bytes(8),
+        _header({"a": _entry(0, 8) | {"dtype": ["F32"]}}) + bytes(8),
+        _header({"__metadata__": {"hanse": '{"entries": {"a": {"mean": []}}}'}, "a": _entry(0, 8)}) + bytes(8),
+        (100_000).to_bytes(8, "little") + b"[" * 100_000,
+        (48).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1e999],"data_of":0}}',
+        b"\x80\x04" + bytes(100),
+    ],
+)
+def test_what_is_no_tensor_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(data)
+    reads: list[Callable[[], object]] = [
+        lambda: decode_tensors(data),
+        lambda: read_tensors(tmp_path / "file"),
+        lambda: layout_of(data),
+    ]
+    for read in reads:
+        with pytest.raises(HanseError) as caught:
+            read()
+        assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_damaged_header_never_gives_anything_but_a_layout_or_a_refusal(data: st.DataObject) -> None:
+    header = bytearray(Layout.of([Entry("w", "F32", (2, 3)), Entry("n", "I64", (), Rule.KEEP_NEWEST)]).header)
+    for _ in range(data.draw(st.integers(1, 3))):
+        header[data.draw(st.integers(8, len(header) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        parse_header(bytes(header))
+    except HanseError as error:
+        assert error.code is ErrorCode.INVALID_INPUT  # noqa: PT017
+
+
+def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(HanseError) as caught:
+        read_tensors(tmp_path / "absent")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_an_array_of_another_memory_order_is_written_in_c_order() -> None:
+    layout = Layout.of([Entry("w", "F32", (2, 3))])
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert encode_tensors(layout, {"w": np.asfortranarray(array)}) == encode_tensors(layout, {"w": array})
