@@ -1,0 +1,139 @@
+"""Any process is killed at any moment; the model comes out the same to the bit.
+
+One deployment of real processes serves all seeds. Each seed kills, in a random order and at random moments of a run,
+the coordinator, an aggregator, the registry, nats-server, the object store and a datapod by SIGKILL; the supervisor
+starts them again, as Kubernetes would. `make chaos SEEDS=n` runs as many seeds as wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_learning.digits import write_shares
+
+SITES = ["north", "east", "south"]
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+SERVICES = ["coordinator", "aggregator", "model-registry", "nats-server", "object-store"]
+SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "2"))
+ROUNDS = 30
+
+# The first fits on the bus, the second goes through the object store.
+HIDDEN = {"inline": [32], "stored": [384, 128]}
+
+
+def job(hidden: list[int]) -> dict[str, object]:
+    return {
+        "rounds": ROUNDS,
+        "participants": {"minimum": len(SITES), "deadline": 120},
+        "model": {"name": "mlp", "hidden": hidden},
+        "train": {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}},
+        "strategy": {"reduction": {"name": "weighted_mean"}, "optimizer": {"name": "adam", "lr": 0.01}},
+        "checkpoint_every": 5,
+        "seed": 11,
+    }
+
+
+@dataclass
+class Scene:
+    """The deployment, and the digests of undisturbed runs by model size."""
+
+    deployment: Deployment
+    digests: dict[str, str] = field(default_factory=dict)
+
+    async def submit(self, size: str) -> Run:
+        return await asyncio.to_thread(self.deployment.project.run, job(HIDDEN[size]))
+
+    async def undisturbed(self, size: str) -> str:
+        if size not in self.digests:
+            self.digests[size] = await digest(await self.submit(size))
+        return self.digests[size]
+
+
+async def digest(run: Run) -> str:
+    """The final model's digest; fails where the run did."""
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    assert run.view.model_digest is not None
+    return run.view.model_digest
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    folder = tmp_path_factory.mktemp("chaos")
+    write_shares(folder / "data", SITES, seed=3)
+    files = {
+        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
+    }
+    async with Deployment(folder, "digits", files, SCHEMA) as deployment:
+        yield Scene(deployment)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("size", sorted(HIDDEN))
+async def test_killing_every_process_in_turn_does_not_change_a_bit(scene: Scene, size: str, seed: int) -> None:
+    expected = await scene.undisturbed(size)
+    chance = random.Random(f"{seed} {size}")
+    run = await scene.submit(size)
+    waiting = asyncio.create_task(digest(run))
+    victims = [*SERVICES, f"datapod-{chance.choice(SITES)}"]
+    chance.shuffle(victims)
+    killed: Counter[str] = Counter()
+    for victim in victims:
+        await asyncio.sleep(chance.uniform(0.05, 0.6))
+        if waiting.done():
+            break
+        await kill(scene.deployment, victim)
+        killed[victim] += 1
+    assert await waiting == expected, f"killed {list(killed)}; another model than undisturbed"
+    assert killed, "the run was over before anything was killed"
+    check_no_site_trained_twice(scene.deployment, run, killed)
+    await check_audit(scene.deployment, run)
+
+
+async def kill(deployment: Deployment, name: str) -> None:
+    """SIGKILL a process, and wait until its successor runs."""
+    supervisor = deployment.hub.supervisor
+    pid = supervisor.pids()[name]
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
+            await asyncio.sleep(0.01)
+
+
+def check_no_site_trained_twice(deployment: Deployment, run: Run, killed: Counter[str]) -> None:
+    """A site begins a round's training once; a killed one may begin one more for each time that it was killed."""
+    for site in SITES:
+        begun = Counter(step for step in begun_steps(deployment.home(site), run.id))
+        again = sum(count - 1 for count in begun.values())
+        assert again <= killed[f"datapod-{site}"], f"{site} began again: {begun.most_common(3)}"
+        trained = {step for step in begun if "train" in step}
+        assert len(trained) == ROUNDS
+
+
+def begun_steps(home: Path, run_id: str) -> list[str]:
+    """The steps that a site's journal says were begun."""
+    lines = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines() if line.endswith("}")]
+    return [line["step"] for line in lines if line["kind"] == "begun" and line["run"] == run_id]
+
+
+async def check_audit(deployment: Deployment, run: Run) -> None:
+    """The audit tells who submitted the run, and how it ended."""
+    events = await asyncio.to_thread(deployment.project.audit)
+    actions = [event["action"] for event in events if run.id in str(event["subject"])]
+    assert "run.submit" in actions
+    assert any(action.startswith("run.complete") for action in actions), actions
