@@ -56,6 +56,7 @@ class ModelVersion(Message):
     Attributes:
         version: 1, 2, ... within the project.
         architecture: the job's `model` section: what is needed to load the parameters.
+        promoted_at: when it last entered PRODUCTION from another stage; rollback goes back along these times.
         signature: Ed25519 by the registry's key over `statement()`; promotion does not change it.
     """
 
@@ -74,12 +75,13 @@ class ModelVersion(Message):
     stage: Stage = Stage.CANDIDATE
     final: bool = False
     deleted: bool = False
+    promoted_at: datetime | None = None
     public_key: Base64Bytes
     signature: Base64Bytes = b""
 
     def statement(self) -> bytes:
         """The bytes that the registry signs: everything but what may change later."""
-        return self.canonical(without=frozenset({"signature", "stage", "deleted"}))
+        return self.canonical(without=frozenset({"signature", "stage", "deleted", "promoted_at"}))
 
 
 class RegistryRequest(Message):
