@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +41,12 @@ class _Place:
 
 
 class Journal:
-    """The journal of one home folder, held open by its one datapod."""
+    """The journal of one home folder, held open by its one datapod. Its methods block, and any thread may call them."""
 
     def __init__(self, home: Path, *, compact_above: int = COMPACT_ABOVE) -> None:
         self._path = home / FILE
         self._compact_above = compact_above
+        self._lock = threading.Lock()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open()
 
@@ -72,7 +74,8 @@ class Journal:
     def begin(self, task: Task) -> None:
         """Note that work on `task` begins."""
         body = {"kind": "begun", "task": task.id, "run": task.run, "step": task.step, "at": time.time()}
-        self._append(body, synced=False)
+        with self._lock:
+            self._append(body, synced=False)
 
     def finish(self, task: Task, finished: Finished) -> None:
         """Remember the answer; it is on the disk when this returns.
@@ -88,16 +91,18 @@ class Journal:
             "result": base64.b64encode(finished.result.encode()).decode(),
             "update": None if finished.update is None else base64.b64encode(finished.update).decode(),
         }
-        self._append(body, synced=True)
-        if self._size > self._compact_above:
-            self._compact()
+        with self._lock:
+            self._append(body, synced=True)
+            if self._size > self._compact_above:
+                self._compact()
 
     def find(self, task: str) -> Finished | None:
         """The answer to a finished task, by its id."""
-        place = self._places.get(task)
-        if place is None:
-            return None
-        body = _parse(os.pread(self._file, place.length, place.offset))
+        with self._lock:
+            place = self._places.get(task)
+            if place is None:
+                return None
+            body = _parse(os.pread(self._file, place.length, place.offset))
         if body is None:
             return None  # the disk lost it; the work is done again
         update = body["update"]
@@ -109,6 +114,18 @@ class Journal:
     def finished(self) -> tuple[str, ...]:
         """Ids of the finished tasks that are remembered, oldest first."""
         return tuple(self._places)
+
+    @staticmethod
+    def counts(home: Path) -> tuple[int, int]:
+        """(tasks begun, tasks finished) that the journal of `home` holds, without opening it for writing."""
+        begun, finished = 0, set()
+        with (home / FILE).open("rb") as file:
+            for body in map(_parse, file):
+                if body is not None and body["kind"] == "finished":
+                    finished.add(body["task"])
+                elif body is not None:
+                    begun += 1
+        return begun, len(finished)
 
     def close(self) -> None:
         os.close(self._file)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,7 +56,7 @@ class LogCheck:
 
 
 class Outbox:
-    """The log of one site, held open by its one datapod."""
+    """The log of one site, held open by its one datapod. Its methods block, and any thread may call them."""
 
     def __init__(self, home: Path) -> None:
         """Open or begin the log, removing a torn last line.
@@ -65,6 +66,7 @@ class Outbox:
         """
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._home = home
+        self._lock = threading.Lock()
         flags = os.O_RDWR | os.O_CREAT
         self._log = os.open(home / LOG, flags, 0o600)
         self._size = os.fstat(self._log).st_size
@@ -85,6 +87,10 @@ class Outbox:
         Raises:
             HanseError: NO_SPACE when even the reserve is used up. The log is then as it was.
         """
+        with self._lock:
+            self._append(*leaving)
+
+    def _append(self, *leaving: Leaving) -> None:
         sequence, previous, lines = self._sequence, self._hash, []
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         for item in leaving:

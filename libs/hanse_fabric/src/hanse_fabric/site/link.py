@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hanse_fabric import __version__
+from hanse_fabric import __version__, tls
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task
@@ -65,8 +66,11 @@ class SiteLink:
         self._cache = ModelCache(identity.home / "cache")
 
     @classmethod
-    async def connect(cls, identity: SiteIdentity) -> SiteLink:
+    async def connect(cls, identity: SiteIdentity, *, cert: Path | None = None, key: Path | None = None) -> SiteLink:
         """Connect to the hub's bus with the identity's own credentials and inbox.
+
+        Args:
+            cert, key: PEM files for mutual TLS, where the hub asks for it.
 
         Raises:
             HanseError: UNAVAILABLE, UNAUTHENTICATED (revoked), or FORBIDDEN.
@@ -74,12 +78,15 @@ class SiteLink:
         from hanse_fabric.bus.nats import NatsBus
         from hanse_fabric.store.transfer import HttpTransfer
 
+        context = None
+        if identity.bus_ca is not None or cert is not None:
+            context = tls.client_context(identity.bus_ca, cert, key)
         bus = await NatsBus.connect(
             identity.record.bus_url,
             f"{identity.project}.{identity.participant}",
             creds=identity.creds,
             inbox_prefix=identity.inbox_prefix,
-            ca=identity.bus_ca,
+            tls=context,
         )
         return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
 
@@ -207,11 +214,9 @@ class SiteLink:
             project=result.project, run=result.run, step=result.step, participant=self.identity.participant
         )
         data = result.encode()
+        once = min(30.0, max(seconds, 1.0))
         await keep_trying(
-            lambda: self.bus.publish(
-                subject, data, headers=inject(), message_id=result.task, timeout=min(30.0, max(seconds, 1.0))
-            ),
-            seconds,
+            lambda: self.bus.publish(subject, data, headers=inject(), message_id=result.task, timeout=once), seconds
         )
 
     async def answer(
@@ -288,7 +293,14 @@ def result_for(
     code: str = "",
     code_digest: str | None = None,
 ) -> Result:
-    """The unsigned answer to a task."""
+    """The unsigned answer to a task.
+
+    Raises:
+        HanseError: TRAINING_FAILED when a metric is not a finite number.
+    """
+    for name, value in (metrics or {}).items():
+        if not math.isfinite(value):
+            raise HanseError(ErrorCode.TRAINING_FAILED, f"metric {name}: {value} is not a finite number")
     return Result(
         task=task.id,
         project=task.project,

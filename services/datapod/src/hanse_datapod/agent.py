@@ -1,0 +1,303 @@
+"""The datapod's loop: follow open tasks, check, fetch, work, write down, hand in. One task at a time.
+
+Order of durable steps for each task: the answer with the update's bytes into the journal, and into the outbox log what
+is about to leave; then the update goes out, then the signed result. Killed at any moment, the next start finds the
+task still open, and either does it (nothing of it was finished) or hands in the very bytes that were written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from hanse_datapod.journal import Finished, Journal
+from hanse_datapod.outbox import Leaving, Outbox
+from hanse_datapod.policy import Policy
+from hanse_datapod.queue import TaskQueue
+from hanse_datapod.space import needed_for, require_space
+from hanse_datapod.watch import watch_over
+from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.schema import DataSchema
+from hanse_fabric.site import OpenTask, SiteLink
+from hanse_fabric.site.durable import space_errors, sync
+from hanse_fabric.site.enrol import ALLOWED_SKEW_S
+from hanse_fabric.site.link import result_for
+from hanse_fabric.subjects import LINK, PRESENCE, RESULT, UPDATE
+from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
+from hanse_fabric.telemetry.traces import extract, span
+
+PRESENCE_S = 60.0
+_REFUSALS = frozenset(
+    {ErrorCode.POLICY, ErrorCode.SCHEMA_MISMATCH, ErrorCode.NO_SPACE, ErrorCode.TAMPERED, ErrorCode.NOT_FOUND}
+)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Current:
+    opened: OpenTask
+    work: asyncio.Task[None]
+
+
+class Agent:
+    """One participant at work. `run` goes on until it is cancelled; cancelling is safe at any moment."""
+
+    def __init__(
+        self,
+        link: SiteLink,
+        worker: Worker,
+        *,
+        home: Path,
+        policy: Policy,
+        schema: DataSchema,
+        journal: Journal,
+        outbox: Outbox,
+        device: str = "cpu",
+    ) -> None:
+        self._link = link
+        self._worker = worker
+        self._home = home
+        self._policy = policy
+        self._schema = schema
+        self._journal = journal
+        self._outbox = outbox
+        self._device = device
+        self._queue = TaskQueue()
+        self._current: _Current | None = None
+        self._data_checked = asyncio.Event()
+        self._unfit: HanseError | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            HanseError: FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._check_data(), name="data")
+            group.create_task(self._presence(), name="presence")
+            group.create_task(self._take_in(), name="tasks")
+            group.create_task(self._work_off(), name="work")
+
+    async def _check_data(self) -> None:
+        """Hold the data against the project's schema. A site with unfit data stays up to say so."""
+        try:
+            summary = await self._worker.check_data(self._schema)
+            _log.info("data checked", extra={"examples": summary.examples, "test_examples": summary.test_examples})
+        except HanseError as error:
+            _log.error("the data are refused", extra={"code": error.code.code, "reason": error.message})
+            self._unfit = error
+        self._data_checked.set()
+
+    async def _presence(self) -> None:
+        subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
+        while True:
+            working_on = self._current.opened.task.run if self._current else None
+            try:
+                size = len(self._link.presence_message(device=self._device, working_on=working_on).encode())
+                await self._write_down(Leaving("presence", subject, size))
+                await self._link.presence(device=self._device, working_on=working_on)
+            except HanseError as error:
+                if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
+                    raise
+                _log.warning("no sign of life could be sent", extra={"reason": error.message})
+            await asyncio.sleep(PRESENCE_S)
+
+    async def _take_in(self) -> None:
+        async with self._link.tasks() as tasks:
+            async for opened in tasks:
+                self._queue.offer(opened)
+                current = self._current
+                if (
+                    current is not None
+                    and current.opened.task.run == opened.task.run
+                    and current.opened.task.id != opened.task.id
+                ):
+                    _log.info("superseded", extra={"run": opened.task.run, "step": current.opened.task.step})
+                    current.work.cancel()
+
+    async def _work_off(self) -> None:
+        while True:
+            opened = await self._queue.take()
+            work = asyncio.create_task(self._do(opened), name=f"task {opened.task.id}")
+            self._current = _Current(opened, work)
+            try:
+                await asyncio.wait({work})
+            finally:
+                self._current = None
+                if not work.done():
+                    work.cancel()
+                    await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+
+    async def _do(self, opened: OpenTask) -> None:
+        task = opened.task
+        if datetime.now(UTC) > task.deadline + timedelta(seconds=ALLOWED_SKEW_S):
+            _log.info("its deadline is long over", extra={"run": task.run, "step": task.step})
+            return
+        with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
+            finished = await asyncio.to_thread(self._journal.find, task.id)
+            if finished is None:
+                finished = await self._answer(opened)
+            if finished is None:
+                return
+            try:
+                await self._hand_in(opened, finished)
+            except HanseError as error:
+                _log.warning(
+                    "the answer could not be handed in",
+                    extra={"run": task.run, "step": task.step, "code": error.code.code, "reason": error.message},
+                )
+                return
+            TASKS.add(outcome=finished.result.outcome.value)
+            TASK_SECONDS.observe(time.monotonic() - opened.received, kind=task.kind.value)
+
+    async def _answer(self, opened: OpenTask) -> Finished | None:
+        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""
+        task = opened.task
+        try:
+            return await self._work(opened)
+        except HanseError as error:
+            reason = error
+        except OSError as error:
+            reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
+        self._output(task).unlink(missing_ok=True)
+        refused = reason.code in _REFUSALS or reason is self._unfit
+        _log.warning(
+            "refused" if refused else "failed",
+            extra={"run": task.run, "step": task.step, "code": reason.code.code, "reason": reason.message},
+        )
+        if reason.code is ErrorCode.CANCELLED:
+            return None
+        outcome = Outcome.REFUSED if refused else Outcome.FAILED
+        finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
+        # On a full disk the answer goes out all the same; the outbox log has its reserve.
+        with suppress(HanseError):
+            await asyncio.to_thread(self._journal.finish, task, finished)
+        return finished
+
+    async def _work(self, opened: OpenTask) -> Finished:
+        task = opened.task
+        self._policy.check(task)
+        await self._data_checked.wait()
+        if self._unfit is not None:
+            raise self._unfit
+        output, state = self._output(task), self._home / "state" / task.run
+        await asyncio.to_thread(self._prepare, task, state)
+        if task.model is not None and task.model.key is not None:
+            await self._write_down(Leaving("link-request", self._link_subject(task), 0))
+        model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
+        memory = self._policy.limits.memory_mib
+        request = WorkRequest(
+            kind=task.kind,
+            config=task.config,
+            seed=task.seed,
+            round=task.round,
+            model=model,
+            output=output,
+            state=state,
+            time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
+            memory_limit=memory << 20 if memory is not None else None,
+        )
+        outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+        return await asyncio.to_thread(self._finish, task, outcome)
+
+    def _prepare(self, task: Task, state: Path) -> None:
+        """Clear what tasks before left, look for space, note the beginning."""
+        work = self._home / "work"
+        with space_errors(self._home):
+            work.mkdir(exist_ok=True, mode=0o700)
+            state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._clear(work, task)
+        require_space(self._home, needed_for(task))
+        self._journal.begin(task)
+
+    def _clear(self, work: Path, task: Task) -> None:
+        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time."""
+        oldest = time.time() - 2 * 86_400
+        for path in work.iterdir():
+            if path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def _finish(self, task: Task, outcome: WorkOutcome) -> Finished:
+        """Make the answer durable. What this returns may leave."""
+        if task.kind is not TaskKind.INITIALIZE:
+            self._policy.check_examples(outcome.examples)
+        metrics, withheld = self._policy.metrics(outcome.metrics)
+        ref = data = None
+        if outcome.update is not None:
+            ref = self._link.update_ref(task, outcome.update)
+            if ref.key is None:
+                data = outcome.update.read_bytes()
+                outcome.update.unlink()
+            else:
+                _sync_file(outcome.update)
+        unsigned = result_for(
+            task,
+            Outcome.DONE,
+            update=ref,
+            examples=outcome.examples,
+            metrics=metrics,
+            seconds=outcome.seconds,
+            reason=f"withheld by the site's policy: metrics {', '.join(withheld)}" if withheld else "",
+            code_digest=outcome.code_digest,
+        )
+        finished = Finished(self._link.sign(unsigned), data)
+        self._journal.finish(task, finished)
+        return finished
+
+    async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
+        """Send the update, then the result, for as long as the step can be open.
+
+        Raises:
+            HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
+        """
+        task, result = opened.task, finished.result
+        seconds = max(5.0, opened.seconds_left)
+        encoded = result.encode()
+        subject = RESULT.of(project=task.project, run=task.run, step=task.step, participant=task.participant)
+        leaving = [Leaving("result", subject, len(encoded), hashlib.sha256(encoded).hexdigest())]
+        ref = result.update
+        if ref is not None:
+            to = ref.key or UPDATE.of(
+                project=task.project, run=task.run, participant=task.participant, digest=ref.digest
+            )
+            leaving.insert(0, Leaving("update", to, ref.size, ref.digest))
+            if ref.key is not None:
+                leaving.insert(0, Leaving("link-request", self._link_subject(task), 0))
+        await self._write_down(*leaving)
+        if ref is not None:
+            if finished.update is not None:
+                await self._link.send_update_bytes(task, ref, finished.update, seconds=seconds)
+            else:
+                await self._link.send_update(task, self._output(task), ref=ref, seconds=seconds)
+        await self._link.publish(result, seconds=seconds)
+
+    async def _write_down(self, *leaving: Leaving) -> None:
+        await asyncio.to_thread(self._outbox.append, *leaving)
+
+    def _output(self, task: Task) -> Path:
+        return self._home / "work" / f"{task.run}.{task.id}.update"
+
+    def _link_subject(self, task: Task) -> str:
+        return LINK.of(project=task.project, participant=task.participant)
+
+
+def _sync_file(path: Path) -> None:
+    with space_errors(path):
+        for each, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
+            descriptor = os.open(each, flags)
+            try:
+                sync(descriptor)
+            finally:
+                os.close(descriptor)

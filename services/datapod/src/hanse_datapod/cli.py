@@ -1,0 +1,138 @@
+"""The datapod's command line: join, run, verify-log, status, and rehearsals without a hub."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status (that of the error's code in the catalogue)."""
+    given = parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int | None] = given.func
+    try:
+        return command(given) or 0
+    except HanseError as error:
+        hint = f"\n  {error.hint}" if error.hint else ""
+        print(f"error: {error.message}{hint}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    top = argparse.ArgumentParser(prog="python -m hanse_datapod", description="Hanse at a site")
+    commands = top.add_subparsers(dest="command", required=True)
+
+    joining = commands.add_parser("join", help="join a project with a one-time token")
+    joining.add_argument("--hub", required=True, help="address of the hub, https://...")
+    joining.add_argument("--token", required=True, help="the token from the project's owner")
+    joining.add_argument("--home", type=Path, required=True, help="folder for this site's keys and state")
+    joining.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
+    joining.set_defaults(func=_join)
+
+    running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
+    running.add_argument("--home", type=Path, help="this site's folder")
+    running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process")
+    running.add_argument("--homes-file", type=Path, help="a file that lists such folders, one a line")
+    running.add_argument("--data", help="training data; with --homes, {name} stands for the folder's name")
+    running.add_argument("--test", help="test data; {name} as for --data")
+    running.add_argument("--test-fraction", type=float, help="share of the data for tests where there is no test file")
+    running.add_argument("--data-kind", choices=["auto", "csv", "parquet", "npz", "images", "code"])
+    running.add_argument("--policy", type=Path, help="the site's policy file")
+    running.add_argument("--code", type=Path, help="the site's own code; the policy must list its digest")
+    running.add_argument("--join-url", help="address of the hub, to join on the first start")
+    running.add_argument("--token", help="token to join with on the first start")
+    running.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
+    running.set_defaults(func=_run)
+
+    verifying = commands.add_parser("verify-log", help="check the log of everything that left the site")
+    verifying.add_argument("--home", type=Path, required=True)
+    verifying.add_argument("--json", action="store_true", help="print one JSON object")
+    verifying.set_defaults(func=_verify_log)
+
+    telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
+    telling.add_argument("--home", type=Path, required=True)
+    telling.set_defaults(func=_status)
+
+    _add_rehearsals(commands)
+    return top
+
+
+def _add_rehearsals(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from hanse_datapod.rehearse import add_rehearse
+
+    add_rehearse(commands)
+
+
+def _join(given: argparse.Namespace) -> None:
+    from hanse_datapod.outbox import Leaving, Outbox
+    from hanse_fabric.site import enrol
+    from hanse_fabric.site.durable import sole_owner
+
+    with sole_owner(given.home):
+        outbox = Outbox(given.home)
+        try:
+            outbox.append(Leaving("join", f"{given.hub}/v1/join", 0))
+        finally:
+            outbox.close()
+        identity = asyncio.run(enrol(given.hub, given.token, given.home, given.hub_ca))
+    print(f"joined {identity.project} at {identity.record.hub_name or given.hub} as {identity.participant}")
+
+
+def _run(given: argparse.Namespace) -> int:
+    from hanse_datapod.running import run
+
+    homes = list(given.homes or [])
+    if given.homes_file is not None:
+        homes += [Path(line.strip()) for line in given.homes_file.read_text().splitlines() if line.strip()]
+    names = ("home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca")
+    options: dict[str, Any] = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    for name in ("data", "test"):
+        if getattr(given, name) is not None:
+            options[name] = Path(getattr(given, name))
+    return run(homes, options)
+
+
+def _verify_log(given: argparse.Namespace) -> int:
+    from hanse_datapod.outbox import verify_log
+
+    found = verify_log(given.home)
+    intact = found.broken is None
+    if given.json:
+        print(json.dumps({"entries": found.entries, "intact": intact, "broken": found.broken, "reason": found.reason}))
+    elif intact:
+        print(f"{found.entries} entries, all intact" + (f" ({found.reason})" if found.reason else ""))
+    else:
+        print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
+    return 0 if intact else ErrorCode.TAMPERED.value.exit_status
+
+
+def _status(given: argparse.Namespace) -> None:
+    from hanse_datapod.journal import FILE, Journal
+    from hanse_datapod.outbox import LOG, verify_log
+    from hanse_fabric.site import load_identity
+
+    identity = load_identity(given.home)
+    if identity is None:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{given.home}: this site has not joined a project", hint="see: join")
+    body: dict[str, Any] = {
+        "hub": identity.record.hub,
+        "project": identity.project,
+        "participant": identity.participant,
+        "joined_at": identity.record.joined_at.isoformat(),
+    }
+    if (given.home / FILE).exists():
+        begun, finished = Journal.counts(given.home)
+        body |= {"tasks_begun": begun, "tasks_finished": finished}
+    if (given.home / LOG).exists():
+        body["outbox_entries"] = verify_log(given.home).entries
+    print(json.dumps(body, indent=2))

@@ -1,0 +1,96 @@
+"""The process of `run`: one participant, or many in one process, each with its own home and its own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.participant import Joining, read_policy, take_part
+from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.worker.port import Worker
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.service import Service, run_service
+from hanse_fabric.settings import load_settings
+
+
+def run(homes: list[Path], options: dict[str, Any]) -> int:
+    """Take part until told to stop; returns the exit status.
+
+    Args:
+        homes: of several participants in this process; empty for the one of the settings.
+        options: settings given on the command line; the rest comes from the environment and the file.
+    """
+    # A site has no credentials of a service; its own come with its identity.
+    settings = load_settings(DatapodSettings, **options, bus_url="", bus_creds=None, store_url="")
+
+    async def main(service: Service[DatapodSettings]) -> None:
+        await _main(service, homes)
+
+    return run_service("datapod", settings, main)
+
+
+async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
+    settings = service.settings
+    policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
+    listed = homes or [settings.home]
+    workers, closer = _workers(settings, listed)
+    joining = Joining(
+        url=settings.join_url,
+        token=settings.token.get_secret_value() if not homes else "",
+        ca=settings.hub_ca,
+        bus_cert=settings.bus_cert,
+        bus_key=settings.bus_key,
+    )
+    waiting = set(listed)
+
+    def ready(home: Path) -> None:
+        waiting.discard(home)
+        if not waiting:
+            service.set_ready()
+            logging.getLogger(__name__).info("ready", extra={"participants": len(listed)})
+
+    try:
+        for home, worker in zip(listed, workers, strict=True):
+            service.spawn(
+                take_part(home, worker, policy, joining, on_ready=lambda home=home: ready(home)), f"participant {home}"
+            )
+        await service.stopping.wait()
+    finally:
+        await closer.close()
+
+
+def _workers(settings: DatapodSettings, homes: list[Path]) -> tuple[list[Worker], Worker]:
+    """A worker for each home, and the one to close in the end: they share one process."""
+    from hanse_datapod.worker.process import ProcessWorker
+    from hanse_datapod.worker.shared import SharedWorker
+
+    if len(homes) == 1:
+        alone = ProcessWorker(_data(settings, homes[0]), settings.code)
+        return [alone], alone
+    shared = SharedWorker(settings.code)
+    return [shared.participant(_data(settings, home)) for home in homes], shared
+
+
+def _data(settings: DatapodSettings, home: Path) -> DataSettings:
+    """The data of one home; `{name}` in a path is the folder's name.
+
+    Raises:
+        HanseError: INVALID_INPUT when no data are given.
+    """
+
+    def named(path: Path | None) -> Path | None:
+        return None if path is None else Path(str(path).replace("{name}", home.name))
+
+    if settings.data is None and settings.data_kind != "code":
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, "HANSE_DATA: no data are given", hint="give --data FILE, or --data-kind code"
+        )
+    return DataSettings(
+        train=named(settings.data),
+        test=named(settings.test),
+        test_fraction=settings.test_fraction,
+        kind=settings.data_kind,
+    )

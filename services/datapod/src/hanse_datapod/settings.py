@@ -1,0 +1,36 @@
+"""The datapod's settings. The command line gives the same by its options, which win."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from hanse_fabric.settings import ServiceSettings
+
+
+class DatapodSettings(ServiceSettings):
+    """Where a datapod keeps its state, what its data are, what its policy is, and how it joins on its first start."""
+
+    home: Path = Field(
+        default=Path("/var/lib/hanse-datapod"), description="folder of the datapod's keys, journal and outbox log"
+    )
+    data: Path | None = Field(
+        default=None, description="training data: CSV, Parquet or NPZ file, or a folder with one subfolder per class"
+    )
+    test: Path | None = Field(default=None, description="test data; if unset, a share of the training data")
+    test_fraction: float = Field(
+        default=0.2, ge=0, lt=1, description="share of the data set aside for tests where there is no test file"
+    )
+    data_kind: Literal["auto", "csv", "parquet", "npz", "images", "code"] = Field(
+        default="auto",
+        description="kind of the data; auto goes by the ending; code calls load() of the site code",
+    )
+    policy: Path | None = Field(default=None, description="the site's policy file (YAML); if unset, the default holds")
+    code: Path | None = Field(
+        default=None, description="the site's own Python file with train() and test(); the policy must list its digest"
+    )
+    join_url: str = Field(default="", description="address of the hub, to join it on the first start")
+    token: SecretStr = Field(default=SecretStr(""), description="one-time token to join with on the first start")
+    hub_ca: Path | None = Field(default=None, description="PEM file of the CA that signed the hub's HTTP certificate")

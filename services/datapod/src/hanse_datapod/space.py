@@ -1,0 +1,32 @@
+"""Disk space at the site, looked at before the work: a full disk is a refusal, not a failure in the middle."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task, TaskKind
+
+MARGIN = 128 << 10
+
+
+def needed_for(task: Task) -> int:
+    """Bytes that a task may write: the model, the update, and what the worker keeps of personal layers."""
+    size = task.model.size if task.model is not None else 0
+    return MARGIN + size * (3 if task.kind is TaskKind.TRAIN else 1)
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Refuse when `folder`'s disk has fewer than `needed` bytes free.
+
+    Raises:
+        HanseError: NO_SPACE naming folder, bytes needed and bytes free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise HanseError(
+            ErrorCode.NO_SPACE,
+            f"{folder}: the task needs {needed} bytes of disk, {free} are free",
+            hint="free space on the site's volume",
+        )

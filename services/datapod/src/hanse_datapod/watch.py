@@ -1,0 +1,62 @@
+"""Watching over work: progress is told while it goes on, and work that the hub no longer waits for is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from hanse_datapod.outbox import Leaving
+from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task
+from hanse_fabric.site import SiteLink
+from hanse_fabric.subjects import PROGRESS
+
+TICK_S = 1.0
+LOOK_S = 10.0
+
+
+async def watch_over(
+    link: SiteLink,
+    worker: Worker,
+    request: WorkRequest,
+    task: Task,
+    write_down: Callable[[Leaving], Awaitable[None]],
+) -> WorkOutcome:
+    """Have the worker do `request`. When this is cancelled, the worker is told to stop before it returns.
+
+    Raises:
+        HanseError: what the worker raises; CANCELLED when the hub has closed the task meanwhile.
+    """
+    told: tuple[float, str] | None = None
+    latest: list[tuple[float, str]] = []
+
+    def on_progress(fraction: float, text: str) -> None:
+        latest[:] = [(fraction, text)]
+
+    subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
+    work = asyncio.ensure_future(worker.work(request, on_progress))
+    looked = time.monotonic()
+    try:
+        while not (await asyncio.wait({work}, timeout=TICK_S))[0]:
+            if latest and latest[0] != told:
+                told = latest[0]
+                await write_down(Leaving("progress", subject, len(told[1].encode())))
+                await link.progress(task, *told)
+            if time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                if not await _still_open(link, task):
+                    raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
+        return work.result()
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+
+
+async def _still_open(link: SiteLink, task: Task) -> bool:
+    with suppress(HanseError):
+        return await link.is_open(task)
+    return True  # the hub does not answer: it may still wait for this
