@@ -1,0 +1,221 @@
+"""What goes wrong with a real S3 endpoint: wrong keys, old links, TLS, and a server that is killed and comes back."""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.servers.program import free_ports
+from hanse_fabric.store.http import Body, HttpClient
+from hanse_fabric.store.s3 import S3Store
+from hanse_fabric.store.transfer import HttpTransfer, download
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def key() -> str:
+    return f"models/{secrets.token_hex(6)}/a"
+
+
+@pytest.fixture(scope="module")
+def mortal(new_weed: Callable[..., Any]) -> Any:
+    """A server that the tests of this module kill and start again."""
+    return new_weed()
+
+
+def test_a_wrong_secret_is_refused_with_a_hint(weed: Any, key: str) -> None:
+    right = weed.store()
+    right.put(key, b"x")
+    store = S3Store(weed.url, right._signer._provider.retrieve().access_key, "wrong" * 5, "hanse")
+    for call in (lambda: store.put(key, b"y"), lambda: store.get(key, limit=1), lambda: list(store.keys("models/"))):
+        with pytest.raises(HanseError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.UNAUTHENTICATED
+        assert "secret key" in caught.value.hint
+    assert not store.ready()
+
+
+def test_an_unknown_access_key_is_refused(weed: Any, key: str) -> None:
+    with pytest.raises(HanseError) as caught:
+        S3Store(weed.url, "nobody", "wrong" * 5, "hanse").get(key, limit=1)
+    assert caught.value.code is ErrorCode.UNAUTHENTICATED
+
+
+def test_the_coordinator_writes_updates_and_reads_none(weed: Any) -> None:
+    key = f"updates/{secrets.token_hex(6)}/a"
+    coordinator, aggregator = weed.store("coordinator"), weed.store("aggregator")
+    coordinator.put(key, b"x")
+    assert aggregator.get(key, limit=1) == b"x"
+    with pytest.raises(HanseError) as caught:
+        coordinator.get(key, limit=1)
+    assert caught.value.code is ErrorCode.FORBIDDEN
+    for store in (coordinator, aggregator):
+        assert store.ready()
+        assert store.abilities.conditional_put
+
+
+def test_an_expired_link_is_gone(weed: Any, key: str, tmp_path: Path) -> None:
+    store = weed.store()
+    store.put(key, b"x")
+    link = store._signer.get_presigned_url(
+        "GET", "hanse", key, expires=MINUTE, request_date=datetime.now(UTC) - timedelta(hours=2)
+    )
+    with pytest.raises(HanseError) as caught:
+        HttpTransfer().fetch(link, tmp_path / "file", limit=1)
+    assert caught.value.code is ErrorCode.GONE
+    assert "X-Amz-Signature" not in str(caught.value)
+
+
+def test_a_large_upload_by_an_expired_link_is_refused_at_once(weed: Any, key: str, tmp_path: Path) -> None:
+    link = weed.store()._signer.get_presigned_url(
+        "PUT", "hanse", key, expires=MINUTE, request_date=datetime.now(UTC) - timedelta(hours=2)
+    )
+    (tmp_path / "file").write_bytes(bytes(32 << 20))
+    with pytest.raises(HanseError) as caught:
+        HttpTransfer(patience=5).send(tmp_path / "file", link)
+    assert caught.value.code is ErrorCode.GONE
+
+
+def test_a_store_that_is_not_there_is_unavailable_after_the_patience() -> None:
+    store = S3Store(f"http://127.0.0.1:{free_ports(1)[0]}", "key", "secret" * 4, "hanse", patience=0.3)
+    for call in (lambda: store.put("a", b"x"), lambda: list(store.keys("a")), store.make_bucket):
+        with pytest.raises(HanseError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert not store.ready()
+
+
+def test_a_bucket_made_twice_is_one(weed: Any) -> None:
+    weed.store().make_bucket()
+
+
+class KillingFile(io.FileIO):
+    """A file that has the server killed and started again when it has `after` bytes."""
+
+    def __init__(self, path: Path, weed: Any, after: int) -> None:
+        super().__init__(path, "w+")
+        self._weed, self._after = weed, after
+
+    def write(self, data: Any) -> int:
+        written = super().write(data)
+        if self._after and self.tell() >= self._after:
+            self._after = 0
+            self._weed.kill()
+            self._weed.start()
+        return written
+
+
+def test_a_download_goes_on_when_the_killed_store_is_back(mortal: Any, key: str, tmp_path: Path) -> None:
+    data = os.urandom(64 << 20)
+    store = mortal.store()
+    store.put(key, data)
+    with KillingFile(tmp_path / "file", mortal, 8 << 20) as file:
+        download(HttpClient(), store.link_get(key, MINUTE), file, limit=len(data), what="download")  # type: ignore[arg-type]
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_an_upload_succeeds_when_the_killed_store_is_back(mortal: Any, key: str) -> None:
+    data = os.urandom(32 << 20)
+    store = mortal.store()
+    whole = Body.of_bytes(data)
+    killed: list[bool] = []
+
+    def blocks() -> Iterator[bytes | memoryview]:
+        for number, block in enumerate(whole.blocks()):
+            if number == 20 and not killed:
+                killed.append(True)
+                mortal.kill()
+                mortal.start()
+            yield block
+
+    HttpClient().request("PUT", store.link_put(key, MINUTE), lambda r: r.drain_conn(), body=Body(whole.size, blocks))
+    assert store.get(key, limit=len(data)) == data
+
+
+def test_every_operation_waits_for_a_store_that_is_down(mortal: Any, key: str, tmp_path: Path) -> None:
+    store = mortal.store()
+    store.put(key, b"before")
+    upload = store.open_upload(f"{key}/parts")
+    part = store.put_part(f"{key}/parts", upload, 1, b"part")
+    calls: list[Callable[[], object]] = [
+        lambda: store.get(key, limit=6),
+        lambda: store.put(f"{key}/new", b"new", if_absent=True),
+        lambda: list(store.keys(key)),
+        lambda: store.close_upload(f"{key}/parts", upload, [(1, part)]),
+    ]
+    for call in calls:
+        mortal.kill()
+        starting = threading.Thread(target=mortal.start)
+        starting.start()
+        call()
+        starting.join(30)
+    assert store.get(f"{key}/parts", limit=4) == b"part"
+    assert store.get(f"{key}/new", limit=3) == b"new"
+
+
+def _certificate(folder: Path) -> tuple[Path, Path, Path]:
+    """PEM files: a throwaway CA, a certificate for 127.0.0.1, and its key."""
+    now = datetime.now(UTC)
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "throwaway")])
+
+    def build(name: x509.Name, public: Any) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(ca_name)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+        )
+
+    ca = build(ca_name, ca_key.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store")])
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    leaf = build(name, key.public_key()).add_extension(names, False)
+    pem = serialization.Encoding.PEM
+    written = {
+        "ca.pem": ca.sign(ca_key, hashes.SHA256()).public_bytes(pem),
+        "store.pem": leaf.sign(ca_key, hashes.SHA256()).public_bytes(pem),
+        "store.key": key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    }
+    for file, content in written.items():
+        (folder / file).write_bytes(content)
+    return folder / "ca.pem", folder / "store.pem", folder / "store.key"
+
+
+def test_tls_with_the_right_ca_serves_and_without_it_is_refused(
+    new_weed: Callable[..., Any], key: str, tmp_path: Path
+) -> None:
+    ca, cert, private = _certificate(tmp_path)
+    weed = new_weed(cert=cert, key=private)
+    store = weed.store(url=weed.tls_url, ca=ca)
+    data = os.urandom(20 << 20)
+    (tmp_path / "source").write_bytes(data)
+    store.put_file(key, tmp_path / "source")
+    HttpTransfer(ca).fetch(store.link_get(key, MINUTE), tmp_path / "back", limit=len(data))
+    assert (tmp_path / "back").read_bytes() == data
+    assert list(store.keys(key)) == [key]
+    for stranger in (
+        lambda: weed.store(url=weed.tls_url).get(key, limit=len(data)),
+        lambda: HttpTransfer().fetch(store.link_get(key, MINUTE), tmp_path / "back", limit=len(data)),
+    ):
+        with pytest.raises(HanseError, match=r"(?i)certificate") as caught:
+            stranger()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
