@@ -1,0 +1,112 @@
+"""Presigned links for participants: to fetch an open task's model, and to upload one update to it.
+
+What a participant may ask for follows from its open task: no task, no link. Nothing is kept here, so any coordinator
+answers any request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from hanse_coordinator.records import Buckets
+from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.subjects import LINK, TASK, Stream
+
+_LOG = logging.getLogger(__name__)
+_TASKS: Stream = TASK.stream or Stream("")
+_SHORTEST = timedelta(minutes=15)
+_LONGEST = timedelta(hours=12)
+_SIZE_SLACK = 64 << 10
+
+
+class LinkServer:
+    """Answers LinkRequests of participants."""
+
+    def __init__(
+        self, *, bus: Bus, store: ObjectStore, buckets: Buckets, clock: Clock, settings: WorkflowSettings
+    ) -> None:
+        self._bus, self._store, self._buckets, self._clock, self._settings = bus, store, buckets, clock, settings
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        subscription = await self._bus.serve(LINK.wildcard(), self.answer, group="coordinators")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await subscription.stop()
+
+    async def answer(self, subject: str, data: bytes) -> bytes:
+        """The reply to one request; a refusal names its reason."""
+        try:
+            reply = LinkReply(link=await self._link(LINK.parse(subject), LinkRequest.decode(data)))
+        except HanseError as error:
+            _LOG.info("link on %s refused: %s", subject, error)
+            reply = LinkReply(code=error.code.code, message=str(error))
+        return reply.encode()
+
+    async def _link(self, tokens: dict[str, str], request: LinkRequest) -> Link:
+        if (request.project, request.participant) != (tokens["project"], tokens["participant"]):
+            raise HanseError(
+                ErrorCode.FORBIDDEN,
+                f"participant: {request.participant} of {request.project} is not {tokens['participant']} of "
+                f"{tokens['project']}, who asks",
+            )
+        task = await self._open_task(request)
+        expires_in = _validity(task.deadline, self._clock.now())
+        if request.put is not None:
+            key = _key_to_put(request, request.put, _largest(task, self._settings.largest_model))
+            url = await asyncio.to_thread(self._store.link_put, key, expires_in)
+        else:
+            key = _key_to_get(request, task)
+            url = await asyncio.to_thread(self._store.link_get, key, expires_in)
+        return Link(url=url, key=key, expires_at=self._clock.now() + expires_in)
+
+    async def _open_task(self, request: LinkRequest) -> Task:
+        member = await self._buckets.participants.get(project=request.project, participant=request.participant)
+        if member is None or member.value.revoked:
+            raise HanseError(ErrorCode.FORBIDDEN, f"participant: {request.participant} is not enrolled, or was revoked")
+        subject = TASK.of(project=request.project, participant=request.participant, run=request.run, step=request.step)
+        record = await self._bus.last(_TASKS, subject)
+        if record is None:
+            raise HanseError(
+                ErrorCode.GONE,
+                f"step: {request.step} of run {request.run} is not open for {request.participant}",
+                hint="the step has closed; wait for the next task",
+            )
+        return Task.decode(record.data)
+
+
+def _validity(deadline: datetime, now: datetime) -> timedelta:
+    return min(max(deadline - now, _SHORTEST), _LONGEST)
+
+
+def _largest(task: Task, largest_model: int) -> int:
+    return largest_model if task.model is None else task.model.size * 11 // 10 + _SIZE_SLACK
+
+
+def _key_to_put(request: LinkRequest, update: ObjectRef, largest: int) -> str:
+    if request.get is not None:
+        raise HanseError(ErrorCode.INVALID_INPUT, "put, get: both are given, one was expected")
+    if update.size > largest:
+        raise HanseError(
+            ErrorCode.TOO_LARGE,
+            f"put.size: {update.size} bytes are more than the {largest} that this task's model allows",
+        )
+    return f"updates/{request.project}/{request.run}/{update.digest}"
+
+
+def _key_to_get(request: LinkRequest, task: Task) -> str:
+    key = request.get
+    if key is None:
+        raise HanseError(ErrorCode.INVALID_INPUT, "put, get: neither is given, one was expected")
+    # Each participant's task may name another resting place of the same model, but never another object.
+    if task.model is None or task.model.key != key or not key.startswith(f"models/{request.project}/"):
+        raise HanseError(ErrorCode.FORBIDDEN, f"get: {key!r} is not the model of the open task")
+    return key

@@ -1,0 +1,116 @@
+"""The answers to one opened step, as they come in: who has answered, who counts, and when the step may close."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hanse_coordinator.workflow.outcomes import Answer, Failure
+from hanse_coordinator.workflow.waiting import first_of
+from hanse_fabric.clock import Clock
+from hanse_fabric.messages import ObjectRef, Outcome, Result, TaskKind
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an answer to a task of this step must look like. `largest` bounds an update's size in bytes."""
+
+    kind: TaskKind
+    project: str
+    run: str
+    largest: int
+
+
+class Collector:
+    """Collects the answers of the tasks it is given, each participant's first one.
+
+    Args:
+        tasks: task id by participant.
+        needed: how many good answers are the quorum.
+    """
+
+    def __init__(self, tasks: Mapping[str, str], *, needed: int, terms: Terms) -> None:
+        self._tasks, self._needed, self._terms = dict(tasks), needed, terms
+        self.answers: dict[str, Answer] = {}
+        self.failures: dict[str, Failure] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def complete(self) -> bool:
+        return len(self.answers) + len(self.failures) == len(self._tasks)
+
+    @property
+    def quorum(self) -> bool:
+        return len(self.answers) >= self._needed
+
+    def expects(self, result: Result) -> bool:
+        """Whether this is an answer to one of the tasks."""
+        return self._tasks.get(result.participant) == result.task
+
+    def take(self, result: Result) -> Answer | Failure | None:
+        """Accept a verified result; None where the participant has answered before."""
+        name = result.participant
+        if name in self.answers or name in self.failures:
+            return None
+        taken = judge(result, self._terms)
+        if isinstance(taken, Answer):
+            self.answers[name] = taken
+        else:
+            self.failures[name] = taken
+        if self.complete or self.quorum:
+            self._news.set()
+        return taken
+
+    async def closed(self, clock: Clock, deadline: datetime, grace: float | None) -> None:
+        """Wait until all have answered, or `grace` seconds after the quorum, or the deadline."""
+        limit, met = deadline, False
+        while not self.complete:
+            now = clock.now()
+            if self.quorum and grace is not None and not met:
+                limit, met = min(deadline, now + timedelta(seconds=grace)), True
+            left = (limit - now).total_seconds()
+            if left <= 0:
+                return
+            self._news.clear()
+            await first_of(self._news.wait(), clock.sleep(left))
+
+
+def judge(result: Result, terms: Terms) -> Answer | Failure:
+    """An answer if the result holds what the step needs, else a failure that says what is wrong. Pure."""
+    if result.outcome is not Outcome.DONE:
+        return Failure(
+            participant=result.participant, outcome=result.outcome, code=result.code, reason=result.reason[:500]
+        )
+    wrong = _wrong(result, terms)
+    if wrong:
+        return Failure(participant=result.participant, outcome=Outcome.FAILED, code="invalid-input", reason=wrong)
+    return Answer(
+        participant=result.participant,
+        examples=result.examples,
+        update=None if terms.kind is TaskKind.EVALUATE else result.update,
+        metrics=result.metrics,
+        code_digest=result.code_digest,
+    )
+
+
+def _wrong(result: Result, terms: Terms) -> str:
+    if terms.kind is TaskKind.EVALUATE:
+        return ""
+    if terms.kind is TaskKind.TRAIN and result.examples < 1:
+        return f"examples: {result.examples} is not a positive number"
+    if result.update is None:
+        return f"update: none given, the {terms.kind.value} step needs one"
+    return _wrong_update(result.update, terms)
+
+
+def _wrong_update(update: ObjectRef, terms: Terms) -> str:
+    if update.inline is not None:
+        return "update: given inline in the result, which the coordinator may not see; send it on the update subject"
+    if update.size > terms.largest:
+        return f"update.size: {update.size} bytes are more than the {terms.largest} that this model allows"
+    expected = f"updates/{terms.project}/{terms.run}/{update.digest}"
+    if update.key is not None and update.key != expected:
+        return f"update.key: {update.key!r} is not {expected!r}"
+    return ""

@@ -1,0 +1,137 @@
+"""Federated averaging (McMahan et al., 2017), and with a server optimizer its adaptive forms (Reddi et al., 2021).
+
+Each round: sample participants, have them train, reduce their updates to the next model, evaluate it at the sites,
+publish it. What the reduction and the server optimizer do is the strategy's business, at the aggregators.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from hanse_coordinator.workflow.context import Ask, RunContext
+from hanse_coordinator.workflow.metrics import EarlyStopping, RoundMetrics, summarize
+from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction
+from hanse_fabric.job import Job
+from hanse_fabric.messages import Lineage, ObjectRef, TaskKind
+from hanse_fabric.names import derive_seed
+
+_INITIALIZERS = 3
+
+
+async def federated_averaging(run: RunContext) -> None:
+    """Train until the last round, or until early stopping."""
+    job = run.job
+    stopping = EarlyStopping(job.stop)
+    state: dict[str, ObjectRef] = {}
+    parent: str | None = job.initial_model
+    model = await first_model(run)
+    for number in range(1, job.rounds + 1):
+        chosen = sample(await run.participants(f"r{number}-participants"), job, number)
+        run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
+
+        trained = await run.gather(f"r{number}-train", training(job, chosen, number, model))
+        reduced = await run.reduce(
+            f"r{number}-reduce", round=number, answers=trained.answers, model=model, state=state,
+            needed=job.participants.needed(len(chosen)),
+        )  # fmt: skip
+        model, state = reduced.model, reduced.state
+
+        metrics, evaluated, stop = summarize(trained.answers, prefix="train_"), RoundMetrics(), ""
+        if due(job.evaluate.every, number, job.rounds):
+            tested = await run.gather(f"r{number}-evaluate", evaluation(job, chosen, number, model))
+            evaluated = summarize(tested.answers)
+            stop = stopping.observe(evaluated.overall)
+
+        final = bool(stop) or number == job.rounds
+        overall = metrics.overall | evaluated.overall
+        if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
+            lineage = lineage_of(run, number, trained, reduced, parent)
+            version = await run.publish(
+                f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
+            )
+            parent = version.digest
+        run.note(
+            "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
+            participants=list(reduced.participants), digest=model.digest,
+        )  # fmt: skip
+        if final:
+            return
+
+
+async def first_model(run: RunContext) -> ObjectRef:
+    """The owner's uploaded model, or one that a participant initialises from the run's seed: any of them makes the
+    same, so the first answer is enough."""
+    job = run.job
+    present = await run.participants("r0-participants")
+    if job.initial_model is not None:
+        return await run.initial_model(job.initial_model)
+    chosen = sample(present, job, 0)
+    seed = derive_seed(job.seed, "initialize")
+    made = await run.gather(
+        "r0-initialize",
+        Ask(
+            kind=TaskKind.INITIALIZE, round=0, to=chosen[:_INITIALIZERS], peers=len(chosen), config=config_of(job),
+            seed=lambda _: seed, model=None, needed=1, grace=0.0,
+            deadline=job.participants.deadline, retries=job.participants.retries,
+        ),
+    )  # fmt: skip
+    adopted = await run.reduce("r0-adopt", round=0, answers=made.answers[:1], model=None, state={}, needed=1)
+    return adopted.model
+
+
+def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
+    """What a round asks of its participants. Pure."""
+    wanted = job.participants
+    return Ask(
+        kind=TaskKind.TRAIN, round=number, to=chosen, config=config_of(job), model=model,
+        seed=lambda participant: derive_seed(job.seed, number, participant, "train"),
+        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
+    )  # fmt: skip
+
+
+def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
+    """Evaluation of the round's new model, at the round's participants. Pure."""
+    wanted = job.participants
+    return Ask(
+        kind=TaskKind.EVALUATE, round=number, to=chosen, config=config_of(job), model=model,
+        seed=lambda participant: derive_seed(job.seed, number, participant, "evaluate"),
+        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
+    )  # fmt: skip
+
+
+def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
+    """A round's participants, sorted: the job's share of those present, by the run's seed. Pure."""
+    wanted = job.participants
+    count = min(len(present), max(wanted.minimum, math.ceil(wanted.fraction * len(present) - 1e-9)))
+    if count == len(present):
+        return present
+    chooser = random.Random(derive_seed(job.seed, number, "sample"))  # noqa: S311 - repeatable, not secret
+    return tuple(sorted(chooser.sample(present, count)))
+
+
+def due(every: int, number: int, rounds: int) -> bool:
+    """Whether round `number` is one of every `every`, or the last. Pure."""
+    return every > 0 and (number % every == 0 or number == rounds)
+
+
+def config_of(job: Job) -> dict[str, Any]:
+    """What the trainer at the sites needs of the job. Pure."""
+    return {
+        "model": job.model,
+        "train": job.train,
+        "code": None if job.code is None else job.code.model_dump(mode="json"),
+        "evaluate": job.evaluate.model_dump(mode="json"),
+    }
+
+
+def lineage_of(run: RunContext, number: int, trained: Gathered, reduced: Reduction, parent: str | None) -> Lineage:
+    """Where a round's model came from: those whose updates are in it."""
+    used: list[Answer] = [answer for answer in trained.answers if answer.participant in set(reduced.participants)]
+    codes = sorted({answer.code_digest for answer in used if answer.code_digest is not None})
+    return Lineage(
+        run=run.run, round=number, workflow=run.job.workflow, participants=reduced.participants,
+        examples=sum(answer.examples for answer in used), strategy=run.job.strategy, seed=run.job.seed,
+        parent=parent, code_digests=tuple(codes),
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""Results as they arrive for one run: decoded, checked against the participant's key, and handed to the open step.
+
+A result that is forged, malformed or late is refused, counted and told of; it never counts as an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from hanse_coordinator.workflow.collector import Collector
+from hanse_coordinator.workflow.notices import Notices
+from hanse_coordinator.workflow.outcomes import Failure
+from hanse_coordinator.workflow.roster import Roster
+from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import VerifyKey
+from hanse_fabric.messages import Result
+from hanse_fabric.subjects import RESULT, Stream
+
+_LOG = logging.getLogger(__name__)
+_STREAM: Stream = RESULT.stream or Stream("")
+_REMEMBERED_STEPS = 8
+
+
+class Inbox:
+    """The results of one run. At most one follow of the bus, whatever the number of steps.
+
+    Attributes:
+        late: results that came after their step had closed.
+        refused: results that were forged or malformed.
+    """
+
+    def __init__(self, bus: Bus, roster: Roster, notices: Notices, *, project: str, run: str) -> None:
+        self._bus, self._roster, self._notices = bus, roster, notices
+        self._project, self._run = project, run
+        self._open: dict[str, tuple[Collector, int]] = {}
+        self._heard: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self.late = 0
+        self.refused = 0
+
+    async def follow(self) -> None:
+        """Receive results until cancelled."""
+        pattern = RESULT.wildcard(project=self._project, run=self._run)
+        async with self._bus.follow(_STREAM, pattern) as records:
+            async for record in records:
+                self._receive(record)
+
+    @contextmanager
+    def collecting(self, step: str, collector: Collector, round: int) -> Iterator[None]:  # noqa: A002
+        """While inside, results of `step` go to `collector`."""
+        self._open[step] = collector, round
+        try:
+            yield
+        finally:
+            del self._open[step]
+            self.remember(step, [*collector.answers, *collector.failures])
+
+    async def recall(self, step: str) -> None:
+        """Hand over at once what is stored already for an open step: answers that came while no coordinator was."""
+        for record in await self._bus.snapshot(_STREAM, self.pattern(step)):
+            self._receive(record)
+
+    def remember(self, step: str, heard: Iterable[str]) -> None:
+        """A closed step's answers are not late when they are delivered again. The last few steps are enough: older
+        ones' results have been purged."""
+        self._heard[step] = frozenset(heard)
+        while len(self._heard) > _REMEMBERED_STEPS:
+            self._heard.popitem(last=False)
+
+    def pattern(self, step: str) -> str:
+        return RESULT.wildcard(project=self._project, run=self._run, step=step)
+
+    def _receive(self, record: Record) -> None:
+        tokens = RESULT.parse(record.subject)
+        step, name = tokens["step"], tokens["participant"]
+        opened = self._open.get(step)
+        if opened is None:
+            if name not in self._heard.get(step, ()):
+                self._count_late(record, step, name)
+            return
+        collector, round_number = opened
+        try:
+            result = self._verified(record.data, step, name)
+            if not collector.expects(result):
+                raise HanseError(ErrorCode.INVALID_INPUT, f"task: {result.task} is not the task of this step")
+        except HanseError as error:
+            self._refuse(record, round_number, name, error)
+            return
+        taken = collector.take(result)
+        if taken is None:
+            return
+        about = f"{step}/{name}"
+        failed = {"outcome": taken.outcome.value, "code": taken.code, "reason": taken.reason} if isinstance(
+            taken, Failure) else {"outcome": "done"}  # fmt: skip
+        self._notices.event(
+            "task-answered", about, round=round_number, step=step, participant=name,
+            examples=result.examples, metrics=result.metrics, seconds=result.seconds, **failed,
+        )  # fmt: skip
+
+    def _verified(self, data: bytes, step: str, name: str) -> Result:
+        result = Result.decode(data)
+        claimed = (result.project, result.run, result.step, result.participant)
+        if claimed != (self._project, self._run, step, name):
+            raise HanseError(
+                ErrorCode.TAMPERED, f"result: it names {claimed}, and came on the subject of {name}, {step}"
+            )
+        key = self._roster.key_of(self._project, name)
+        if key is None:
+            raise HanseError(ErrorCode.FORBIDDEN, f"participant: {name} is not enrolled, or was revoked")
+        signed = result.canonical(without=frozenset({"signature"}))
+        VerifyKey(key).verify(result.signature, signed, what=f"result of {name}")
+        return result
+
+    def _count_late(self, record: Record, step: str, name: str) -> None:
+        self.late += 1
+        about = f"{step}/{name}/{record.sequence}"
+        self._notices.event("late-result", about, step=step, participant=name, count=self.late)
+        self._notices.audit(
+            "result.refuse", about, subject=f"participant:{name}", step=step, reason="late: step closed"
+        )
+
+    def _refuse(self, record: Record, round_number: int, name: str, error: HanseError) -> None:
+        self.refused += 1
+        about = f"{record.subject}/{record.sequence}"
+        _LOG.warning("result on %s refused: %s", record.subject, error)
+        self._notices.event(
+            "refused", about, round=round_number, participant=name, code=error.code.code, reason=error.message
+        )
+        self._notices.audit(
+            "result.refuse", about, subject=f"participant:{name}", code=error.code.code, reason=error.message
+        )

@@ -1,0 +1,103 @@
+"""The journal of a run: every step's outcome, written before the workflow goes on, by one writer at a time.
+
+The fence is the stream itself: each append names the sequence that must be the last on the run's subject. A new
+coordinator appends an entry of kind `lease` first; from then on the former's appends are refused, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hanse_coordinator.workflow.failures import Fenced
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Message
+from hanse_fabric.names import StepKey
+from hanse_fabric.subjects import JOURNAL, Stream
+
+EntryKind = Literal["lease", "opened", "closed"]
+
+_TRIES = 20
+_STREAM: Stream = JOURNAL.stream or Stream("")
+
+
+class JournalEntry(Message):
+    """One line of a run's journal.
+
+    Attributes:
+        epoch: which holder of the run wrote it, counted from 1.
+        step: the step's key; `lease` for entries of that kind.
+        body: what must be known to go on: of an opened step its deadline, of a closed one its outcome.
+    """
+
+    schema_id: ClassVar[str] = "hanse.journal_entry/1"
+
+    epoch: int = Field(ge=1)
+    kind: EntryKind
+    step: StepKey
+    body: dict[str, Any] = {}
+
+
+class Journal:
+    """The journal, held by this coordinator. Recorded outcomes are handed out once, so memory shrinks at replay."""
+
+    def __init__(self, bus: Bus, project: str, run: str, *, epoch: int, last: int, entries: list[JournalEntry]) -> None:
+        self._bus, self._run = bus, run
+        self._subject = JOURNAL.of(project=project, run=run)
+        self.epoch = epoch
+        self._last = last
+        self._order = asyncio.Lock()
+        self._opened = {entry.step: entry.body for entry in entries if entry.kind == "opened"}
+        self._closed = {entry.step: entry.body for entry in entries if entry.kind == "closed"}
+        self.replaying = bool(self._opened or self._closed)
+
+    @classmethod
+    async def open(cls, bus: Bus, project: str, run: str, *, holder: str) -> Journal:
+        """Read the journal and become its writer: the former one is fenced off from here on.
+
+        Raises:
+            HanseError: LOCKED when others keep writing it; UNAVAILABLE when the bus does not answer.
+        """
+        subject = JOURNAL.of(project=project, run=run)
+        for _ in range(_TRIES):
+            records = await bus.snapshot(_STREAM, subject)
+            entries = [JournalEntry.decode(record.data) for record in records]
+            last = max((record.sequence for record in records), default=0)
+            epoch = max((entry.epoch for entry in entries), default=0) + 1
+            taken = JournalEntry(epoch=epoch, kind="lease", step="lease", body={"holder": holder})
+            try:
+                last = await bus.publish(subject, taken.encode(), expected_last=last)
+            except HanseError as error:
+                if error.code is not ErrorCode.CONFLICT:
+                    raise
+                continue
+            return cls(bus, project, run, epoch=epoch, last=last, entries=entries)
+        raise Fenced(run)
+
+    async def append(self, kind: EntryKind, step: str, body: dict[str, Any]) -> None:
+        """Write one entry; when it returns, the entry is durable.
+
+        Raises:
+            Fenced: another coordinator has written since; nothing more may be done for this run.
+        """
+        entry = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body)
+        async with self._order:
+            try:
+                self._last = await self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+            except HanseError as error:
+                if error.code is ErrorCode.CONFLICT:
+                    raise Fenced(self._run) from None
+                raise
+
+    def take_closed(self, step: str) -> dict[str, Any] | None:
+        """The recorded outcome of a step, or None where it has none yet. Given once."""
+        if step in self._closed:
+            self._opened.pop(step, None)
+        return self._closed.pop(step, None)
+
+    def take_opened(self, step: str) -> dict[str, Any] | None:
+        """What was recorded when the step was opened, or None. Given once."""
+        return self._opened.pop(step, None)

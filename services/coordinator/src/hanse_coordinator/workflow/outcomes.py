@@ -1,0 +1,82 @@
+"""What the verbs return, in the form in which it is journalled. Kept small: 1,000 answers fit one journal entry."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field
+
+from hanse_fabric.messages import Frozen, ObjectRef, Outcome
+from hanse_fabric.names import Digest, Slug
+
+
+class _Recorded(Frozen):
+    def body(self) -> dict[str, Any]:
+        """As it stands in the journal."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Self:
+        return cls.model_validate(body)
+
+
+class Answer(_Recorded):
+    """A participant's accepted answer. `examples` is what it counts for in means."""
+
+    participant: Slug
+    examples: int = 0
+    update: ObjectRef | None = None
+    metrics: dict[str, float] = {}
+    code_digest: Digest | None = None
+
+
+class Failure(_Recorded):
+    """A participant that answered, but not with a usable result: its trainer failed, or its policy refused."""
+
+    participant: Slug
+    outcome: Outcome
+    code: str = ""
+    reason: str = ""
+
+
+class Gathered(_Recorded):
+    """The outcome of `gather`. Answers are sorted by participant.
+
+    Attributes:
+        asked: who was sent the task.
+        failures: who answered with a failure or refusal, and why.
+        silent: who did not answer in time.
+    """
+
+    asked: tuple[Slug, ...]
+    answers: tuple[Answer, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        heard = {answer.participant for answer in self.answers} | {failure.participant for failure in self.failures}
+        return tuple(name for name in self.asked if name not in heard)
+
+    def explain(self) -> str:
+        """Who is missing, and why, in words."""
+        parts = [
+            f"{f.participant} {f.outcome.value} ({f.reason or f.code or 'no reason given'})" for f in self.failures
+        ]
+        shown = [f"{name} silent" for name in self.silent] + parts
+        return "; ".join(shown[:20]) + (f"; and {len(shown) - 20} more" if len(shown) > 20 else "")
+
+
+class Reduction(_Recorded):
+    """The outcome of `reduce`: the new model, the server optimizer's arrays, and whose updates are in it."""
+
+    model: ObjectRef
+    state: dict[str, ObjectRef] = {}
+    participants: tuple[Slug, ...]
+    refused: tuple[Slug, ...] = ()
+
+
+class Published(_Recorded):
+    """The outcome of `publish`."""
+
+    version: int = Field(ge=1)
+    digest: Digest

@@ -1,0 +1,76 @@
+"""The objects of a run in the store: an owner's first model, models too large for tasks, and what to remove when."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, leaf_count
+
+
+class RunObjects:
+    """Reads and tidies the objects of one run. The store's blocking calls run in threads.
+
+    The coordinator never reads updates: it only removes them, by key, when they have been reduced.
+    """
+
+    def __init__(self, store: ObjectStore, project: str) -> None:
+        self._store, self._project = store, project
+
+    async def place(self, model: ObjectRef) -> ObjectRef:
+        """The same model, resting in the store instead of inline."""
+        if model.inline is None:
+            return model
+        key = self._key(model.digest)
+        await asyncio.to_thread(self._store.put, key, model.inline)
+        return ObjectRef(digest=model.digest, size=model.size, leaves=model.leaves, key=key)
+
+    async def verified(self, digest: str, *, largest: int) -> ObjectRef:
+        """The uploaded object with this digest.
+
+        Raises:
+            RunFailure: NOT_FOUND, TOO_LARGE, or TAMPERED when the content is another.
+        """
+        return await asyncio.to_thread(self._verify, digest, largest)
+
+    async def forget(self, objects: Iterable[ObjectRef]) -> None:
+        """Remove objects that have been reduced, or succeeded."""
+        keys = [ref.key for ref in objects if ref.key is not None]
+        if keys:
+            await asyncio.to_thread(self._delete, keys)
+
+    def _key(self, digest: str) -> str:
+        return f"models/{self._project}/{digest}"
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._store.delete(key)
+
+    def _verify(self, digest: str, largest: int) -> ObjectRef:
+        key = self._key(digest)
+        try:
+            size = self._store.size(key)
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise RunFailure(
+                ErrorCode.NOT_FOUND, f"initial_model: no object {digest} was uploaded", hint="upload it first"
+            ) from None
+        if size > largest:
+            raise RunFailure(ErrorCode.TOO_LARGE, f"initial_model: {size} bytes are more than {largest}")
+        leaves = [self._leaf(key, index, size) for index in range(leaf_count(size))]
+        if combine_leaves(leaves) != digest:
+            raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the uploaded content is not that of {digest}")
+        return ObjectRef(digest=digest, size=size, leaves=tuple(leaves) if len(leaves) > 1 else (), key=key)
+
+    def _leaf(self, key: str, index: int, size: int) -> str:
+        start = index * LEAF_BYTES
+        buffer = bytearray(min(LEAF_BYTES, size - start))
+        if buffer:
+            self._store.read_into(key, start, memoryview(buffer))
+        return hashlib.sha256(buffer).hexdigest()
