@@ -111,15 +111,15 @@ def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: st
             version = tag
             if resumed:
                 raise urllib3.exceptions.ProtocolError("the object changed between two parts of its download")
-        length = int(response.headers.get("Content-Length", "-1"))
-        if file.tell() + length > limit:
+        announced = response.headers.get("Content-Length", "")
+        end = file.tell() + int(announced) if announced.isdecimal() else None
+        if end is not None and end > limit:
             raise _too_large(what, limit)
-        end = file.tell() + length
         for block in response.stream(_READ_BYTES, decode_content=False):
             if file.tell() + len(block) > limit:
                 raise _too_large(what, limit)
             file.write(block)
-        if length >= 0 and file.tell() != end:
+        if end is not None and file.tell() != end:
             raise urllib3.exceptions.ProtocolError(f"ended after {file.tell()} of {end} bytes")
 
     try:
