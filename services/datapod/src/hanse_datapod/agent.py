@@ -27,8 +27,7 @@ from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.schema import DataSchema
-from hanse_fabric.site import OpenTask, SiteLink
-from hanse_fabric.site.durable import space_errors, sync
+from hanse_fabric.site import OpenTask, SiteLink, durable
 from hanse_fabric.site.enrol import ALLOWED_SKEW_S
 from hanse_fabric.site.link import result_for
 from hanse_fabric.subjects import LINK, PRESENCE, RESULT, UPDATE
@@ -215,7 +214,7 @@ class Agent:
     def _prepare(self, task: Task, state: Path) -> None:
         """Clear what tasks before left, look for space, note the beginning."""
         work = self._home / "work"
-        with space_errors(self._home):
+        with durable.space_errors(self._home):
             work.mkdir(exist_ok=True, mode=0o700)
             state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._clear(work, task)
@@ -294,10 +293,10 @@ class Agent:
 
 
 def _sync_file(path: Path) -> None:
-    with space_errors(path):
-        for each, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
-            descriptor = os.open(each, flags)
-            try:
-                sync(descriptor)
-            finally:
-                os.close(descriptor)
+    with durable.space_errors(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            durable.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        durable.sync_folder(path.parent)

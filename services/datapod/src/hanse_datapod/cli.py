@@ -12,10 +12,13 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
+_LIGHT = frozenset({"join", "run", "verify-log", "status"})
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status (that of the error's code in the catalogue)."""
-    given = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = parser(rehearsals=not words or words[0] not in _LIGHT).parse_args(words)
     command: Callable[[argparse.Namespace], int | None] = given.func
     try:
         return command(given) or 0
@@ -27,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
+    """The commands and their options; `rehearsals` loads those that train in this process."""
     top = argparse.ArgumentParser(prog="python -m hanse_datapod", description="Hanse at a site")
     commands = top.add_subparsers(dest="command", required=True)
 
@@ -63,14 +66,11 @@ def parser() -> argparse.ArgumentParser:
     telling.add_argument("--home", type=Path, required=True)
     telling.set_defaults(func=_status)
 
-    _add_rehearsals(commands)
+    if rehearsals:
+        from hanse_datapod.rehearse import add_rehearse
+
+        add_rehearse(commands)
     return top
-
-
-def _add_rehearsals(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from hanse_datapod.rehearse import add_rehearse
-
-    add_rehearse(commands)
 
 
 def _join(given: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hanse_fabric import __version__, tls
+from hanse_fabric import __version__
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task
@@ -78,15 +78,14 @@ class SiteLink:
         from hanse_fabric.bus.nats import NatsBus
         from hanse_fabric.store.transfer import HttpTransfer
 
-        context = None
-        if identity.bus_ca is not None or cert is not None:
-            context = tls.client_context(identity.bus_ca, cert, key)
         bus = await NatsBus.connect(
             identity.record.bus_url,
             f"{identity.project}.{identity.participant}",
             creds=identity.creds,
             inbox_prefix=identity.inbox_prefix,
-            tls=context,
+            ca=identity.bus_ca,
+            cert=cert,
+            key=key,
         )
         return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
 

@@ -1,0 +1,220 @@
+"""The agent on an in-process bus: what it answers, and what it does not do twice."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from site_actors import CountingWorker, Site, task
+
+from hanse_datapod.outbox import LOG, verify_log
+from hanse_datapod.policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Link, LinkReply, LinkRequest, Outcome, TaskKind
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.transfer import DirectoryTransfer
+from hanse_fabric.subjects import LINK, PRESENCE, TASK
+from hanse_fabric.tensors.digest import digest_bytes
+
+
+async def test_a_task_is_done_and_answered_with_a_signed_result(site: Site) -> None:
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.examples, result.metrics) == (Outcome.DONE, 10, {"loss": 0.5})
+    key = site.identity.signing_key.verify_key
+    assert key.is_valid(result.signature, result.canonical(without=frozenset({"signature"})))
+    assert digest_bytes(await site.update_of(result))[0] == result.update.digest
+
+
+async def test_the_same_task_after_a_restart_is_answered_with_the_same_bytes_and_not_done_again(site: Site) -> None:
+    await site.start()
+    await site.give(task())
+    [(_, first)] = await site.results(1)
+    await site.stop()
+    site.forget_hub()
+    await site.start()
+    await site.give(task())
+    [(_, again)] = await site.results(1)
+    assert again == first
+    assert len(site.worker.requests) == 1
+
+
+async def test_a_site_that_was_away_does_the_open_round_only(site: Site) -> None:
+    closed = [task(f"r{n}-train", round=n) for n in (1, 2)]
+    for each in closed:
+        await site.give(each)
+        await site.close_step(each)
+    await site.give(task("r3-train", round=3))
+    await site.start()
+    [(result, _)] = await site.results(1)
+    assert result.step == "r3-train"
+    assert [request.round for request in site.worker.requests] == [3]
+
+
+async def test_of_one_run_only_the_newest_open_task_is_done(site: Site) -> None:
+    await site.give(task("r1-train", round=1))
+    await site.give(task("r1-train-2", round=1))
+    await site.give(task("r7-train", run="b" * 12, round=7))
+    await site.start()
+    results = [result.step for result, _ in await site.results(2)]
+    assert results == ["r1-train-2", "r7-train"]
+
+
+async def test_work_is_given_up_when_a_newer_step_of_its_run_opens(site: Site) -> None:
+    site.worker.hold = asyncio.Event()
+    await site.start()
+    await site.give(task("r1-train"))
+    await asyncio.wait_for(site.worker.began.wait(), 10)
+    site.worker.hold = None
+    await site.give(task("r2-train", round=2))
+    [(result, _)] = await site.results(1)
+    assert result.step == "r2-train"
+    assert [request.round for request in site.worker.stopped] == [1]
+
+
+async def test_a_task_long_past_its_deadline_is_left(site: Site) -> None:
+    past = datetime.now(UTC) - timedelta(hours=1)
+    await site.give(task("r1-train", issued_at=past - timedelta(seconds=60), deadline=past))
+    await site.give(task("r1-train", run="b" * 12))
+    await site.start()
+    [(result, _)] = await site.results(1)
+    assert result.run == "b" * 12
+
+
+async def test_initialize_and_evaluate_are_answered(site: Site) -> None:
+    await site.start()
+    await site.give(task("init", kind=TaskKind.INITIALIZE, round=0, model=None, peers=1))
+    [(first, _)] = await site.results(1)
+    await site.give(task("r1-evaluate", kind=TaskKind.EVALUATE))
+    second = (await site.results(2))[1][0]
+    assert first.update is not None
+    assert (second.update, second.metrics) == (None, {"loss": 0.5})
+
+
+async def test_a_failing_trainer_is_an_answer_with_its_reason(site: Site) -> None:
+    site.worker.error = HanseError(ErrorCode.TRAINING_FAILED, "loss: nan", hint="lower the learning rate")
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.FAILED, "training-failed")
+    assert result.reason == "loss: nan (lower the learning rate)"
+
+
+async def test_a_metric_that_is_not_finite_is_a_failure_that_names_it(site: Site) -> None:
+    site.worker.metrics = {"loss": float("nan")}
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.FAILED, "training-failed")
+    assert "metric loss" in result.reason
+
+
+async def test_data_that_do_not_fit_the_schema_refuse_every_task_with_the_reason(site: Site) -> None:
+    site.worker.unfit = HanseError(ErrorCode.SCHEMA_MISMATCH, "data.csv: column age is missing")
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "schema-mismatch")
+    assert "column age is missing" in result.reason
+    assert site.worker.requests == []
+
+
+async def test_a_model_that_is_not_the_announced_one_is_refused(site: Site) -> None:
+    other = task().model.model_copy(update={"digest": "0" * 64})
+    await site.start()
+    await site.give(task(model=other))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "tampered")
+
+
+async def test_a_task_of_an_unknown_version_is_refused_so_that_the_owner_sees_why(site: Site) -> None:
+    given = task()
+    await site.start()
+    subject = TASK.of(project="triage", participant="north", run=given.run, step=given.step)
+    await site.hub.publish(subject, given.encode().replace(b"hanse.task/1", b"hanse.task/9"))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "unknown-schema")
+    assert "hanse.task/9" in result.reason
+
+
+async def test_a_policy_violation_is_refused_with_the_rule(tmp_path) -> None:
+    cases = [
+        (Policy(projects=("other",)), {}, "projects"),
+        (Policy(workflows=("study",)), {}, "workflows"),
+        (Policy(models=("logistic",)), {}, "models"),
+        (Policy(minimum_participants=5), {}, "minimum_participants"),
+        (Policy(), {"config": {"code": {"name": "mine", "digest": "1" * 64}}}, "site_code.digests"),
+        (Policy(site_code=SiteCodePolicy(digests=("2" * 64,))), {"config": {"code": {"digest": "1" * 64}}}, "1111"),
+        (Policy(outputs=OutputPolicy(updates=False)), {}, "outputs.updates"),
+        (Policy(outputs=OutputPolicy(minimum_examples=50)), {}, "outputs.minimum_examples"),
+    ]
+    for number, (policy, fields, rule) in enumerate(cases):
+        site = Site(tmp_path / str(number), policy=policy)
+        await site.start()
+        await site.give(task(**fields))
+        [(result, _)] = await site.results(1)
+        await site.stop()
+        assert (result.outcome, result.code) == (Outcome.REFUSED, "policy"), rule
+        assert rule in result.reason
+        assert "policy" in result.reason
+        assert result.update is None
+        assert not list((site.home / "work").glob("*"))
+
+
+async def test_metrics_that_may_not_leave_are_withheld_and_said_so(tmp_path) -> None:
+    worker = CountingWorker()
+    worker.metrics = {"loss": 0.5, "rarest_patient": 1.0}
+    site = Site(tmp_path / "s", worker=worker, policy=Policy(outputs=OutputPolicy(metrics=("loss",))))
+    await site.start()
+    await site.give(task())
+    [(result, encoded)] = await site.results(1)
+    await site.stop()
+    assert result.metrics == {"loss": 0.5}
+    assert result.reason == "withheld by the site's policy: metrics rarest_patient"
+    assert b"1.0" not in encoded
+
+
+async def test_the_workers_limits_come_from_policy_and_deadline(tmp_path) -> None:
+    site = Site(tmp_path / "s", policy=Policy(limits=LimitPolicy(seconds=5, memory_mib=512)))
+    await site.start()
+    await site.give(task())
+    await site.results(1)
+    await site.stop()
+    [request] = site.worker.requests
+    assert (request.time_limit, request.memory_limit) == (5, 512 << 20)
+
+
+async def test_a_large_update_goes_through_the_store_by_a_link(site: Site, tmp_path) -> None:
+    store = DirectoryStore(tmp_path / "store")
+    site.transfer = DirectoryTransfer(tmp_path / "store")
+    site.worker.size = 200_000
+
+    async def links(subject: str, data: bytes) -> bytes:
+        request = LinkRequest.decode(data)
+        assert request.put is not None
+        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
+        expires = timedelta(minutes=5)
+        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
+        return LinkReply(link=link).encode()
+
+    await site.hub.serve(LINK.wildcard(), links, group="links")
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert result.update is not None
+    assert digest_bytes(store.get(result.update.key, limit=1 << 20))[0] == result.update.digest
+
+
+async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:
+    await site.start()
+    await site.give(task())
+    [(result, encoded)] = await site.results(1)
+    await site.stop()
+    text = (site.home / LOG).read_text()
+    assert verify_log(site.home).broken is None
+    assert result.update.digest in text
+    assert digest_bytes(encoded)[0] in text
+    record = await site.hub.last(PRESENCE.stream, PRESENCE.of(project="triage", participant="north"))
+    assert record is not None
+    assert '"what":"presence"' in text

@@ -1,0 +1,58 @@
+"""Killed between any two durable steps, a datapod resumes: one answer, its bytes once written never change."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hanse_datapod.journal import FILE, Journal
+from hanse_datapod.outbox import LOG, verify_log
+
+LIFE = Path(__file__).parent / "one_life.py"
+# A first life has two syncs to begin the log, one for the sign of life, one for the journal, one for the log; and three
+# publications: sign of life, update, result.
+MOMENTS = [("sync", n) for n in range(1, 6)] + [("before-publish", n) for n in (2, 3)] + [("after-publish", 2)]
+
+
+def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(LIFE), str(home), *map(str, kill_at)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("what", "number"), MOMENTS)
+def test_killed_at_any_step_the_next_life_answers_and_trains_again_only_if_nothing_was_finished(
+    tmp_path: Path, what: str, number: int
+) -> None:
+    home = tmp_path / "site"
+    first = live(home, what, number)
+    assert first.returncode == -9, first.stderr
+    journal = home / FILE
+    finished = b'"kind":"finished"' in journal.read_bytes() if journal.exists() else False
+    trained = len((home / "trained").read_text()) if (home / "trained").exists() else 0
+    second, third = live(home), live(home)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == third.stdout
+    assert len((home / "trained").read_text()) == trained + (0 if finished else 1)
+    assert verify_log(home).broken is None
+    left = [json.loads(line)["what"] for line in (home / LOG).read_text().splitlines()]
+    assert left.count("result") == left.count("update")
+
+
+def test_a_journal_line_torn_by_a_crash_is_forgotten(tmp_path: Path) -> None:
+    home = tmp_path / "site"
+    assert live(home).returncode == 0
+    content = (home / FILE).read_bytes()
+    (home / FILE).write_bytes(content[:-5])
+    journal = Journal(home)
+    assert journal.finished == ()
+    journal.close()
+    assert live(home).returncode == 0

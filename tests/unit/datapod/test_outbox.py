@@ -1,0 +1,124 @@
+"""The outbox log: whatever is done to it afterwards is seen, and a crash is not mistaken for that."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse_datapod.cli import main
+from hanse_datapod.outbox import HEAD, LOG, Leaving, Outbox, verify_log
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+def fill(home: Path, count: int) -> None:
+    outbox = Outbox(home)
+    for number in range(count):
+        outbox.append(Leaving("update", f"subject.{number}", number, f"{number:064x}"))
+    outbox.close()
+
+
+@contextmanager
+def filled(count: int) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder), count)
+        yield Path(folder)
+
+
+def test_an_untouched_log_is_intact_across_restarts(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    fill(tmp_path, 2)
+    assert verify_log(tmp_path).broken is None
+    assert verify_log(tmp_path).entries == 5
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_flipped_bit_is_found_in_its_own_line(data: st.DataObject) -> None:
+    with filled(5) as home:
+        log = home / LOG
+        content = bytearray(log.read_bytes())
+        place = data.draw(st.integers(0, len(content) - 1))
+        line = content[:place].count(b"\n") + 1
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        log.write_bytes(content)
+        assert verify_log(home).broken == line
+
+
+@given(st.integers(0, 4))
+@settings(deadline=None)
+def test_a_dropped_line_is_found(number: int) -> None:
+    with filled(5) as home:
+        lines = (home / LOG).read_bytes().splitlines(keepends=True)
+        del lines[number]
+        (home / LOG).write_bytes(b"".join(lines))
+        assert verify_log(home).broken == number + 1
+
+
+@given(st.integers(0, 4), st.integers(0, 4))
+@settings(deadline=None)
+def test_swapped_lines_are_found(one: int, other: int) -> None:
+    with filled(5) as home:
+        lines = (home / LOG).read_bytes().splitlines(keepends=True)
+        lines[one], lines[other] = lines[other], lines[one]
+        (home / LOG).write_bytes(b"".join(lines))
+        assert verify_log(home).broken == (None if one == other else min(one, other) + 1)
+
+
+def test_a_missing_head_is_found(tmp_path: Path) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / HEAD).unlink()
+    assert verify_log(tmp_path).broken is not None
+    with pytest.raises(HanseError, match=r"outbox\.head is missing") as caught:
+        Outbox(tmp_path)
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+@given(st.integers(1, 200))
+@settings(deadline=None)
+def test_a_line_torn_by_a_crash_is_removed_and_noted(torn: int) -> None:
+    with filled(2) as home:
+        log, head = home / LOG, (home / HEAD).read_bytes()
+        fill(home, 1)
+        whole = log.read_bytes()
+        last = len(whole.splitlines(keepends=True)[-1])
+        log.write_bytes(whole[: len(whole) - min(torn, last - 1)])
+        (home / HEAD).write_bytes(head)  # the head is written after the line is on the disk
+        assert verify_log(home).broken is None
+        Outbox(home).close()
+        assert verify_log(home).broken is None
+        assert json.loads(log.read_bytes().splitlines()[-1])["what"] == "repaired"
+
+
+def test_a_head_older_than_the_log_is_what_a_power_cut_leaves(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    head = (tmp_path / HEAD).read_bytes()
+    fill(tmp_path, 2)
+    (tmp_path / HEAD).write_bytes(head)
+    assert verify_log(tmp_path).broken is None
+    fill(tmp_path, 1)
+    assert verify_log(tmp_path).entries == 4
+
+
+def test_a_log_cut_short_is_not_continued(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    (tmp_path / LOG).write_bytes(b"".join((tmp_path / LOG).read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(HanseError) as caught:
+        Outbox(tmp_path)
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+def test_the_command_names_the_first_broken_entry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(tmp_path, 3)
+    assert main(["verify-log", "--home", str(tmp_path)]) == 0
+    assert "3 entries, all intact" in capsys.readouterr().out
+    content = (tmp_path / LOG).read_text().replace("subject.1", "subject.9")
+    (tmp_path / LOG).write_text(content)
+    assert main(["verify-log", "--home", str(tmp_path)]) == ErrorCode.TAMPERED.value.exit_status
+    assert "entry 2 is broken" in capsys.readouterr().out
