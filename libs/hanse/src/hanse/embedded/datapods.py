@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hanse.embedded.processes import ChildSpec
+
+# Training is single-threaded for its bits; more threads would only stand in each other's way.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def datapod(
@@ -24,4 +28,17 @@ def datapod(
         argv += ["--test", str(test)]
     if policy is not None:
         argv += ["--policy", str(policy)]
-    return ChildSpec(f"datapod-{name}", argv)
+    return ChildSpec(f"datapod-{name}", argv, _ENVIRONMENT)
+
+
+def multiplexed(name: str, *, homes: Sequence[Path], listing: Path, data: Path, test: Path) -> ChildSpec:
+    """Many sites that have joined already, served by one process.
+
+    Args:
+        homes: their folders.
+        listing: file to list them in.
+        data, test: one for all, or with `{name}` for the name of each one's folder.
+    """
+    listing.write_text("".join(f"{home}\n" for home in homes))
+    argv = [sys.executable, "-m", "hanse_datapod", "run", "--homes-file", str(listing)]
+    return ChildSpec(f"datapods-{name}", [*argv, "--data", str(data), "--test", str(test)], _ENVIRONMENT)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import hanse
-from hanse.embedded.datapods import datapod
+from hanse.embedded.datapods import datapod, multiplexed
 from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
@@ -69,6 +69,23 @@ class Deployment:
         """Invite a site and start its datapod."""
         token = await asyncio.to_thread(self.project.invite, name)
         spec = datapod(name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test)
+        self.datapods[name] = self.hub.supervisor.start(spec)
+        return self.datapods[name]
+
+    async def add_multiplexed(self, name: str, count: int, files: SiteFiles) -> Child:
+        """Join `count` sites, `<name>-0001` and on, that one process serves with the same data."""
+        from hanse_fabric.site import enrol
+
+        if files.test is None:
+            raise ValueError("multiplexed sites need a test file")
+        homes = []
+        for index in range(count):
+            site = f"{name}-{index + 1:04d}"
+            token = await asyncio.to_thread(self.project.invite, site)
+            await enrol(self.hub.url, token, self.home(site))
+            homes.append(self.home(site))
+        listing = self.folder / f"{name}.homes"
+        spec = multiplexed(name, homes=homes, listing=listing, data=files.train, test=files.test)
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
 

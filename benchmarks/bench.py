@@ -1,0 +1,134 @@
+"""The figures of the README, measured on deployed processes: `make bench [ARGS=--json]`.
+
+Every section starts a hub of its own with real servers. With --json the last line is one JSON object. Sections may be
+named to measure some only: `python benchmarks/bench.py rounds sizes`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import reduce
+from rounds import (
+    SCHEMA,
+    aggregator_peak_mib,
+    resident_mib,
+    sized_job,
+    time_rounds,
+    tiny_job,
+    write_site,
+)
+
+from hanse.embedded.deployment import Deployment
+
+Figures = dict[str, Any]
+
+
+async def rounds(folder: Path) -> Figures:
+    """Tiny model; 2 and 4 participants with a process each."""
+    figures: Figures = {}
+    for participants in (2, 4):
+        sites = {f"site-{i}": write_site(folder / f"{participants}" / f"data-{i}", seed=i) for i in range(participants)}
+        async with Deployment(folder / f"{participants}", "bench", sites, SCHEMA) as deployment:
+            if participants == 2:
+                await asyncio.sleep(5)  # idle: nothing is asked of the services
+                figures["idle_rss_mib"] = {k: round(v, 1) for k, v in resident_mib(deployment).items()}
+            times = await time_rounds(deployment, tiny_job(100, participants))
+            figures[f"round_p50_{participants}"] = round(times.p50, 4)
+            if participants == 2:
+                figures["round_p99_2"] = round(times.p99, 4)
+            figures["peak"] = max(figures.get("peak", 0), aggregator_peak_mib(deployment))
+    return figures
+
+
+async def hundred(folder: Path) -> Figures:
+    """Tiny model; 100 participants in two processes."""
+    files = write_site(folder / "data")
+    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+        for half in ("a", "b"):
+            await deployment.add_multiplexed(half, 50, files)
+        times = await time_rounds(deployment, tiny_job(20, 100))
+        return {"round_p50_100": round(times.p50, 4), "peak": aggregator_peak_mib(deployment)}
+
+
+async def sizes(folder: Path) -> Figures:
+    """100 MB and 400 MB models; 2 participants."""
+    sites = {f"site-{i}": write_site(folder / f"data-{i}", seed=i) for i in range(2)}
+    figures: Figures = {}
+    async with Deployment(folder, "bench", sites, SCHEMA) as deployment:
+        for megabytes, count in ((100, 6), (400, 4)):
+            times = await time_rounds(deployment, sized_job(count, 2, megabytes))
+            figures[f"round_s_{megabytes}mb"] = round(times.p50, 3)
+        figures["peak"] = aggregator_peak_mib(deployment)
+    return figures
+
+
+async def participants(folder: Path) -> Figures:
+    """The aggregator's memory: 64 participants, 20 MB model."""
+    files = write_site(folder / "data")
+    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+        await deployment.add_multiplexed("many", 64, files)
+        await time_rounds(deployment, sized_job(2, 64, 20))
+        return {"peak": aggregator_peak_mib(deployment)}
+
+
+async def memory(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
+    """Linear reduction of arrays in memory, beside the machine's own sum."""
+    return dict(reduce.measure(participants=16, columns=4 << 20, threads=2, repeats=7))
+
+
+async def cold(folder: Path) -> Figures:
+    """`hanse demo` from its process's start to its first published model; the median of three."""
+
+    def once(index: int) -> float:
+        argv = [sys.executable, "-m", "hanse", "demo", "--json", "--rounds", "1", "--dir", str(folder / str(index))]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=300)
+        return float(json.loads(done.stdout.splitlines()[-1])["seconds_to_first_round"])
+
+    times = sorted([await asyncio.to_thread(once, index) for index in range(3)])
+    return {"cold_first_round_s": times[1]}
+
+
+SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
+    "memory": memory,
+    "cold": cold,
+    "rounds": rounds,
+    "hundred": hundred,
+    "sizes": sizes,
+    "participants": participants,
+}
+
+
+async def main() -> None:
+    """Measure the sections that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    figures: Figures = {}
+    peaks = []
+    for name in arguments.sections or SECTIONS:
+        with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+            found = await SECTIONS[name](Path(folder))
+        if "peak" in found:
+            peaks.append(found.pop("peak"))
+        figures |= found
+        for figure, value in found.items():
+            print(f"{figure:24} {value}", flush=True)
+    if peaks:
+        figures["aggregator_peak_rss_mib"] = round(max(peaks), 1)
+        print(f"{'aggregator_peak_rss_mib':24} {figures['aggregator_peak_rss_mib']}")
+    if arguments.json:
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
