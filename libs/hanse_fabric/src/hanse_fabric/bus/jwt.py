@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hanse_fabric.bus.nkeys import KeyPair
+from hanse_fabric.errors import invalid
 
 Permissions = Mapping[str, list[str]]
 """`publish` and `subscribe`: lists of subjects that are allowed; all others are denied."""
@@ -64,8 +65,6 @@ def credentials(token: str, user: KeyPair) -> str:
 
 def read_credentials(text: str) -> tuple[str, KeyPair]:
     """The token and the key of a `.creds` file."""
-    from hanse_fabric.errors import invalid
-
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("---")]
     if len(lines) != 2:
         raise invalid("credentials", "(not shown)", "a NATS .creds file")

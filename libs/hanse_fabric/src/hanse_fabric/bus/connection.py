@@ -1,0 +1,351 @@
+"""A connection to NATS that outlives its server: calls are repeated until their deadline, refusals come at once.
+
+Answers arrive at one inbox. A call that the server forbids fails when the server says so, not at its deadline; one that
+was under way when the connection broke is sent again, so whatever is called must be idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import logging
+import re
+import secrets
+import ssl
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from hanse_fabric.bus.jwt import read_credentials
+from hanse_fabric.bus.port import Headers
+from hanse_fabric.errors import ErrorCode, HanseError
+
+RECONNECT_EVERY_S = 0.2
+_REFUSALS_BELIEVED = 5
+_NO_RESPONDERS = "503"
+_LOG = logging.getLogger(__name__)
+
+
+class _LostError(Exception):
+    """The connection broke while a call waited."""
+
+
+class Connection:
+    """One NATS client. Made by `open`."""
+
+    def __init__(self, url: str, inbox_prefix: str) -> None:
+        self.url = url
+        self.inbox = f"{inbox_prefix}.{secrets.token_hex(6)}"
+        self.client = Client()
+        self.generation = 0
+        """Rises with each reconnection."""
+        self.on_reconnect: list[Callable[[], None]] = []
+        self.on_end: list[Callable[[HanseError], None]] = []
+        self._up = asyncio.Event()
+        self._ended: HanseError | None = None
+        self._connected_once = False
+        self._refusals = 0
+        self._closing: asyncio.Task[None] | None = None
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._numbers = itertools.count()
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._pulls: dict[asyncio.Future[Msg], None] = {}  # in the order of asking
+        self._by_subject: defaultdict[str, set[asyncio.Future[Msg]]] = defaultdict(set)
+        self._denied_subscriptions: set[str] = set()
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        name: str,
+        credentials: str | None,
+        *,
+        inbox_prefix: str,
+        tls: ssl.SSLContext | None,
+        timeout: float,
+    ) -> Connection:
+        """Connect.
+
+        Args:
+            credentials: text of a `.creds` file.
+
+        Raises:
+            HanseError: UNAVAILABLE when no server answers within `timeout` seconds; UNAUTHENTICATED when it refuses
+                the credentials; FORBIDDEN when they do not permit the inbox.
+        """
+        connection = cls(url, inbox_prefix)
+        await connection._connect(name, credentials, tls, timeout)
+        return connection
+
+    async def _connect(self, name: str, credentials: str | None, tls: ssl.SSLContext | None, timeout: float) -> None:
+        options: dict[str, Any] = {}
+        if credentials is not None:
+            token, key = read_credentials(credentials)
+            options["user_jwt_cb"] = lambda: bytearray(token.encode())
+            options["signature_cb"] = lambda nonce: base64.b64encode(key.sign(nonce.encode()))
+        if tls is not None:
+            options["tls"] = tls
+        connecting = asyncio.ensure_future(
+            self.client.connect(
+                self.url,
+                name=name,
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                closed_cb=self._on_closed,
+                reconnect_time_wait=RECONNECT_EVERY_S,
+                max_reconnect_attempts=-1,
+                ping_interval=20,
+                connect_timeout=5,
+                **options,
+            )
+        )
+        try:
+            await asyncio.wait({connecting, self._refused}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not connecting.done():
+                connecting.cancel()
+                await asyncio.gather(connecting, return_exceptions=True)
+                await self._close_quietly()
+        if self._ended is not None:
+            raise self._ended
+        if connecting.cancelled():
+            raise HanseError(
+                ErrorCode.UNAVAILABLE,
+                f"bus at {self.url}: no server could be reached within {timeout:g} s{self._last_error()}",
+                hint="check the address, the network, and that nats-server runs",
+            )
+        try:
+            connecting.result()
+        except (OSError, nats.errors.Error, ssl.SSLError) as error:
+            raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: {error}") from None
+        self._connected_once = True
+        self._up.set()
+        await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
+
+    def _last_error(self) -> str:
+        error = self.client.last_error
+        return f" ({error})" if error else ""
+
+    async def subscribe(self, subject: str, handler: Callable[[Msg], Any], *, queue: str = "") -> Any:
+        """Listen; the subscription is renewed at each reconnection.
+
+        Raises:
+            HanseError: FORBIDDEN, UNAVAILABLE.
+        """
+        await self.until_up(asyncio.get_running_loop().time() + 10.0)
+        try:
+            subscription = await self.client.subscribe(
+                subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+            await self.client.flush(timeout=5)
+        except (nats.errors.Error, OSError) as error:
+            if self.client.is_closed:
+                raise self._ended or _closed() from None
+            _LOG.debug("subscription to %s is confirmed later: %s", subject, error)
+        if subject.lower() in self._denied_subscriptions:
+            self._denied_subscriptions.discard(subject.lower())
+            raise self._forbidden("listen on", subject)
+        return subscription
+
+    async def until_up(self, deadline: float) -> None:
+        """Wait for the connection.
+
+        Raises:
+            HanseError: UNAVAILABLE at `deadline` (event loop's time); whatever ended the connection for good.
+        """
+        if self._ended is not None:
+            raise self._ended
+        if self._up.is_set():
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._up.wait()
+        except TimeoutError:
+            raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: no connection{self._last_error()}") from None
+        if self._ended is not None:
+            raise self._ended
+
+    async def call(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        deadline: float,
+        headers: Headers | None = None,
+        each_try: float = 2.0,
+        late: ErrorCode = ErrorCode.UNAVAILABLE,
+        tries: list[int] | None = None,
+    ) -> Msg:
+        """Publish and wait for the answer; again when the connection broke, nobody listened, or no answer came.
+
+        Args:
+            each_try: seconds before it is sent again.
+            late: the code of the error at the deadline.
+            tries: each try's number is appended here.
+
+        Raises:
+            HanseError: `late` at `deadline`; FORBIDDEN; UNAUTHENTICATED.
+        """
+        loop = asyncio.get_running_loop()
+        for attempt in itertools.count():
+            await self.until_up(deadline)
+            if tries is not None:
+                tries.append(attempt)
+            answer = await self.attempt(subject, data, min(deadline, loop.time() + each_try), headers)
+            if answer is not None:
+                return answer
+            if loop.time() >= deadline:
+                break
+            await asyncio.sleep(min(0.05, max(0.0, deadline - loop.time())))
+        raise HanseError(late, f"bus: no answer on {subject} in time", hint="is the service that answers it up?")
+
+    async def attempt(self, subject: str, data: bytes, deadline: float, headers: Headers | None = None) -> Msg | None:
+        """One try of a call; None when it was lost, late, or nobody listened. Raises as `call` does."""
+        token = str(next(self._numbers))
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        if ".CONSUMER.MSG.NEXT." in subject:
+            self._pulls[future] = None
+        waiters = self._by_subject[subject.lower()]
+        waiters.add(future)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.client.publish(
+                    subject, data, reply=f"{self.inbox}.r.{token}", headers=dict(headers) if headers else None
+                )
+                answer = await future
+        except (TimeoutError, _LostError, nats.errors.Error, OSError):
+            return None
+        finally:
+            del self._waiting[token]
+            self._pulls.pop(future, None)
+            waiters.discard(future)
+            if not waiters:
+                self._by_subject.pop(subject.lower(), None)
+        return None if status(answer) == _NO_RESPONDERS else answer
+
+    async def send(self, subject: str, data: bytes) -> None:
+        """Publish without waiting for an answer; lost if the connection is."""
+        try:
+            await self.client.publish(subject, data)
+        except (nats.errors.Error, OSError) as error:
+            _LOG.debug("not sent to %s: %s", subject, error)
+
+    async def ready(self) -> bool:
+        """Whether the server answers a ping now."""
+        if self._ended is not None or not self.client.is_connected:
+            return False
+        try:
+            await self.client.flush(timeout=1)
+        except (nats.errors.Error, OSError):
+            return False
+        return True
+
+    async def close(self) -> None:
+        self._end(_closed())
+        await self._close_quietly()
+
+    async def _close_quietly(self) -> None:
+        try:
+            await self.client.close()
+        except (nats.errors.Error, OSError) as error:
+            _LOG.debug("closing the connection: %s", error)
+
+    async def _on_reply(self, message: Msg) -> None:
+        job = message.reply.startswith("$JS.ACK.") and status(message) is None
+        # A job comes under its own subject, not under the inbox that asked for it: any waiting pull may have it.
+        future = next(iter(self._pulls), None) if job else self._waiting.get(message.subject.rpartition(".")[2])
+        if future is not None and not future.done():
+            self._pulls.pop(future, None)
+            future.set_result(message)
+        elif job:
+            # A job for a worker that waits no longer: another can have it at once.
+            await self.send(message.reply, b"-NAK")
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error).lower()
+        _LOG.debug("bus: %s", error)
+        if "permissions violation" in text:
+            self._deny(text)
+        elif isinstance(error, nats.errors.AuthorizationError) or "authoriz" in text or "authentic" in text:
+            self._refusals += 1
+            # A server that just restarted may not know its accounts yet; one that still refuses means it.
+            if not self._connected_once or self._refusals >= _REFUSALS_BELIEVED:
+                self._refuse(error)
+
+    def _deny(self, text: str) -> None:
+        found = re.search(r'"([^"]+)"', text)
+        subject = found.group(1) if found else ""
+        if "subscription" in text:
+            self._denied_subscriptions.add(subject)
+            return
+        for future in self._by_subject.get(subject, set()):
+            if not future.done():
+                future.set_exception(self._forbidden("publish to", subject))
+
+    def _forbidden(self, action: str, subject: str) -> HanseError:
+        return HanseError(
+            ErrorCode.FORBIDDEN,
+            f"bus: these credentials do not permit to {action} {subject}",
+            hint="each service and participant has its own subjects only; is the right credentials file in use?",
+        )
+
+    def _refuse(self, error: Exception) -> None:
+        self._end(
+            HanseError(
+                ErrorCode.UNAUTHENTICATED,
+                f"bus at {self.url}: the server refused the credentials: {error}",
+                hint="they are of another hub, have expired, or were revoked; ask for a new invitation",
+            )
+        )
+        if not self._refused.done():
+            self._refused.set_result(None)
+        if self._connected_once and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_quietly())
+
+    async def _on_disconnected(self) -> None:
+        if self._ended is None and self._up.is_set():
+            _LOG.warning("bus: connection to %s lost, reconnecting", self.url)
+            self._up.clear()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_LostError())
+
+    async def _on_reconnected(self) -> None:
+        _LOG.info("bus: connected to %s again", self.url)
+        self._refusals = 0
+        self.generation += 1
+        self._up.set()
+        for callback in self.on_reconnect:
+            callback()
+
+    async def _on_closed(self) -> None:
+        if self._ended is None and self._connected_once:
+            error = self.client.last_error
+            self._refuse(error or nats.errors.ConnectionClosedError())
+
+    def _end(self, error: HanseError) -> None:
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._up.set()  # whoever waits for it learns of the end
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+        for callback in self.on_end:
+            callback(error)
+
+
+def status(message: Msg) -> str | None:
+    """A message's inline status, such as 404; None where it is an ordinary one."""
+    return message.headers.get("Status") if message.headers else None
+
+
+def _closed() -> HanseError:
+    return HanseError(ErrorCode.UNAVAILABLE, "the connection to the bus is closed")

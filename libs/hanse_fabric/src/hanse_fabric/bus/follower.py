@@ -1,0 +1,238 @@
+"""Ordered reading of a stream: an ephemeral push consumer of JetStream, made anew wherever it may have lost something.
+
+The server counts its deliveries; a number left out, an idle heartbeat that disagrees or stays away, or a reconnection
+has the consumer made again behind the last message that was read. So nothing is lost, and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.port import Record
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import Stream
+
+HEARTBEAT_S = 10.0
+_STALE_AFTER = 2.5  # heartbeats
+_NANO = 1_000_000_000
+_AT_ONCE = 32
+_LOG = logging.getLogger(__name__)
+
+
+class Idle:
+    """What `Follower.next` returns when the server has nothing more to send now."""
+
+
+IDLE = Idle()
+
+
+class Follower:
+    """One `follow`. `next` gives its records."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: Stream,
+        subject: str,
+        after: int,
+        *,
+        heartbeat: float = HEARTBEAT_S,
+        tell_idle: bool = False,
+    ) -> None:
+        self._connection, self._stream, self._subject = connection, stream, subject
+        self._last = after
+        self._heartbeat, self._tell_idle = heartbeat, tell_idle
+        self._queue: asyncio.Queue[Record | Idle | HanseError] = asyncio.Queue()
+        self._subscription: Any = None
+        self._name = ""
+        self._delivered = 0
+        self._seen = 0.0
+        self._generation = -1
+        self.on_stale = lambda: None
+
+    async def open(self, deadline: float) -> int:
+        """Make the consumer, in place of the one before; returns how many messages wait.
+
+        Raises:
+            HanseError: FORBIDDEN, NOT_FOUND (no such stream), UNAVAILABLE at `deadline` (event loop's time).
+        """
+        await self._connection.until_up(deadline)
+        await self._unsubscribe()
+        name = secrets.token_hex(10)
+        inbox = f"{self._connection.inbox}.f.{name}"
+        self._name, self._delivered = name, 0
+        self._generation = self._connection.generation
+        self._subscription = await self._connection.client.subscribe(
+            inbox, cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        answer = await self._connection.call(
+            f"$JS.API.CONSUMER.CREATE.{self._stream.name}.{name}.{self._subject}",
+            json.dumps({"stream_name": self._stream.name, "config": self._config(name, inbox)}).encode(),
+            deadline=deadline,
+        )
+        body = json.loads(answer.data)
+        if "error" in body:
+            raise api_error(body["error"], f"following {self._subject}")
+        self._seen = asyncio.get_running_loop().time()
+        return int(body.get("num_pending", 0))
+
+    def _config(self, name: str, inbox: str) -> dict[str, Any]:
+        start: dict[str, Any] = {"deliver_policy": "all"}
+        if self._last:
+            start = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
+        return start | {
+            "name": name,
+            "deliver_subject": inbox,
+            "filter_subject": self._subject,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "replay_policy": "instant",
+            "idle_heartbeat": int(self._heartbeat * _NANO),
+            # Without a listener the consumer goes by itself, so no right to delete consumers is needed.
+            "inactive_threshold": 5 * _NANO,
+        }
+
+    async def next(self) -> Record | Idle:
+        item = await self._queue.get()
+        if isinstance(item, HanseError):
+            self._queue.put_nowait(item)
+            raise item
+        return item
+
+    def fail(self, error: HanseError) -> None:
+        """Have `next` raise it once what came before is read."""
+        self._queue.put_nowait(error)
+
+    def is_stale(self, now: float) -> bool:
+        if not self._name or self._generation != self._connection.generation:
+            return True
+        return now - self._seen > _STALE_AFTER * self._heartbeat
+
+    async def stop(self) -> None:
+        self._name = ""
+        await self._unsubscribe()
+
+    async def _unsubscribe(self) -> None:
+        import nats.errors
+
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            try:
+                await subscription.unsubscribe()
+            except (nats.errors.Error, OSError) as error:
+                _LOG.debug("unsubscribing: %s", error)
+
+    async def _on_message(self, message: Msg) -> None:
+        if status(message) is not None:
+            self._on_heartbeat(message)
+            return
+        parts = message.reply.split(".")
+        shift = 2 if len(parts) > 9 else 0  # the longer form names domain and account
+        if len(parts) < 9 or parts[3 + shift] != self._name:
+            return  # of a consumer that was replaced
+        sequence, delivered, pending = int(parts[5 + shift]), int(parts[6 + shift]), int(parts[8 + shift])
+        self._seen = asyncio.get_running_loop().time()
+        if delivered != self._delivered + 1:
+            self._restart()
+            return
+        self._delivered = delivered
+        if sequence <= self._last:
+            return
+        self._last = sequence
+        self._queue.put_nowait(
+            Record(
+                subject=message.subject,
+                data=message.data,
+                sequence=sequence,
+                headers=message.headers or {},
+                pending=pending,
+            )
+        )
+
+    def _on_heartbeat(self, message: Msg) -> None:
+        if not message.subject.endswith(self._name) or status(message) != "100":
+            return
+        self._seen = asyncio.get_running_loop().time()
+        if int((message.headers or {}).get("Nats-Last-Consumer", "0")) != self._delivered:
+            self._restart()
+        elif self._tell_idle:
+            self._queue.put_nowait(IDLE)
+
+    def _restart(self) -> None:
+        self._name = ""
+        self.on_stale()
+
+
+class Keeper:
+    """Renews the followers of one connection: one task for all of them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._followers: dict[Follower, None] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        connection.on_reconnect.append(self._wake.set)
+        connection.on_end.append(self._fail_all)
+
+    def add(self, follower: Follower) -> None:
+        follower.on_stale = self._wake.set
+        self._followers[follower] = None
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._wake.set()
+
+    def remove(self, follower: Follower) -> None:
+        self._followers.pop(follower, None)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S / 2):
+                    await self._wake.wait()
+            except TimeoutError:
+                _LOG.debug("checking %d followers", len(self._followers))
+            self._wake.clear()
+            stale = [follower for follower in self._followers if follower.is_stale(loop.time())]
+            for start in range(0, len(stale), _AT_ONCE):
+                await asyncio.gather(*(self._renew(follower) for follower in stale[start : start + _AT_ONCE]))
+
+    async def _renew(self, follower: Follower) -> None:
+        try:
+            await follower.open(asyncio.get_running_loop().time() + 10.0)
+        except HanseError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
+                follower._restart()
+            else:
+                follower.fail(error)
+                self.remove(follower)
+
+    def _fail_all(self, error: HanseError) -> None:
+        for follower in self._followers:
+            follower.fail(error)
+        self._followers.clear()
+
+
+def api_error(error: dict[str, Any], what: str) -> HanseError:
+    """JetStream's error in the terms of the catalogue."""
+    code = int(error.get("code", 500))
+    text = f"bus: {what}: {error.get('description', 'unknown error')}"
+    if code == 404:
+        return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_fabric.bus.provision`")
+    if code == 503:
+        return HanseError(ErrorCode.UNAVAILABLE, text)
+    return HanseError(ErrorCode.INTERNAL, text)

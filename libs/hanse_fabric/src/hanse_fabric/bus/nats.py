@@ -1,0 +1,262 @@
+"""The bus on NATS with JetStream. See `port` for what it promises; `connection` and `follower` for how."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from hanse_fabric.bus.broker import conflict
+from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.follower import Follower, Idle, Keeper, api_error
+from hanse_fabric.bus.port import Handler, Headers, Job, Record
+from hanse_fabric.bus.worker import NatsJob, give_all_back, jobs, keep_alive
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
+from hanse_fabric.subjects import Stream
+
+_WRONG_LAST = 10071
+_FOLLOW_S = 30.0
+_LOG = logging.getLogger(__name__)
+
+
+class NatsSubscription:
+    """One handler of `serve`; its requests are tasks that end with it."""
+
+    def __init__(self, connection: Connection, handler: Handler) -> None:
+        self._connection, self._handler = connection, handler
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.subscription: Any = None
+
+    async def on_message(self, message: Msg) -> None:
+        task = asyncio.get_running_loop().create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, message: Msg) -> None:
+        # The reply subject is the asker's choice and is published with this service's rights: inboxes only.
+        if not message.reply.startswith("_INBOX."):
+            _LOG.warning("request on %s with reply %r is ignored: not an inbox", message.subject, message.reply)
+            return
+        try:
+            answer = await self._handler(message.subject, message.data)
+        except Exception:  # the port's promise: logged, and the requester times out
+            _LOG.exception("the handler of %s failed", message.subject)
+            return
+        await self._connection.send(message.reply, answer)
+
+    async def stop(self) -> None:
+        try:
+            await self.subscription.unsubscribe()
+        except (nats.errors.Error, OSError) as error:
+            _LOG.debug("unsubscribing: %s", error)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class NatsBus:
+    """A connection to NATS. Made by `connect`; used from one event loop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._keeper = Keeper(connection)
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        name: str = "hanse",
+        *,
+        creds: Path | str | None = None,
+        inbox_prefix: str | None = None,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 10.0,
+    ) -> NatsBus:
+        """Connect.
+
+        Args:
+            name: the role, or `project.participant`; the inbox is `_INBOX.<name>` unless `inbox_prefix` says else.
+            creds: path of a `.creds` file, or its text.
+            ca, cert, key: PEM files for TLS and mutual TLS, in place of `tls`.
+
+        Raises:
+            HanseError: UNAVAILABLE, UNAUTHENTICATED, FORBIDDEN.
+        """
+        if tls is None and (ca is not None or cert is not None):
+            from hanse_fabric.tls import client_context
+
+            tls = client_context(ca, cert, key)
+        text = await asyncio.to_thread(_read_creds, creds) if isinstance(creds, Path) else creds
+        prefix = inbox_prefix or f"_INBOX.{name}"
+        return cls(await Connection.open(url, name, text, inbox_prefix=prefix, tls=tls, timeout=timeout))
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        headers: Headers | None = None,
+        message_id: str | None = None,
+        expected_last: int | None = None,
+        timeout: float = 30.0,
+    ) -> int:
+        """See `port.Bus.publish`. Lost acknowledgements are told by the message's id, one's own where none is given."""
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise HanseError(ErrorCode.TOO_LARGE, f"{subject}: {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
+        identity = message_id or uuid.uuid4().hex
+        sent = {**(headers or {}), "Nats-Msg-Id": identity}
+        if expected_last is not None:
+            sent["Nats-Expected-Last-Subject-Sequence"] = str(expected_last)
+        deadline = asyncio.get_running_loop().time() + timeout
+        tries: list[int] = []
+        while True:
+            answer = await self._connection.call(subject, data, headers=sent, deadline=deadline, tries=tries)
+            body = json.loads(answer.data)
+            error = body.get("error")
+            if error is None:
+                return int(body["seq"])
+            if error.get("err_code") == _WRONG_LAST and expected_last is not None:
+                if message_id is not None or len(tries) > 1:
+                    stored = await self._stored(body.get("stream"), subject, identity, deadline)
+                    if stored is not None:
+                        return stored
+                raise conflict(subject, expected_last)
+            failure = api_error(error, f"publishing to {subject}")
+            if failure.code is not ErrorCode.UNAVAILABLE or asyncio.get_running_loop().time() >= deadline:
+                raise failure
+            await asyncio.sleep(0.1)
+
+    async def _stored(self, stream: str | None, subject: str, identity: str, deadline: float) -> int | None:
+        """The sequence of the subject's last message, if it is the one with this id."""
+        from hanse_fabric.bus.matching import owner
+
+        record = await self._last(stream or owner(subject).name, subject, deadline)
+        return record.sequence if record is not None and record.headers.get("Nats-Msg-Id") == identity else None
+
+    async def last(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> Record | None:
+        """See `port.Bus.last`."""
+        return await self._last(stream.name, subject, asyncio.get_running_loop().time() + timeout)
+
+    async def _last(self, stream: str, subject: str, deadline: float) -> Record | None:
+        message = await self._connection.call(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", deadline=deadline)
+        if status(message) == "404":
+            return None
+        headers = dict(message.headers or {})
+        if "Nats-Sequence" not in headers:
+            raise HanseError(ErrorCode.INTERNAL, f"bus: reading {subject}: unexpected answer {headers}")
+        own = {name: value for name, value in headers.items() if name not in _DIRECT_HEADERS}
+        return Record(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"]), own)
+
+    @asynccontextmanager
+    async def follow(self, stream: Stream, subject: str, *, after: int = 0) -> AsyncIterator[AsyncIterator[Record]]:
+        """See `port.Bus.follow`. Entering raises FORBIDDEN, or UNAVAILABLE after 30 s without a server."""
+        follower = Follower(self._connection, stream, subject, after)
+        try:
+            await follower.open(asyncio.get_running_loop().time() + _FOLLOW_S)
+            self._keeper.add(follower)
+            yield _records(follower)
+        finally:
+            self._keeper.remove(follower)
+            await follower.stop()
+
+    async def snapshot(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> list[Record]:
+        """See `port.Bus.snapshot`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        follower = Follower(self._connection, stream, subject, 0, heartbeat=0.5, tell_idle=True)
+        found: list[Record] = []
+        try:
+            if await follower.open(deadline) == 0:
+                return found
+            self._keeper.add(follower)
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    item = await follower.next()
+                    if isinstance(item, Idle):
+                        return found  # the rest was purged meanwhile
+                    found.append(item)
+                    if item.pending == 0:
+                        return found
+        except TimeoutError:
+            raise HanseError(ErrorCode.UNAVAILABLE, f"bus: reading {subject} took over {timeout:g} s") from None
+        finally:
+            self._keeper.remove(follower)
+            await follower.stop()
+
+    async def purge(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> None:
+        """See `port.Bus.purge`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        request = json.dumps({"filter": subject}).encode()
+        answer = await self._connection.call(f"$JS.API.STREAM.PURGE.{stream.name}", request, deadline=deadline)
+        body = json.loads(answer.data)
+        if "error" in body:
+            raise api_error(body["error"], f"purging {subject}")
+
+    @asynccontextmanager
+    async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[Job]]:
+        """See `port.Bus.work`."""
+        held: set[NatsJob] = set()
+        alive = asyncio.get_running_loop().create_task(keep_alive(self._connection, stream, held))
+        try:
+            yield jobs(self._connection, stream, held)
+        finally:
+            alive.cancel()
+            await asyncio.gather(alive, return_exceptions=True)
+            await give_all_back(self._connection, held)
+
+    async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
+        """See `port.Bus.request`."""
+        answer = await self._connection.call(
+            subject,
+            data,
+            deadline=asyncio.get_running_loop().time() + timeout,
+            each_try=max(2.0, timeout / 3),
+            late=ErrorCode.TIMEOUT,
+        )
+        return bytes(answer.data)
+
+    async def serve(self, subject: str, handler: Handler, *, group: str) -> NatsSubscription:
+        """See `port.Bus.serve`."""
+        served = NatsSubscription(self._connection, handler)
+        served.subscription = await self._connection.subscribe(subject, served.on_message, queue=group)
+        return served
+
+    async def ready(self) -> bool:
+        return await self._connection.ready()
+
+    async def close(self) -> None:
+        await self._keeper.stop()
+        await self._connection.close()
+
+
+_DIRECT_HEADERS = frozenset({"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending"})
+
+
+async def _records(follower: Follower) -> AsyncIterator[Record]:
+    while True:
+        item = await follower.next()
+        if isinstance(item, Record):
+            yield item
+
+
+def _read_creds(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"bus credentials: {path} cannot be read: {error.strerror}",
+            hint="name the .creds file that was made for this service",
+        ) from None

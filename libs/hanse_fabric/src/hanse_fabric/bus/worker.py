@@ -1,0 +1,88 @@
+"""Work on a queue of JetStream: one job is pulled at a time, kept alive while held, and acknowledged twice-checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.port import Job, Record
+from hanse_fabric.subjects import Stream
+
+# A pending fetch is lost when the server restarts, so it must not be long; reconnection also ends it.
+_FETCH_S = 1.0
+_DONE_S = 30.0
+_NANO = 1_000_000_000
+
+
+class NatsJob:
+    """A job held by this worker."""
+
+    def __init__(self, connection: Connection, message: Msg, held: set[NatsJob]) -> None:
+        parts = message.reply.split(".")
+        shift = 2 if len(parts) > 9 else 0
+        self._connection, self._held = connection, held
+        self.ack = message.reply
+        self._record = Record(
+            subject=message.subject,
+            data=message.data,
+            sequence=int(parts[5 + shift]),
+            headers=message.headers or {},
+            pending=int(parts[8 + shift]),
+        )
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    async def done(self) -> None:
+        """Take it off the queue; returns when the server has confirmed."""
+        self._held.discard(self)
+        await self._connection.call(self.ack, b"+ACK", deadline=asyncio.get_running_loop().time() + _DONE_S)
+
+    async def give_back(self) -> None:
+        """Offer it to another worker at once."""
+        self._held.discard(self)
+        await self._connection.send(self.ack, b"-NAK")
+
+
+async def jobs(connection: Connection, stream: Stream, held: set[NatsJob]) -> AsyncIterator[Job]:
+    """Pull jobs for ever; each is in `held` until it is done or given back."""
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{stream.workers}"
+    request = json.dumps({"batch": 1, "expires": int(_FETCH_S * _NANO)}).encode()
+    loop = asyncio.get_running_loop()
+    while True:
+        # An outage may last: the wait for the connection is repeated, as the port promises that work goes on.
+        await connection.until_up(loop.time() + 3600.0)
+        message = await connection.attempt(subject, request, loop.time() + _FETCH_S + 0.5)
+        if message is None:
+            await asyncio.sleep(0.05)
+        elif status(message) is None:
+            job = NatsJob(connection, message, held)
+            held.add(job)
+            yield job
+        elif status(message) not in ("404", "408"):
+            await asyncio.sleep(0.1)
+
+
+async def keep_alive(connection: Connection, stream: Stream, held: set[NatsJob]) -> None:
+    """Tell the server, three times per wait, that held jobs are in progress."""
+    while True:
+        await asyncio.sleep(stream.ack_wait_s / 3)
+        for job in list(held):
+            await connection.send(job.ack, b"+WPI")
+
+
+async def give_all_back(connection: Connection, held: set[NatsJob]) -> None:
+    """Offer what is still held to other workers. A server that cannot be reached does so by itself, later."""
+    for job in list(held):
+        await job.give_back()
+    if connection.client.is_connected:
+        try:
+            await connection.client.flush(timeout=1)
+        except (nats.errors.Error, OSError):
+            return
