@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +41,7 @@ class Site:
         self._thread = threading.Thread(target=self._loop.run_forever, name="hanse-site", daemon=True)
         self._thread.start()
         try:
-            self._link = self._do(SiteLink.connect(identity))
+            self._link: SiteLink = self._do(SiteLink.connect(identity))
         except BaseException:
             self._stop_loop()
             raise
@@ -64,7 +64,7 @@ class Site:
     def tasks(self) -> Iterator[SiteTask]:
         """Each task as it opens, without end; answer it before asking for the next."""
         stack = AsyncExitStack()
-        found = self._do(stack.enter_async_context(self._link.tasks()))
+        found: AsyncIterator[OpenTask] = self._do(stack.enter_async_context(self._link.tasks()))
         try:
             while True:
                 try:
@@ -87,10 +87,9 @@ class Site:
         self._thread.join()
         self._loop.close()
 
-    def _do(self, work: Coroutine[Any, Any, T] | Any) -> T:
+    def _do(self, work: Awaitable[T]) -> T:
         async def awaited() -> T:
-            result: T = await work
-            return result
+            return await work
 
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
 

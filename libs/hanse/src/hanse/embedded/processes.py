@@ -57,7 +57,7 @@ class Child:
     async def supervise(self) -> None:
         """Keep the process running until `stop`."""
         failures = 0
-        while not self._stopping:
+        while True:
             await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
             if self._stopping:
                 return
