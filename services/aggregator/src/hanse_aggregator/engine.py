@@ -42,11 +42,11 @@ class Engine:
 
     Attributes:
         store: where large objects lie; None where all jobs are small.
-        threads: leaves worked on at once. One more than the cores keeps them busy while it waits for the store.
+        threads: leaves worked on at once.
     """
 
     store: ObjectStore | None
-    threads: int = 3
+    threads: int = 2
 
     def run(
         self, job: ReduceJob, fetched: Mapping[str, bytes] | None = None, *, stop: threading.Event | None = None

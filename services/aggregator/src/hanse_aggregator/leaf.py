@@ -8,6 +8,7 @@ worker, whatever K and the model's size. Every byte that is read is hashed again
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,8 +46,8 @@ class LeafWorker:
         self._plan, self._refusals = plan, refusals
         leaf = min(LEAF_BYTES, plan.layout.size)
         self._span = _span(len(plan.rows), leaf)
-        self._rows = np.empty((len(plan.rows), self._span), np.uint8)
-        self._outputs = {name: np.empty(leaf, np.uint8) for name in plan.outputs}
+        self._rows = _buffer(len(plan.rows) * self._span).reshape(len(plan.rows), self._span)
+        self._outputs = {name: _buffer(leaf) for name in plan.outputs}
         self.bytes_read = 0
 
     def reduce(self, index: int) -> dict[str, memoryview] | None:
@@ -185,6 +186,12 @@ def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
     for segment in plan.layout.segments:
         if segment.start < stop and start < segment.stop:
             yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
+
+
+def _buffer(size: int) -> Array:
+    """(size,) bytes of a mapping of their own, which goes back to the system with the worker: the allocator would
+    keep buffers of this size per thread, and the process would grow from job to job."""
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
 
 
 def _span(rows: int, leaf: int) -> int:

@@ -11,7 +11,7 @@ class AggregatorSettings(ServiceSettings):
     """What the aggregator takes beside what every service takes."""
 
     reduce_threads: int = Field(
-        default=3, ge=1, le=64, description="leaves of 8 MiB that one reduction works on at once; each takes 40 MiB"
+        default=2, ge=1, le=64, description="leaves of 8 MiB that one reduction works on at once; each takes 40 MiB"
     )
     reduce_jobs: int = Field(
         default=1, ge=1, le=16, description="reductions of stored updates done at once; more are left to replicas"
