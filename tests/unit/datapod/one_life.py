@@ -1,6 +1,7 @@
 """One life of a datapod, as a process: it is given the same open task, and killed at the n-th sync or publication.
 
-Usage: one_life.py HOME [sync|before-publish|after-publish N]. Prints the result's bytes and the update's, in hexadecimal.
+Usage: one_life.py HOME [sync|before-publish|after-publish N]. Prints the bytes of the result and the
+update, in hexadecimal.
 """
 
 from __future__ import annotations

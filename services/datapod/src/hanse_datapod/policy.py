@@ -1,7 +1,7 @@
 """The site's policy: what this datapod may do. The file is law; what violates it is refused with the reason.
 
 Without a file the default holds: the project that the site joined, federated averaging by built-in trainers, at
-least two participants in a round, updates and all metrics may leave, an hour for a task. See docs/site.md.
+least two participants in a round, updates and all metrics may leave, an hour for a task. See docs/site-administrator.md.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def load_policy(path: Path | None) -> Policy:
         return Policy.model_validate({} if body is None else body)
     except ValidationError as error:
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site.md"
+            ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
         ) from None
 
 

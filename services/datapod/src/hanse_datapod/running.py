@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,8 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
 
     try:
         for home, worker in zip(listed, workers, strict=True):
-            service.spawn(
-                take_part(home, worker, policy, joining, on_ready=lambda home=home: ready(home)), f"participant {home}"
-            )
+            part = take_part(home, worker, policy, joining, on_ready=partial(ready, home))
+            service.spawn(part, f"participant {home}")
         await service.stopping.wait()
     finally:
         await closer.close()
