@@ -1,0 +1,125 @@
+"""A torch module's arrays as typed entries of a tensor file: parameters, and buffers with a rule each.
+
+Batch norm's `running_mean` is averaged, `running_var` pooled with it, `num_batches_tracked` keeps the newest. Other
+floating buffers are averaged, other integer buffers keep the newest. `model.buffers` says otherwise by pattern, and
+`keep_local` buffers are in no layout: they stay in the site's state folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import torch
+from torch import nn
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
+
+Arrays = Mapping[str, np.ndarray]
+KEEP_LOCAL = "keep_local"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The layout of what travels, and that of the buffers that stay at the site."""
+
+    travelling: Layout
+    local: Layout
+
+
+def entries_of(module: nn.Module, buffers: Mapping[str, str] | None = None) -> Entries:
+    """The module's entries; `buffers` maps patterns of names to rules, the first that fits decides.
+
+    Raises:
+        HanseError: INVALID_INPUT for a pattern that fits no buffer, or a rule that does not fit the dtype.
+    """
+    patterns = dict(buffers or {})
+    parameters = dict(module.named_parameters())
+    named = module.state_dict()
+    names = [name for name in named if name not in parameters]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise invalid("model.buffers", pattern, "a pattern of one of the buffers " + (", ".join(names) or "(none)"))
+    travelling, local = [], []
+    for name, tensor in named.items():
+        array = tensor.detach().numpy()
+        dtype, shape = dtype_name(array.dtype), tuple(array.shape)
+        if name in parameters:
+            travelling.append(Entry(name, dtype, shape))
+            continue
+        rule = next((rule for pattern, rule in patterns.items() if fnmatchcase(name, pattern)), None)
+        if rule == KEEP_LOCAL:
+            local.append(Entry(name, dtype, shape, Rule.KEEP_NEWEST))  # never reduced: any rule serves
+            continue
+        chosen = Rule(rule) if rule else _default(name, array.dtype, named)
+        mean = _mean_of(name) if chosen is Rule.POOL_VARIANCE else None
+        travelling.append(Entry(name, dtype, shape, chosen, mean))
+    return Entries(Layout.of(travelling), Layout.of(local))
+
+
+def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
+    """Copies of all arrays by name."""
+    return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
+
+
+def load(module: nn.Module, arrays: Arrays, layout: Layout) -> None:
+    """Copy the layout's arrays into the module.
+
+    Raises:
+        HanseError: INVALID_INPUT where `arrays` differ in names, shapes or dtypes from the layout.
+    """
+    named = module.state_dict()
+    for entry in layout:
+        array = arrays.get(entry.name)
+        if array is None:
+            raise _differs(f"entry {entry.name} is missing")
+        if tuple(array.shape) != entry.shape or array.dtype != entry.numpy:
+            raise _differs(
+                f"entry {entry.name} is {array.dtype}{list(array.shape)}, {entry.dtype}{list(entry.shape)} was expected"
+            )
+        with torch.no_grad():
+            named[entry.name].copy_(torch.from_numpy(np.array(array)))
+    unknown = sorted(arrays.keys() - {entry.name for entry in layout})
+    if unknown:
+        raise _differs(f"entry {unknown[0]} is not in it")
+
+
+def update_of(received: Arrays, trained: Arrays, layout: Layout) -> dict[str, np.ndarray]:
+    """What is sent: trained minus received for parameters, values for buffers."""
+    return {
+        entry.name: trained[entry.name] - received[entry.name]
+        if entry.rule is Rule.PARAMETER
+        else np.asarray(trained[entry.name])
+        for entry in layout
+    }
+
+
+def apply_update(model: Arrays, update: Arrays, layout: Layout) -> dict[str, np.ndarray]:
+    """The inverse of `update_of`: the next model where only one site trains."""
+    return {
+        entry.name: model[entry.name] + update[entry.name] if entry.rule is Rule.PARAMETER else update[entry.name]
+        for entry in layout
+    }
+
+
+def _default(name: str, dtype: np.dtype, named: Mapping[str, object]) -> Rule:
+    if dtype.kind != "f":
+        return Rule.KEEP_NEWEST
+    if name.endswith("running_var") and _mean_of(name) in named:
+        return Rule.POOL_VARIANCE
+    return Rule.AVERAGE
+
+
+def _mean_of(name: str) -> str:
+    return name.removesuffix("running_var") + "running_mean"
+
+
+def _differs(what: str) -> HanseError:
+    return HanseError(
+        ErrorCode.INVALID_INPUT,
+        f"model file: {what}, so it is not the model that the job describes",
+        hint="compare the job's model section and the project's schema with those that the file was made for",
+    )

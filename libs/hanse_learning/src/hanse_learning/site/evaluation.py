@@ -1,0 +1,48 @@
+"""Evaluation of a module on a site's test examples."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.training import make_repeatable, targets
+
+_BATCH = 1024
+
+
+def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, float]:
+    """Metrics: `loss` and `accuracy` for classification; `loss`, `mse` and `r2` for regression.
+
+    `r2` is left out where the targets do not vary.
+
+    Raises:
+        HanseError: INVALID_INPUT without examples; TRAINING_FAILED where the model gives no finite loss.
+    """
+    if not len(data):
+        raise invalid("data", "no examples", "at least one test example")
+    make_repeatable(0)
+    module.eval()
+    x, y = torch.from_numpy(data.x), targets(data, problem)
+    with torch.no_grad():
+        outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
+    if problem.task == "classification":
+        loss = float(nn.functional.cross_entropy(outputs, y))
+        metrics = {"loss": loss, "accuracy": float((outputs.argmax(dim=1) == y).double().mean())}
+    else:
+        squared = (outputs - y).double().square()
+        loss = float(squared.mean())
+        metrics = {"loss": loss, "mse": loss}
+        spread = float((y.double() - y.double().mean(dim=0)).square().mean())
+        if spread > 0:
+            metrics["r2"] = 1.0 - loss / spread
+    if not math.isfinite(loss):
+        raise HanseError(
+            ErrorCode.TRAINING_FAILED,
+            f"evaluation: the model's loss on the test examples is {loss}",
+            hint="lower train.optimizer.lr, or scale the features",
+        )
+    return metrics

@@ -1,0 +1,71 @@
+"""A site's examples in memory, and the learning problem that they pose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import invalid
+from hanse_fabric.schema import DataSchema, OpenSchema, TabularSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """`x` (n, *shape) float32; `y` (n,) int64 labels or float32 values."""
+
+    x: NDArray[np.float32]
+    y: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, indices: NDArray[np.int64]) -> Examples:
+        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Shape of one example, number of outputs (classes, or 1), and the task."""
+
+    shape: tuple[int, ...]
+    outputs: int
+    task: Literal["classification", "regression"]
+
+
+def pose(
+    schema: DataSchema,
+    examples: Examples | None,
+    *,
+    loss: str | None = None,
+    inputs: tuple[int, ...] | None = None,
+    outputs: int | None = None,
+) -> Problem:
+    """The problem that schema, configuration and (where these leave something open) the examples pose.
+
+    Raises:
+        HanseError: INVALID_INPUT where nothing says it.
+    """
+    if isinstance(schema, OpenSchema):
+        whole = examples is not None and examples.y.dtype.kind in "iu"
+        task: Literal["classification", "regression"] = (
+            "classification" if loss == "cross_entropy" or (loss is None and whole) else "regression"
+        )
+        shape, classes = inputs, outputs
+    else:
+        task = schema.task
+        shape = (len(schema.features),) if isinstance(schema, TabularSchema) else schema.shape
+        classes = schema.classes or outputs
+    if shape is None:
+        if examples is None:
+            raise invalid("model.inputs", None, "a shape, for neither schema nor data tell it")
+        shape = examples.x.shape[1:]
+    if task == "regression":
+        return Problem(tuple(shape), outputs or 1, task)
+    if classes is None:
+        if examples is None or not len(examples):
+            raise invalid("model.outputs", None, "a number of classes, for neither schema nor data tell it")
+        classes = max(2, int(examples.y.max()) + 1)
+    return Problem(tuple(shape), classes, task)
