@@ -64,7 +64,7 @@ class ReduceJob(Message):
     round: int = Field(ge=0)
     strategy: dict[str, Any]
     updates: tuple[UpdateInput, ...]
-    model: ObjectRef | None
+    model: ObjectRef | None = None
     state: dict[str, ObjectRef] = {}
     output_key: ObjectKey
     uploads: dict[str, str] = {}

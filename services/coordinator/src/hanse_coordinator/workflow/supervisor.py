@@ -199,8 +199,11 @@ class Supervisor:
     async def _finish(
         self, key: Key, context: RunContext, status: RunStatus, notices: Notices, end: dict[str, Any]
     ) -> None:
-        """Record the outcome, tell of it, tidy. Each part may be repeated by the next coordinator."""
+        """Tidy, record the outcome, tell of it. Each part may be repeated by the next coordinator; the record comes
+        late, because nobody takes up a run whose record is final."""
         await context.settle()
+        if end["state"] in FINAL:
+            await context.tidy()
         entry = await status.store(end)
         self._see(key, entry.value, entry.revision)
         state, reason = end["state"], end["reason"]
@@ -208,8 +211,6 @@ class Supervisor:
         notices.audit(f"run.{state}", about, reason=reason)
         notices.event("state", about, state=state, reason=reason)
         await notices.flush()
-        if state in FINAL:
-            await context.tidy()
 
 
 def _ended(workflow: asyncio.Future[None], run: str) -> tuple[str, str]:
