@@ -34,6 +34,16 @@ class Participation(Frozen):
     patience: float = Field(default=300.0, gt=0, le=30 * 86_400)
     retries: int = Field(default=2, ge=0, le=100)
 
+    @model_validator(mode="after")
+    def _can_end(self) -> Participation:
+        if self.grace is not None and self.grace > self.deadline:
+            raise ValueError(f"grace of {self.grace:g} s is longer than the deadline of {self.deadline:g} s")
+        return self
+
+    def sampled(self, enrolled: int) -> int:
+        """How many of `enrolled` participants a round asks: their share, rounded up, and the minimum at least."""
+        return min(enrolled, max(self.minimum, math.ceil(self.fraction * enrolled - 1e-9)))
+
     def needed(self, sampled: int) -> int:
         """How many of `sampled` participants must answer."""
         return max(self.minimum, math.ceil(self.quorum * sampled - 1e-9))
@@ -95,6 +105,35 @@ class Job(Frozen):
     checkpoint_every: int = Field(default=1, ge=0)
     initial_model: Digest | None = None
     seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _can_meet(self) -> Job:
+        if self.stop is not None and self.evaluate.every == 0:
+            raise ValueError(
+                f"stop.metric {self.stop.metric!r} is never measured: evaluate.every is 0, 1 or more is needed"
+            )
+        if self.stop is not None and self.evaluate.every > self.rounds:
+            raise ValueError(
+                f"stop is never decided before the last round: evaluate.every is {self.evaluate.every}, "
+                f"rounds is {self.rounds}"
+            )
+        if self.code is None and not self.model:
+            raise ValueError("model: a mapping with a name is needed, unless site code makes the model")
+        return self
+
+    def check_enrolled(self, enrolled: int) -> None:
+        """Check that a round can begin with so many enrolled participants, for those who will not wait for more.
+
+        Raises:
+            HanseError: INVALID_INPUT saying which number is impossible.
+        """
+        minimum = self.participants.minimum
+        if enrolled < minimum:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"participants.minimum: {minimum} is not at most the number enrolled, {enrolled}",
+                hint="enrol more, or lower the minimum",
+            )
 
 
 def parse_job(text: str | bytes) -> Job:

@@ -1,0 +1,54 @@
+"""A job file that cannot run is refused with the field, the value and what was expected."""
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.job import check_job, parse_job
+
+GOOD = {"rounds": 3, "model": {"name": "linear"}}
+
+
+def test_the_defaults_make_a_whole_job() -> None:
+    job = parse_job("rounds: 3\nmodel: {name: linear}\n")
+    assert job.participants.needed(4) == 4
+    assert job.strategy == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"epochs": 3}, "epochs: Extra inputs are not permitted (given 3)"),
+        ({"rounds": 0}, "rounds: Input should be greater than or equal to 1 (given 0)"),
+        ({"participants": {"quorum": 1.5}}, "participants.quorum: Input should be less than or equal to 1 (given 1.5)"),
+        ({"participants": {"minimum": 0}}, "participants.minimum"),
+        ({"participants": {"fraction": 0}}, "participants.fraction"),
+        ({"participants": {"grace": 60, "deadline": 30}}, "grace of 60 s is longer than the deadline of 30 s"),
+        ({"stop": {"metric": "accuracy"}}, "give patience, target, or both"),
+        ({"stop": {"metric": "auc", "patience": 2}, "evaluate": {"every": 0}}, "stop.metric 'auc' is never measured"),
+        ({"stop": {"target": 0.9}, "evaluate": {"every": 9}}, "never decided before the last round"),
+        ({"model": {}}, "model: a mapping with a name is needed"),
+        ({"code": {"name": "../x", "digest": "0" * 64}}, "code.name"),
+        ({"seed": -1}, "seed"),
+        ({"participants": {"deadline": float("nan")}}, "participants.deadline"),
+    ],
+)
+def test_a_job_that_cannot_run_is_refused_by_name(change: dict[str, object], told: str) -> None:
+    with pytest.raises(HanseError) as refusal:
+        check_job({**GOOD, **change})
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+    assert told in refusal.value.message
+
+
+@pytest.mark.parametrize("text", ["- a list", "", "rounds: [", "!!python/object/apply:os.system ['true']"])
+def test_what_is_no_job_file_is_refused(text: str) -> None:
+    with pytest.raises(HanseError, match="job file"):
+        parse_job(text)
+
+
+def test_a_minimum_above_the_enrolled_is_an_impossible_quorum() -> None:
+    job = check_job({**GOOD, "participants": {"minimum": 5, "fraction": 0.1}})
+    with pytest.raises(HanseError, match=r"participants\.minimum: 5 is not at most the number enrolled, 4"):
+        job.check_enrolled(4)
+    job.check_enrolled(5)
+    assert job.participants.sampled(100) == 10
+    assert job.participants.sampled(5) == 5
