@@ -143,6 +143,31 @@ def test_a_server_that_stays_busy_is_unavailable_and_no_signature_is_told(tmp_pa
     assert "secret" not in str(caught.value)
 
 
+def test_closing_ends_the_wait_for_a_server(tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler, _: int) -> None:
+        asked.set()
+        reply(handler, 503)
+
+    transfer = HttpTransfer(patience=100)
+    caught: list[HanseError] = []
+
+    def fetch(url: str) -> None:
+        try:
+            transfer.fetch(url, tmp_path / "file", limit=10)
+        except HanseError as error:
+            caught.append(error)
+
+    with serving(answer) as url:
+        fetching = threading.Thread(target=fetch, args=(url,))
+        fetching.start()
+        assert asked.wait(10)
+        transfer.close()
+        fetching.join(20)
+    assert [error.code for error in caught] == [ErrorCode.UNAVAILABLE]
+
+
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/a", "/etc/passwd", "http:///a", ""])
 def test_only_web_addresses_are_fetched(url: str, tmp_path: Path) -> None:
     (tmp_path / "update").write_bytes(b"x")

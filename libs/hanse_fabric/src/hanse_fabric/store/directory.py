@@ -64,7 +64,7 @@ class DirectoryStore:
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
         self._check_limit(key, limit)
-        with self._errors(key), self._path(key).open("rb") as source, whole_file(path) as file:
+        with self._errors(key), self._path(key).open("rb") as source, whole_file(path, sync=False) as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
 
     def size(self, key: str) -> int:

@@ -17,11 +17,12 @@ BLOCK_BYTES = 256 << 10
 
 
 @contextmanager
-def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
-    """A file open for writing that gets its name, flushed to the disk, only when the block ends without an error.
+def whole_file(path: Path, *, replace: bool = True, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file open for writing that gets its name only when the block ends without an error.
 
     Args:
         replace: whether a file that exists is replaced.
+        sync: whether it is flushed to the disk first. Not needed for what can be fetched again, by its digest.
 
     Raises:
         HanseError: CONFLICT when the file exists and is not to be replaced; NO_SPACE when the disk is full.
@@ -32,7 +33,8 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
         with partial.open("w+b") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if replace:
             partial.replace(path)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ class HttpClient:
 
     def __init__(self, ca: Path | None = None, *, patience: float = 30.0, connections: int = 16) -> None:
         self.patience = patience
+        self._closed = threading.Event()
         self.pool = urllib3.PoolManager(
             maxsize=connections,
             ssl_context=tls.client_context(ca),
@@ -167,14 +169,16 @@ class HttpClient:
                     raise
                 cause = refused
             left = end - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._closed.is_set():
                 raise HanseError(
                     ErrorCode.UNAVAILABLE, f"{what}: {_reason(cause)}", hint="is the object store running?"
                 ) from None
-            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
+            self._closed.wait(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 - spreads retries, no secret
             pause = min(pause * 2, 2.0)
 
     def close(self) -> None:
+        """Drop the connections; requests that wait for a server give up."""
+        self._closed.set()
         self.pool.clear()
 
 

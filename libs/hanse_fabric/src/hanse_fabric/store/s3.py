@@ -151,7 +151,7 @@ class S3Store:
         self._send("GET", key, read, headers={"Range": f"bytes={offset}-{offset + len(target) - 1}"})
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
-        with whole_file(path) as file:
+        with whole_file(path, sync=False) as file:
             download(self._http, self._sign("GET", key), file, limit=limit, what=f"object {key}")
 
     def size(self, key: str) -> int:

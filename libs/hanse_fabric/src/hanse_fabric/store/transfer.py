@@ -21,7 +21,10 @@ class Transfer(Protocol):
     """Moves files by links. Methods block and may be called from any thread."""
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        """Download into `path`, whole or not at all; TOO_LARGE beyond `limit` bytes, GONE if the link has expired."""
+        """Download into `path`, whole or not at all; TOO_LARGE beyond `limit` bytes, GONE if the link has expired.
+
+        The file is not flushed to the disk: who keeps it across a power failure verifies its digest then.
+        """
         ...
 
     def send(self, path: Path, url: str) -> None:
@@ -44,7 +47,7 @@ class HttpTransfer:
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         _check_web(url)
-        with whole_file(path) as file:
+        with whole_file(path, sync=False) as file:
             download(self._http, url, file, limit=limit, what=f"download of {path.name}")
 
     def send(self, path: Path, url: str) -> None:
@@ -72,7 +75,7 @@ class DirectoryTransfer:
             with source.open("rb") as file:
                 if source.stat().st_size > limit:
                     raise _too_large(f"download of {path.name}", limit)
-                with whole_file(path) as target:
+                with whole_file(path, sync=False) as target:
                     shutil.copyfileobj(file, target, _READ_BYTES)
         except OSError as error:
             raise disk_error(source, error) from None
