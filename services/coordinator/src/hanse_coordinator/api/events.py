@@ -1,0 +1,111 @@
+"""Watching a run: its events as server-sent events, from the beginning or after `Last-Event-ID`, until it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import READ, Request, Route
+from hanse_coordinator.api.runs import FINAL
+from hanse_fabric.bus.port import Record
+from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.messages import RunEvent
+from hanse_fabric.subjects import EVENT, Stream
+
+HEARTBEAT_S = 15.0
+_LOOK_S = 0.5
+_STREAM: Stream = EVENT.stream or Stream("")
+
+
+async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
+    """Events with their stream sequence as id. A comment every 15 s keeps proxies from closing the connection."""
+    after = _last_seen(request.http)
+    tokens = {"project": request.project, "run": str(request.path["run"])}
+    await hub.buckets.runs.require(**tokens)
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )
+    await response.prepare(request.http)
+    try:
+        await _send(hub, request.http, response, tokens, after)
+    except ConnectionError:
+        return response  # the watcher has left
+    except HanseError:
+        return response  # the bus is away; the watcher comes back with Last-Event-ID
+    await response.write_eof()
+    return response
+
+
+def _last_seen(request: web.Request) -> int:
+    text = request.headers.get("Last-Event-ID", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise invalid("Last-Event-ID", text, "the id of an event: a whole number")
+    return int(text)
+
+
+async def _send(
+    hub: Hub, request: web.Request, response: web.StreamResponse, tokens: dict[str, str], after: int
+) -> None:
+    subject = EVENT.of(**tokens)
+    entry = await hub.buckets.runs.require(**tokens)
+    if entry.value.state in FINAL:
+        for record in await hub.bus.snapshot(_STREAM, subject):
+            if record.sequence > after:
+                await response.write(_frame(record, RunEvent.decode(record.data)))
+        return
+    async with hub.bus.follow(_STREAM, subject, after=after) as records:
+        following = asyncio.ensure_future(anext(records))
+        try:
+            while not await _quiet(hub, request, response, tokens, following):
+                record = following.result()
+                event = RunEvent.decode(record.data)
+                await response.write(_frame(record, event))
+                if event.kind == "state" and event.data.get("state") in FINAL:
+                    return
+                following = asyncio.ensure_future(anext(records))
+        finally:
+            await _stop(following)
+
+
+async def _quiet(
+    hub: Hub,
+    request: web.Request,
+    response: web.StreamResponse,
+    tokens: dict[str, str],
+    following: asyncio.Future[Record],
+) -> bool:
+    """Wait for the next event; True when none will come, or nobody is there for it."""
+    loop = asyncio.get_running_loop()
+    beat = loop.time() + HEARTBEAT_S
+    while True:
+        await asyncio.wait({following}, timeout=_LOOK_S)
+        if following.done():
+            return False
+        transport = request.transport
+        if hub.stopping.is_set() or transport is None or transport.is_closing():
+            return True
+        if loop.time() >= beat:
+            beat = loop.time() + HEARTBEAT_S
+            await response.write(b": still here\n\n")
+            entry = await hub.buckets.runs.get(**tokens)
+            if entry is None or entry.value.state in FINAL:
+                # Its last event was lost, or told while nobody could hear; the record is what counts.
+                return not following.done()
+
+
+async def _stop(following: asyncio.Future[Record]) -> None:
+    following.cancel()
+    await asyncio.wait({following})
+
+
+def _frame(record: Record, event: RunEvent) -> bytes:
+    data = event.model_dump_json(exclude={"project", "run"})
+    return f"id: {record.sequence}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+
+
+ROUTES = (
+    Route("GET", "/v1/projects/{project}/runs/{run}/events", READ, watch_run, None,
+          "Watch a run: server-sent events; `Last-Event-ID` resumes"),
+)  # fmt: skip

@@ -1,0 +1,72 @@
+"""What the handlers stand on, in one value, and the audit of what they change."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hanse_coordinator.auth import Caller, KeyRing
+from hanse_coordinator.authority import Credentials
+from hanse_coordinator.presence import PresenceBoard
+from hanse_coordinator.records import Buckets, ProjectRecord
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.messages import AuditEvent
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.subjects import AUDIT
+
+HUB_AUDIT = "hub"
+"""The audit of what belongs to no project. No project may have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubInfo:
+    """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones."""
+
+    name: str
+    instance: str
+    bus_url: str
+    bus_ca: str | None = None
+    store_ca: str | None = None
+    invitation_ttl: float = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Everything that handlers use."""
+
+    bus: Bus
+    store: ObjectStore
+    buckets: Buckets
+    keys: KeyRing
+    presence: PresenceBoard
+    credentials: Credentials
+    clock: Clock
+    info: HubInfo
+    started_at: datetime
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def project(self, name: str) -> ProjectRecord:
+        """The project; NOT_FOUND if there is none."""
+        return (await self.buckets.projects.require(project=name)).value
+
+    async def audit(self, caller: Caller, project: str, action: str, subject: str, **detail: Any) -> None:
+        """Record that `caller` did `action` to `subject`."""
+        await self.audit_as(caller.actor, caller.authority, project, action, subject, **detail)
+
+    async def audit_as(
+        self, actor: str, authority: str, project: str, action: str, subject: str, **detail: Any
+    ) -> None:
+        """The same for those who are known by something else than a key."""
+        event = AuditEvent(
+            project=project,
+            at=self.clock.now(),
+            actor=actor,
+            action=action,
+            subject=subject,
+            authority=authority,
+            detail=detail,
+        )
+        await self.bus.publish(AUDIT.of(project=project), event.encode())

@@ -1,0 +1,219 @@
+"""Joining: a site shows its token and its public keys, and gets its credentials.
+
+The token is claimed first, by compare-and-set, for one public key. Everything after it may be repeated: the same site
+with the same key completes what a crash cut off, and nobody else can use the token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import PUBLIC, Request, Route
+from hanse_coordinator.records import ApiKeyRecord, ApiRole, InvitationRecord, ParticipantRecord
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity import secrets
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+from hanse_fabric.records import Entry
+from hanse_fabric.schema import DataSchema
+
+ALLOWED_SKEW_S = 300.0
+_KEY_BYTES = 32
+
+
+class Join(Frozen):
+    """What a site sends.
+
+    Attributes:
+        token: `join_<id>_<secret>`.
+        public_key: raw Ed25519 key, base64; it verifies the site's results.
+        bus_key: NATS user public key, `U...`.
+        version: of the site's software.
+        sent_at: the site's clock.
+    """
+
+    token: str = Field(max_length=200)
+    public_key: str = Field(max_length=100)
+    bus_key: str = Field(max_length=100)
+    version: str = Field(default="", max_length=100)
+    sent_at: AwareDatetime
+
+
+class Joined(Frozen):
+    """What a site gets: where the bus is, its credential there, its API key. CAs are PEM, null for public ones."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    project: Slug
+    participant: Slug
+    bus_url: str
+    bus_jwt: str
+    bus_ca: str | None
+    store_ca: str | None
+    data_schema: DataSchema = Field(alias="schema")
+    hub_name: str
+    api_key: str
+
+
+async def join(hub: Hub, request: Request) -> Joined:
+    body: Join = request.body
+    _check_key(body.public_key)
+    check_clock(body.sent_at, hub.clock.now())
+    token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
+    found = await _invitation(hub, token, request.http.remote or "")
+    project = await hub.project(found.project)
+    await _check_place(hub, found, body.public_key)
+    # A credential that cannot be made must not use the token up.
+    bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key)
+    invitation = (await _claim(hub, token, body)).value
+    api_key = await _give_key(hub, invitation)
+    await _enrol(hub, invitation, body)
+    await hub.audit_as(
+        f"participant:{invitation.participant}",
+        f"invitation {invitation.id} by {invitation.created_by}",
+        invitation.project,
+        "participant.join",
+        f"participant:{invitation.participant}",
+        public_key=body.public_key,
+        version=body.version,
+    )
+    return Joined(
+        project=invitation.project,
+        participant=invitation.participant,
+        bus_url=hub.info.bus_url,
+        bus_jwt=bus_jwt,
+        bus_ca=hub.info.bus_ca,
+        store_ca=hub.info.store_ca,
+        data_schema=project.data_schema,
+        hub_name=hub.info.name,
+        api_key=api_key,
+    )
+
+
+def check_clock(theirs: datetime, ours: datetime) -> None:
+    """CLOCK_SKEW naming both times when they are too far apart."""
+    apart = (theirs - ours).total_seconds()
+    if abs(apart) > ALLOWED_SKEW_S:
+        raise HanseError(
+            ErrorCode.CLOCK_SKEW,
+            f"sent_at: {theirs:%Y-%m-%d %H:%M:%S%z} at the site, {ours:%Y-%m-%d %H:%M:%S%z} at the hub, "
+            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
+            hint="synchronise the site's clock (NTP) and join again; the token is still good",
+        )
+
+
+def _check_key(text: str) -> None:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raw = b""
+    if len(raw) != _KEY_BYTES:
+        raise invalid("public_key", text, "a raw Ed25519 key: 32 bytes in base64")
+
+
+async def _invitation(hub: Hub, token: secrets.Credential, address: str) -> InvitationRecord:
+    limiter = hub.keys.limiter
+    entry = None if limiter.exhausted(address) else await hub.buckets.invitations.get(invitation=token.id)
+    if entry is None or not token.matches(entry.value.hash):
+        limiter.failed(address)
+        raise HanseError(
+            ErrorCode.UNAUTHENTICATED,
+            "token: this join token is not known here",
+            hint="ask the project's owner for one",
+        )
+    return entry.value
+
+
+async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
+    """The name must be free, or be this very site's."""
+    there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
+    if there is None:
+        return
+    if there.value.revoked:
+        if there.value.api_key == invitation.id:
+            raise _gone(f"the participant {invitation.participant!r} that it made was revoked")
+        return
+    if base64.b64encode(there.value.public_key).decode() != public_key:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            f"participant: {invitation.participant!r} is enrolled already, with another key",
+            hint="the owner revokes it first, or invites by another name",
+        )
+
+
+async def _claim(hub: Hub, token: secrets.Credential, body: Join) -> Entry[InvitationRecord]:
+    now = hub.clock.now()
+
+    def alter(record: InvitationRecord) -> InvitationRecord:
+        if record.revoked:
+            raise _gone("it was revoked")
+        if record.used_by is not None:
+            if record.used_by != body.public_key:
+                raise _gone("it was used already, by another key")
+            return record
+        if record.expires_at <= now:
+            raise _gone(f"it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+        return record.model_copy(update={"used_by": body.public_key})
+
+    return await hub.buckets.invitations.change(alter, invitation=token.id)
+
+
+async def _give_key(hub: Hub, invitation: InvitationRecord) -> str:
+    """The site's API key. Its id is the invitation's; its secret is new each time, for only its hash is kept."""
+    key = secrets.Credential(secrets.Kind.API_KEY, invitation.id, secrets.make_api_key().secret)
+    record = ApiKeyRecord(
+        id=key.id,
+        hash=key.hash,
+        role=ApiRole.SITE,
+        project=invitation.project,
+        participant=invitation.participant,
+        name=f"site {invitation.participant}",
+        created_at=hub.clock.now(),
+        created_by=invitation.created_by,
+    )
+    there = await hub.buckets.keys.get(key=key.id)
+    if there is None:
+        entry = await hub.buckets.keys.create(record, key=key.id)
+    else:
+        entry = await hub.buckets.keys.change(
+            lambda old: old if old.revoked else old.model_copy(update={"hash": key.hash}), key=key.id
+        )
+    hub.keys.note(entry.value, entry.revision)
+    return key.text
+
+
+async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
+    record = ParticipantRecord.model_validate(
+        {
+            "project": invitation.project,
+            "participant": invitation.participant,
+            "public_key": body.public_key,
+            "bus_key": body.bus_key,
+            "api_key": invitation.id,
+            "enrolled_at": hub.clock.now(),
+            "version": body.version,
+        }
+    )
+    name = {"project": invitation.project, "participant": invitation.participant}
+    there = await hub.buckets.participants.get(**name)
+    if there is None:
+        await hub.buckets.participants.create(record, **name)
+    elif there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
+        await hub.buckets.participants.update(record, there.revision, **name)
+
+
+def _gone(why: str) -> HanseError:
+    return HanseError(
+        ErrorCode.GONE, f"token: this join token is no longer good: {why}", hint="ask the project's owner for a new one"
+    )
+
+
+ROUTES = (
+    Route("POST", "/v1/join", PUBLIC, join, Joined, "Join a project with a one-time token; the token is the credential",
+          body=Join),
+)  # fmt: skip

@@ -1,0 +1,101 @@
+"""API keys, for the operator: made, listed (never their secrets), revoked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from hanse_coordinator.api.hub import HUB_AUDIT, Hub
+from hanse_coordinator.api.route import OPERATE, Request, Route
+from hanse_coordinator.records import ApiKeyRecord, ApiRole
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity.secrets import make_api_key
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+
+
+class CreateKey(Frozen):
+    """A key to make. `project` None: all projects. Sites get theirs by joining."""
+
+    role: Literal["owner", "operator"]
+    project: Slug | None = None
+    name: str = Field(default="", max_length=200)
+
+
+class KeyView(Frozen):
+    """A key without its secret."""
+
+    id: str
+    role: ApiRole
+    project: Slug | None
+    participant: Slug | None
+    name: str
+    created_at: datetime
+    created_by: str
+    revoked: bool
+
+
+class IssuedKey(KeyView):
+    """`key` is shown only here."""
+
+    key: str
+
+
+class KeyList(Frozen):
+    """All keys, oldest first."""
+
+    keys: tuple[KeyView, ...]
+
+
+def _fields(record: ApiKeyRecord) -> dict[str, object]:
+    return {name: getattr(record, name) for name in KeyView.model_fields}
+
+
+async def create_key(hub: Hub, request: Request) -> IssuedKey:
+    body: CreateKey = request.body
+    if body.role == "operator" and body.project is not None:
+        raise invalid("project", body.project, "possible for an operator's key, which is for the whole hub")
+    if body.project is not None:
+        await hub.project(body.project)
+    key = make_api_key()
+    record = ApiKeyRecord(
+        id=key.id,
+        hash=key.hash,
+        role=ApiRole(body.role),
+        project=body.project,
+        name=body.name,
+        created_at=hub.clock.now(),
+        created_by=request.caller.actor,
+    )
+    entry = await hub.buckets.keys.create(record, key=key.id)
+    hub.keys.note(record, entry.revision)
+    where = body.project or HUB_AUDIT
+    await hub.audit(request.caller, where, "key.create", f"key:{key.id}", role=body.role, name=body.name)
+    return IssuedKey.model_validate(_fields(record) | {"key": key.text})
+
+
+async def list_keys(hub: Hub, request: Request) -> KeyList:  # noqa: ARG001 - the form of all handlers
+    found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
+    return KeyList(keys=tuple(KeyView.model_validate(_fields(record)) for record in found))
+
+
+async def revoke_key(hub: Hub, request: Request) -> KeyView:
+    key = str(request.path["key"])
+    if key == request.caller.key:
+        raise HanseError(
+            ErrorCode.CONFLICT, f"key: {key} is the key that asks", hint="make another operator's key and use that"
+        )
+    entry = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=key)
+    hub.keys.note(entry.value, entry.revision)
+    await hub.audit(request.caller, entry.value.project or HUB_AUDIT, "key.revoke", f"key:{key}")
+    return KeyView.model_validate(_fields(entry.value))
+
+
+ROUTES = (
+    Route("POST", "/v1/keys", OPERATE, create_key, IssuedKey, "Make an API key", body=CreateKey, status=201,
+          unscoped=True),
+    Route("GET", "/v1/keys", OPERATE, list_keys, KeyList, "All API keys, without their secrets", unscoped=True),
+    Route("DELETE", "/v1/keys/{key}", OPERATE, revoke_key, KeyView, "Revoke an API key", unscoped=True),
+)  # fmt: skip

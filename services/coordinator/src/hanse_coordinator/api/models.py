@@ -1,0 +1,159 @@
+"""Models: the registry's records, and what its owner asks of it. The registry alone writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from pydantic import Field
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.submission import object_key
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ModelVersion, RegistryReply, RegistryRequest, Stage
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Digest
+from hanse_fabric.subjects import REGISTRY
+
+_REGISTRY_TIMEOUT_S = 15.0
+_UPLOAD_FOR = timedelta(hours=12)
+
+
+class ModelView(ModelVersion):
+    """A version as the registry signed it; `schema` makes it a message that can be verified offline."""
+
+    schema_name: str = Field(alias="schema")
+
+
+class ModelList(Frozen):
+    """A project's versions that are not deleted, oldest first."""
+
+    models: tuple[ModelView, ...]
+
+
+class Promote(Frozen):
+    """Where to move a version, and why."""
+
+    stage: Stage
+    reason: str = Field(default="", max_length=2000)
+
+
+class Rollback(Frozen):
+    """Why the production version before the present one returns."""
+
+    reason: str = Field(default="", max_length=2000)
+
+
+class Download(Frozen):
+    """A presigned link to the file, and the signed record to verify it with."""
+
+    url: str
+    version: ModelView
+
+
+class Announced(Frozen):
+    """The object to upload. `digest`: as `hanse_fabric.tensors.digest` makes it."""
+
+    digest: Digest
+
+
+class Upload(Frozen):
+    """Where to PUT the object; `url` is null where it is there already."""
+
+    digest: Digest
+    key: str
+    url: str | None
+    expires_at: datetime | None
+
+
+def _view(version: ModelVersion) -> ModelView:
+    return ModelView.model_validate({**version.model_dump(mode="json"), "schema": version.schema_id})
+
+
+async def upload_object(hub: Hub, request: Request) -> Upload:
+    """An object that is there stays as it is: what is named by its content never changes."""
+    await hub.project(request.project)
+    digest = request.query.digest
+    key = object_key(request.project, digest)
+    if await asyncio.to_thread(hub.store.exists, key):
+        return Upload(digest=digest, key=key, url=None, expires_at=None)
+    url = await asyncio.to_thread(hub.store.link_put, key, _UPLOAD_FOR)
+    await hub.audit(request.caller, request.project, "object.upload", f"object:{digest}")
+    return Upload(digest=digest, key=key, url=url, expires_at=hub.clock.now() + _UPLOAD_FOR)
+
+
+async def list_models(hub: Hub, request: Request) -> ModelList:
+    await hub.project(request.project)
+    found = [entry.value for entry in await hub.buckets.models.list(project=request.project)]
+    living = sorted((version for version in found if not version.deleted), key=lambda version: version.version)
+    return ModelList(models=tuple(_view(version) for version in living))
+
+
+async def get_model(hub: Hub, request: Request) -> ModelView:
+    wanted = request.path["version"]
+    for entry in await hub.buckets.models.list(project=request.project):
+        if entry.value.version == wanted:
+            return _view(entry.value)
+    raise HanseError(ErrorCode.NOT_FOUND, f"version: there is no version {wanted} in project {request.project!r}")
+
+
+async def promote_model(hub: Hub, request: Request) -> ModelView:
+    body: Promote = request.body
+    reply = await _ask(hub, request, "promote", stage=body.stage, reason=body.reason)
+    return _view(_version(reply))
+
+
+async def rollback_model(hub: Hub, request: Request) -> ModelView:
+    body: Rollback = request.body
+    return _view(_version(await _ask(hub, request, "rollback", reason=body.reason)))
+
+
+async def delete_model(hub: Hub, request: Request) -> ModelView:
+    return _view(_version(await _ask(hub, request, "delete")))
+
+
+async def download_model(hub: Hub, request: Request) -> Download:
+    reply = await _ask(hub, request, "link")
+    return Download(url=reply.url, version=_view(_version(reply)))
+
+
+async def _ask(
+    hub: Hub, request: Request, action: str, *, stage: Stage | None = None, reason: str = ""
+) -> RegistryReply:
+    """The registry's answer. It audits what it does, in the name of the caller."""
+    await hub.project(request.project)
+    question = RegistryRequest(
+        action=action,
+        project=request.project,
+        version=request.path.get("version"),
+        stage=stage,
+        actor=request.caller.actor,
+        reason=reason,
+    )
+    subject = REGISTRY.of(project=request.project)
+    reply = RegistryReply.decode(await hub.bus.request(subject, question.encode(), timeout=_REGISTRY_TIMEOUT_S))
+    if reply.code:
+        raise HanseError(ErrorCode.of(reply.code), reply.message)
+    return reply
+
+
+def _version(reply: RegistryReply) -> ModelVersion:
+    if reply.version is None:
+        raise HanseError(ErrorCode.INTERNAL, "the model registry answered without a version")
+    return reply.version
+
+
+_BASE = "/v1/projects/{project}/models"
+_VERSION = _BASE + "/{version}"
+ROUTES = (
+    Route("POST", "/v1/projects/{project}/objects", OWN, upload_object, Upload,
+          "Upload an initial model: a presigned PUT", query=Announced),
+    Route("GET", _BASE, READ, list_models, ModelList, "A project's model versions"),
+    Route("GET", _VERSION, READ, get_model, ModelView, "A model version"),
+    Route("POST", _VERSION + "/promote", OWN, promote_model, ModelView, "Move a version to a stage", body=Promote),
+    Route("POST", _BASE + "/rollback", OWN, rollback_model, ModelView,
+          "Put the production version before the present one back", body=Rollback),
+    Route("DELETE", _VERSION, OWN, delete_model, ModelView, "Delete a version that is not in a stage or in use"),
+    Route("GET", _VERSION + "/download", READ, download_model, Download, "A presigned link to a version's file"),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Participants: who is enrolled, when last seen, with which clock; and the end of their membership."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.records import ApiRole, ParticipantRecord
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+
+
+class ParticipantView(Frozen):
+    """A participant.
+
+    Attributes:
+        public_key: raw Ed25519, base64.
+        online: seen within three minutes.
+        clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
+        working_on: the task that it said it works on.
+    """
+
+    participant: Slug
+    enrolled_at: datetime
+    revoked: bool
+    public_key: str
+    version: str
+    device: str
+    last_seen: datetime | None
+    online: bool
+    clock_difference: float | None
+    working_on: str | None
+
+
+class ParticipantList(Frozen):
+    """A project's participants, by name."""
+
+    participants: tuple[ParticipantView, ...]
+
+
+def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
+    seen = hub.presence.of(record.project, record.participant)
+    return ParticipantView(
+        participant=record.participant,
+        enrolled_at=record.enrolled_at,
+        revoked=record.revoked,
+        public_key=base64.b64encode(record.public_key).decode(),
+        version=seen.presence.version if seen else record.version,
+        device=seen.presence.device if seen else "",
+        last_seen=seen.at if seen else None,
+        online=not record.revoked and hub.presence.online(seen),
+        clock_difference=seen.clock_difference if seen else None,
+        working_on=seen.presence.working_on if seen else None,
+    )
+
+
+async def list_participants(hub: Hub, request: Request) -> ParticipantList:
+    await hub.project(request.project)
+    found = [entry.value for entry in await hub.buckets.participants.list(project=request.project)]
+    return ParticipantList(
+        participants=tuple(_view(hub, record) for record in sorted(found, key=lambda record: record.participant))
+    )
+
+
+async def get_participant(hub: Hub, request: Request) -> ParticipantView:
+    name = str(request.path["participant"])
+    if request.caller.role is ApiRole.SITE and request.caller.participant != name:
+        raise HanseError(ErrorCode.FORBIDDEN, f"participant: a site's key does not show another site ({name!r})")
+    return _view(hub, (await hub.buckets.participants.require(project=request.project, participant=name)).value)
+
+
+async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
+    """The record first, so that results are refused at once; then its API key and its bus key. May be repeated."""
+    tokens = {"project": request.project, "participant": str(request.path["participant"])}
+    entry = await hub.buckets.participants.change(lambda old: old.model_copy(update={"revoked": True}), **tokens)
+    record = entry.value
+    await hub.audit(
+        request.caller, request.project, "participant.revoke", f"participant:{record.participant}", key=record.api_key
+    )
+    if record.api_key and await hub.buckets.keys.get(key=record.api_key) is not None:
+        key = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=record.api_key)
+        hub.keys.note(key.value, key.revision)
+    await hub.credentials.revoke(record.bus_key)
+    return _view(hub, record)
+
+
+_BASE = "/v1/projects/{project}/participants"
+ROUTES = (
+    Route("GET", _BASE, OWN, list_participants, ParticipantList, "A project's participants"),
+    Route("GET", _BASE + "/{participant}", READ, get_participant, ParticipantView,
+          "A participant; a site sees itself"),
+    Route("POST", _BASE + "/{participant}/revoke", OWN, revoke_participant, ParticipantView,
+          "End a site's membership: its keys stop working at once"),
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Projects: a name and the schema of its sites' data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import ConfigDict, Field
+
+from hanse_coordinator.api.hub import HUB_AUDIT, Hub
+from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.records import ProjectRecord
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+from hanse_fabric.schema import DataSchema
+
+
+class CreateProject(Frozen):
+    """A project to create."""
+
+    name: Slug
+    data_schema: DataSchema = Field(alias="schema")
+    description: str = Field(default="", max_length=2000)
+
+
+class ProjectView(Frozen):
+    """A project."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: Slug
+    data_schema: DataSchema = Field(alias="schema")
+    description: str
+    created_at: datetime
+    created_by: str
+
+
+class ProjectList(Frozen):
+    """The projects that the key may see, by name."""
+
+    projects: tuple[ProjectView, ...]
+
+
+def _view(record: ProjectRecord) -> ProjectView:
+    return ProjectView(
+        name=record.name,
+        data_schema=record.data_schema,
+        description=record.description,
+        created_at=record.created_at,
+        created_by=record.created_by,
+    )
+
+
+async def create_project(hub: Hub, request: Request) -> ProjectView:
+    body: CreateProject = request.body
+    if body.name == HUB_AUDIT:
+        raise invalid("name", body.name, "a name that is free for projects", hint="this one is the hub's own")
+    record = ProjectRecord(
+        name=body.name,
+        data_schema=body.data_schema,
+        description=body.description,
+        created_at=hub.clock.now(),
+        created_by=request.caller.actor,
+    )
+    try:
+        await hub.buckets.projects.create(record, project=body.name)
+    except HanseError as error:
+        if error.code is ErrorCode.CONFLICT:
+            raise HanseError(
+                error.code, f"name: a project {body.name!r} exists already", hint="choose another"
+            ) from None
+        raise
+    await hub.audit(request.caller, body.name, "project.create", f"project:{body.name}")
+    return _view(record)
+
+
+async def list_projects(hub: Hub, request: Request) -> ProjectList:
+    found = [entry.value for entry in await hub.buckets.projects.list()]
+    seen = sorted((record for record in found if request.caller.sees(record.name)), key=lambda record: record.name)
+    return ProjectList(projects=tuple(_view(record) for record in seen))
+
+
+async def get_project(hub: Hub, request: Request) -> ProjectView:
+    return _view(await hub.project(request.project))
+
+
+ROUTES = (
+    Route(
+        "POST", "/v1/projects", OWN, create_project, ProjectView, "Create a project",
+        body=CreateProject, status=201, unscoped=True,
+    ),
+    Route("GET", "/v1/projects", READ, list_projects, ProjectList, "The projects that the key may see"),
+    Route("GET", "/v1/projects/{project}", READ, get_project, ProjectView, "A project"),
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""What a route is: method, path, who may use it, what goes in and comes out. aiohttp's routes, the check of the caller
+and the OpenAPI document are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from aiohttp import web
+from pydantic import BaseModel, Field, TypeAdapter
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.auth import Caller
+from hanse_coordinator.records import ApiRole
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import RunId, Slug
+
+Roles = frozenset[ApiRole]
+PUBLIC: Roles = frozenset()
+"""No key is needed."""
+
+READ: Roles = frozenset({ApiRole.OWNER, ApiRole.SITE, ApiRole.OPERATOR})
+OWN: Roles = frozenset({ApiRole.OWNER, ApiRole.OPERATOR})
+OPERATE: Roles = frozenset({ApiRole.OPERATOR})
+
+PATH_TYPES: dict[str, TypeAdapter[Any]] = {
+    "project": TypeAdapter(Slug),
+    "participant": TypeAdapter(Slug),
+    "run": TypeAdapter(RunId),
+    "invitation": TypeAdapter(RunId),
+    "key": TypeAdapter(RunId),
+    "version": TypeAdapter(Annotated[int, Field(ge=1, le=10**9)]),
+}
+
+
+class Nothing(Frozen):
+    """No fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that was checked: the caller may use the route, and all values have their types."""
+
+    caller: Caller
+    path: dict[str, Any]
+    body: Any
+    query: Any
+    http: web.Request
+
+    @property
+    def project(self) -> str:
+        return str(self.path["project"])
+
+
+Handler = Callable[[Hub, Request], Awaitable[BaseModel | web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A row of the table.
+
+    Attributes:
+        roles: keys of these roles may use it, and only for their own project; PUBLIC: anybody.
+        answer: model of the JSON answer; None for a stream of events.
+        unscoped: only keys for all projects may use it.
+    """
+
+    method: str
+    path: str
+    roles: Roles
+    handler: Handler
+    answer: type[BaseModel] | None
+    summary: str
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] = Nothing
+    status: int = 200
+    unscoped: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__

@@ -1,0 +1,187 @@
+"""Runs: submit, look, steer. The API writes what is wanted; the run's supervisor does it and writes the rest."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.submission import check_submission
+from hanse_coordinator.records import RunRecord, RunState
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.job import Job
+from hanse_fabric.messages import RunEvent
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Digest, RunId, Slug, new_run_id
+from hanse_fabric.subjects import EVENT, Stream
+
+FINAL = frozenset({"completed", "failed", "cancelled"})
+_EVENTS: Stream = EVENT.stream or Stream("")
+Wanted = Literal["run", "pause", "cancel"]
+
+
+class Submission(Frozen):
+    """A job to run, or to check."""
+
+    job: Job
+
+
+class Checked(Frozen):
+    """The job is well formed; `warnings` say what would keep it waiting."""
+
+    valid: bool
+    warnings: tuple[str, ...]
+
+
+class RunSummary(Frozen):
+    """A run without its job."""
+
+    project: Slug
+    run: RunId
+    state: RunState
+    wanted: Wanted
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    round: int
+    rounds: int
+    reason: str
+    metrics: dict[str, Any]
+    model_version: int | None
+    model_digest: Digest | None
+
+
+class RunView(RunSummary):
+    """A run."""
+
+    job: Job
+
+
+class RunList(Frozen):
+    """A project's runs, newest first."""
+
+    runs: tuple[RunSummary, ...]
+
+
+class RoundMetrics(Frozen):
+    """A finished round: metrics over all sites, and by site where they were evaluated."""
+
+    round: int
+    at: datetime
+    metrics: dict[str, Any]
+    sites: dict[str, Any]
+
+
+class RunMetrics(Frozen):
+    """The finished rounds of a run, in order."""
+
+    rounds: tuple[RoundMetrics, ...]
+
+
+def _summary(record: RunRecord) -> dict[str, Any]:
+    names = set(RunSummary.model_fields) - {"rounds"}
+    return {name: getattr(record, name) for name in names} | {"rounds": record.job.rounds}
+
+
+def _view(record: RunRecord) -> RunView:
+    return RunView(**_summary(record), job=record.job)
+
+
+async def check_job(hub: Hub, request: Request) -> Checked:
+    body: Submission = request.body
+    return Checked(valid=True, warnings=await check_submission(hub, await hub.project(request.project), body.job))
+
+
+async def submit_run(hub: Hub, request: Request) -> RunView:
+    body: Submission = request.body
+    await check_submission(hub, await hub.project(request.project), body.job)
+    now, run = hub.clock.now(), new_run_id()
+    record = RunRecord(
+        project=request.project,
+        run=run,
+        job=body.job,
+        created_at=now,
+        created_by=request.caller.actor,
+        updated_at=now,
+    )
+    # Told before the record is there: a supervisor's first event must come after this one.
+    event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})
+    await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
+    await hub.buckets.runs.create(record, project=request.project, run=run)
+    await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", rounds=body.job.rounds)
+    return _view(record)
+
+
+async def list_runs(hub: Hub, request: Request) -> RunList:
+    await hub.project(request.project)
+    found = [entry.value for entry in await hub.buckets.runs.list(project=request.project)]
+    found.sort(key=lambda record: (record.created_at, record.run), reverse=True)
+    return RunList(runs=tuple(RunSummary(**_summary(record)) for record in found))
+
+
+async def get_run(hub: Hub, request: Request) -> RunView:
+    return _view((await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value)
+
+
+async def pause_run(hub: Hub, request: Request) -> RunView:
+    return await _steer(hub, request, "pause", "run.pause")
+
+
+async def resume_run(hub: Hub, request: Request) -> RunView:
+    return await _steer(hub, request, "run", "run.resume")
+
+
+async def cancel_run(hub: Hub, request: Request) -> RunView:
+    return await _steer(hub, request, "cancel", "run.cancel")
+
+
+async def _steer(hub: Hub, request: Request, wanted: Wanted, action: str) -> RunView:
+    now, changed = hub.clock.now(), False
+
+    def alter(record: RunRecord) -> RunRecord:
+        nonlocal changed
+        changed = record.wanted != wanted
+        if record.wanted == wanted and (wanted == "cancel" or record.state not in FINAL):
+            return record
+        if record.state in FINAL:
+            raise HanseError(ErrorCode.GONE, f"run {record.run} is {record.state} already", hint="submit another run")
+        if record.wanted == "cancel":
+            raise HanseError(ErrorCode.CONFLICT, f"run {record.run} is being cancelled", hint="submit another run")
+        return record.model_copy(update={"wanted": wanted, "updated_at": now})
+
+    entry = await hub.buckets.runs.change(alter, project=request.project, run=request.path["run"])
+    if changed:
+        await hub.audit(request.caller, request.project, action, f"run:{entry.value.run}")
+    return _view(entry.value)
+
+
+async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
+    run = request.path["run"]
+    await hub.buckets.runs.require(project=request.project, run=run)
+    rounds: dict[int, RoundMetrics] = {}
+    for record in await hub.bus.snapshot(_EVENTS, EVENT.of(project=request.project, run=run)):
+        event = RunEvent.decode(record.data)
+        if event.kind == "round-finished":
+            rounds[event.round] = RoundMetrics(
+                round=event.round,
+                at=event.at,
+                metrics=event.data.get("metrics") or {},
+                sites=event.data.get("sites") or {},
+            )
+    return RunMetrics(rounds=tuple(rounds[number] for number in sorted(rounds)))
+
+
+_BASE = "/v1/projects/{project}/runs"
+_RUN = _BASE + "/{run}"
+ROUTES = (
+    Route("POST", "/v1/projects/{project}/check", OWN, check_job, Checked, "Check a job without running it",
+          body=Submission),
+    Route("POST", _BASE, OWN, submit_run, RunView, "Submit a run", body=Submission, status=201),
+    Route("GET", _BASE, READ, list_runs, RunList, "A project's runs"),
+    Route("GET", _RUN, READ, get_run, RunView, "A run"),
+    Route("POST", _RUN + "/pause", OWN, pause_run, RunView, "Pause a run at its next step"),
+    Route("POST", _RUN + "/resume", OWN, resume_run, RunView, "Let a paused run go on"),
+    Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now"),
+    Route("GET", _RUN + "/metrics", READ, run_metrics, RunMetrics, "Metrics by round"),
+)  # fmt: skip

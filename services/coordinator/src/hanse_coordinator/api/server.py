@@ -1,0 +1,167 @@
+"""HTTP at the edge: from the table of routes to an aiohttp application. Parse, ask who it is, call, answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.openapi import ErrorAnswer, ErrorBody, document
+from hanse_coordinator.api.route import PATH_TYPES, Request, Route
+from hanse_coordinator.auth import Caller
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import explain
+from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
+
+MAX_BODY_BYTES = 256 << 10
+_LOG = logging.getLogger(__name__)
+_Aiohttp = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(hub: Hub, routes: Sequence[Route]) -> web.Application:
+    """The application for these routes; and the document that describes them at /v1/openapi.json."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
+    for route in routes:
+        app.router.add_route(route.method, route.path, _serve(hub, route))
+    described = json.dumps(document(routes)).encode()
+
+    async def openapi(_request: web.Request) -> web.Response:
+        return web.Response(body=described, content_type="application/json")
+
+    app.router.add_get("/v1/openapi.json", openapi)
+    return app
+
+
+def _serve(hub: Hub, route: Route) -> _Aiohttp:
+    async def serve(http: web.Request) -> web.StreamResponse:
+        caller = await _caller(hub, route, http)
+        path = {name: _path_value(name, text) for name, text in http.match_info.items()}
+        query = _validated(route.query, _query(http), "query")
+        request = Request(caller, path, await _body(route, http), query, http)
+        answer = await route.handler(hub, request)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return _json(answer, route.status)
+
+    return serve
+
+
+async def _caller(hub: Hub, route: Route, http: web.Request) -> Caller:
+    """Who asks, if the route may be used with their key."""
+    if not route.roles:
+        return Caller()
+    caller = await hub.keys.identify(http.headers.get("Authorization"), http.remote or "")
+    if caller.role not in route.roles:
+        needed = " or ".join(sorted(role.value for role in route.roles))
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"{route.method} {route.path} needs an API key of role {needed}; this one's is "
+            f"{caller.role.value if caller.role else 'none'}",
+            hint="ask the operator for such a key",
+        )
+    if route.unscoped and caller.project is not None:
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"{route.method} {route.path} needs a key for all projects; this one is for {caller.project!r} alone",
+            hint="ask the operator",
+        )
+    project = http.match_info.get("project")
+    if project is not None and not caller.sees(project):
+        raise HanseError(
+            ErrorCode.FORBIDDEN,
+            f"project: this API key is for {caller.project!r}, not for {project!r}",
+            hint="use the key of that project",
+        )
+    return caller
+
+
+def _path_value(name: str, text: str) -> Any:
+    try:
+        return PATH_TYPES[name].validate_python(text)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{name}: {error.errors()[0]['msg']} (given {text[:80]!r})") from None
+
+
+def _query(http: web.Request) -> dict[str, str]:
+    names = list(http.query)
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise invalid("query", sorted(twice), "given once each")
+    return dict(http.query)
+
+
+async def _body(route: Route, http: web.Request) -> BaseModel | None:
+    data = await http.read()
+    if route.body is None:
+        if data:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"body: {route.method} {route.path} takes none, {len(data)} bytes given"
+            )
+        return None
+    try:
+        body = json.loads(data, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"body: not JSON: {error}") from None
+    return _validated(route.body, body, "body")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{where}: {explain(error)}", hint="the fields are described at /v1/openapi.json"
+        ) from None
+
+
+def _json(answer: BaseModel, status: int) -> web.Response:
+    return web.Response(
+        body=answer.model_dump_json(by_alias=True).encode(), status=status, content_type="application/json"
+    )
+
+
+@web.middleware
+async def _answer_errors(http: web.Request, handler: _Aiohttp) -> web.StreamResponse:
+    """Every refusal in one form. Defects are logged, and told as such without their details."""
+    began = time.perf_counter()
+    try:
+        response = await handler(http)
+    except HanseError as error:
+        response = _refusal(error)
+    except web.HTTPRequestEntityTooLarge:
+        response = _refusal(HanseError(ErrorCode.TOO_LARGE, f"body: more than {MAX_BODY_BYTES} bytes"))
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        told = HanseError(
+            ErrorCode.NOT_FOUND, f"there is no {http.method} {http.path[:200]}", hint=f"there is: {allowed}"
+        )
+        response = _refusal(told)
+    except web.HTTPNotFound:
+        told = HanseError(ErrorCode.NOT_FOUND, f"there is no {http.path[:200]}", hint="see /v1/openapi.json")
+        response = _refusal(told)
+    except (ConnectionError, web.HTTPException):
+        raise
+    except Exception:
+        _LOG.exception("defect in answering", extra={"method": http.method, "path": http.path})
+        response = _refusal(HanseError(ErrorCode.INTERNAL, "a defect in Hanse", hint="the coordinator's log has more"))
+    HTTP_REQUESTS.add(status=str(response.status))
+    HTTP_SECONDS.observe(time.perf_counter() - began)
+    return response
+
+
+def _refusal(error: HanseError) -> web.Response:
+    answer = ErrorAnswer(error=ErrorBody(code=error.code.code, message=error.message, hint=error.hint))
+    response = _json(answer, error.http_status)
+    if error.code is ErrorCode.UNAUTHENTICATED:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response

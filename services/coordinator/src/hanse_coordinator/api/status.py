@@ -1,0 +1,79 @@
+"""What the hub tells about itself: to everybody, and to its operator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import datetime
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import OPERATE, PUBLIC, Request, Route
+from hanse_fabric import __version__
+from hanse_fabric.health import resident_bytes
+from hanse_fabric.messages.base import Frozen
+
+FEATURES = ("federated_averaging", "site_code", "custom_pipeline", "initial_model")
+
+
+class HubView(Frozen):
+    """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect."""
+
+    name: str
+    version: str
+    time: datetime
+    bus_url: str
+    features: tuple[str, ...]
+
+
+class StatusView(Frozen):
+    """The hub as its operator sees it. `instance` is the replica that answered."""
+
+    name: str
+    version: str
+    instance: str
+    time: datetime
+    started_at: datetime
+    bus_ready: bool
+    store_ready: bool
+    projects: int
+    participants: int
+    participants_online: int
+    runs: dict[str, int]
+    resident_bytes: int
+
+
+async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the form of all handlers
+    return HubView(
+        name=hub.info.name,
+        version=__version__,
+        time=hub.clock.now(),
+        bus_url=hub.info.bus_url,
+        features=FEATURES,
+    )
+
+
+async def get_status(hub: Hub, request: Request) -> StatusView:  # noqa: ARG001 - the form of all handlers
+    bus_ready, store_ready = await asyncio.gather(hub.bus.ready(), asyncio.to_thread(hub.store.ready))
+    projects, participants, runs = await asyncio.gather(
+        hub.buckets.projects.list(), hub.buckets.participants.list(), hub.buckets.runs.list()
+    )
+    return StatusView(
+        name=hub.info.name,
+        version=__version__,
+        instance=hub.info.instance,
+        time=hub.clock.now(),
+        started_at=hub.started_at,
+        bus_ready=bus_ready,
+        store_ready=store_ready,
+        projects=len(projects),
+        participants=sum(not entry.value.revoked for entry in participants),
+        participants_online=hub.presence.count_online(),
+        runs=dict(Counter(str(entry.value.state) for entry in runs)),
+        resident_bytes=resident_bytes(),
+    )
+
+
+ROUTES = (
+    Route("GET", "/v1/hub", PUBLIC, get_hub, HubView, "The hub's name, version and time"),
+    Route("GET", "/v1/status", OPERATE, get_status, StatusView, "The hub's state, for its operator", unscoped=True),
+)  # fmt: skip

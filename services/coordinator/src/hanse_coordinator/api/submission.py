@@ -1,0 +1,46 @@
+"""What is checked of a job before it becomes a run: everything that can be known without the sites' data."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.records import ProjectRecord
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.job import Job
+from hanse_learning.config import check_learning
+from hanse_learning.server.config import check_strategy
+
+
+async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
+    """Check a job against its project.
+
+    Returns:
+        Warnings: what would keep it waiting now.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field; NOT_FOUND for an initial model that was not uploaded.
+    """
+    check_strategy(job.strategy)
+    check_learning(job, project.data_schema)
+    if job.initial_model is not None:
+        key = object_key(project.name, job.initial_model)
+        if not await asyncio.to_thread(hub.store.exists, key):
+            raise HanseError(
+                ErrorCode.NOT_FOUND,
+                f"job.initial_model: no object {job.initial_model} was uploaded to {project.name}",
+                hint=f"upload it by POST /v1/projects/{project.name}/objects",
+            )
+    entries = await hub.buckets.participants.list(project=project.name)
+    enrolled = sum(not entry.value.revoked for entry in entries)
+    if enrolled < job.participants.minimum:
+        return (
+            f"participants.minimum: {job.participants.minimum} are needed and {enrolled} are enrolled; "
+            f"the run waits {job.participants.patience:.0f} s for them",
+        )
+    return ()
+
+
+def object_key(project: str, digest: str) -> str:
+    """Where a project's uploaded object rests."""
+    return f"models/{project}/{digest}"

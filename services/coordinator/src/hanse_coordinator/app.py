@@ -1,0 +1,116 @@
+"""The coordinator, put together: records, keys, presence, workflows, links and the HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from aiohttp import web
+
+from hanse_coordinator.api.hub import Hub, HubInfo
+from hanse_coordinator.api.server import application
+from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.auth import KeyRing, register_bootstrap
+from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
+from hanse_coordinator.links import LinkServer
+from hanse_coordinator.presence import PresenceBoard
+from hanse_coordinator.records import Buckets
+from hanse_coordinator.settings import CoordinatorSettings
+from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_coordinator.workflow.supervisor import Supervisor
+from hanse_fabric import tls
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.service import Service
+
+_LOG = logging.getLogger(__name__)
+_SHUTDOWN_S = 2.0
+
+
+async def serve(service: Service[CoordinatorSettings]) -> None:
+    """Run the coordinator until the service is told to stop."""
+    settings, bus, store, clock = service.settings, service.bus, service.store, service.clock
+    buckets = Buckets.on(bus)
+    if settings.bootstrap_key_file is not None:
+        await register_bootstrap(settings.bootstrap_key_file, buckets.keys, clock)
+    hub = Hub(
+        bus=bus,
+        store=store,
+        buckets=buckets,
+        keys=KeyRing(buckets.keys, clock),
+        presence=PresenceBoard(bus, clock),
+        credentials=await asyncio.to_thread(_credentials, settings),
+        clock=clock,
+        info=await asyncio.to_thread(_info, settings),
+        started_at=clock.now(),
+        stopping=service.stopping,
+    )
+    workflows = WorkflowSettings(instance=settings.instance, lease_ttl=settings.lease_ttl)
+    supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
+    links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
+    service.spawn(hub.keys.watch(), "keys")
+    service.spawn(hub.presence.watch(), "presence")
+    running = service.spawn(supervisor.run(), "supervisor")
+    service.spawn(links.run(), "links")
+    async with AsyncExitStack() as stack:
+        await hub.keys.ready.wait()
+        port = await _listen(hub, settings, stack)
+        _LOG.info("the API listens", extra={"address": f"{settings.http_host}:{port}"})
+        service.set_ready()
+        await service.stopping.wait()
+    # Leases are given back while the bus is still there, so that another replica goes on at once.
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack) -> int:
+    """Start the HTTP server; returns its port.
+
+    Raises:
+        HanseError: UNAVAILABLE when the address is taken.
+    """
+    context = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    runner = web.AppRunner(application(hub, ROUTES), access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, settings.http_host, settings.http_port, ssl_context=context).start()
+    except OSError as error:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"HANSE_HTTP_HOST, HANSE_HTTP_PORT: cannot listen on {settings.http_host}:{settings.http_port}: "
+            f"{error.strerror or error}",
+            hint="choose another port",
+        ) from None
+    return int(runner.addresses[0][1])
+
+
+def _credentials(settings: CoordinatorSettings) -> Credentials:
+    if settings.bus_authority is None:
+        return NoCredentials()
+    from hanse_fabric.bus.authority import BusAuthority
+
+    return BusCredentials(BusAuthority(settings.bus_authority), settings.bus_url)
+
+
+def _info(settings: CoordinatorSettings) -> HubInfo:
+    return HubInfo(
+        name=settings.hub_name,
+        instance=settings.instance,
+        bus_url=settings.bus_public_url or settings.bus_url,
+        bus_ca=_pem(settings.bus_ca),
+        store_ca=_pem(settings.store_ca),
+        invitation_ttl=settings.invitation_ttl,
+    )
+
+
+def _pem(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"CA file {file}: {error.strerror}") from None

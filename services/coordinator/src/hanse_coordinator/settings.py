@@ -1,0 +1,39 @@
+"""The coordinator's settings."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from pydantic import Field
+
+from hanse_fabric.settings import ServiceSettings
+
+
+class CoordinatorSettings(ServiceSettings):
+    """What the coordinator takes beside what every service takes."""
+
+    http_host: str = Field(default="127.0.0.1", description="address that the HTTP API listens on")
+    http_port: int = Field(default=8080, ge=0, le=65535, description="port of the HTTP API; 0: any free one")
+    hub_name: str = Field(default="hanse", max_length=200, description="name of this hub, shown to sites and owners")
+    bus_public_url: str = Field(
+        default="", description="address of the bus as the sites reach it; empty: the same as HANSE_BUS_URL"
+    )
+    bus_authority: Path | None = Field(
+        default=None, description="folder with the keys that sign participants' bus credentials; needed to enrol sites"
+    )
+    bootstrap_key_file: Path | None = Field(
+        default=None, description="file with the first operator's API key; it is registered at start if it is not yet"
+    )
+    instance: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        max_length=200,
+        description="name of this replica, unlike the others' and the same after a restart",
+    )
+    lease_ttl: float = Field(
+        default=3.0, gt=0, le=300, description="seconds of silence after which another replica takes over a run"
+    )
+    invitation_ttl: float = Field(
+        default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"
+    )
