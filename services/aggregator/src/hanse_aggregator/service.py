@@ -12,10 +12,12 @@ import threading
 from contextlib import suppress
 
 from hanse_aggregator.engine import Engine
+from hanse_aggregator.exchange import hold_session
 from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus, Job
-from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import JobKind, Reduced, ReduceJob
+from hanse_fabric.clock import Clock, SystemClock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ExchangeJob, JobKind, Reduced, ReduceJob
 from hanse_fabric.subjects import JOB, REDUCED, UPDATE, Stream, Subject
 from hanse_fabric.telemetry import catalogue
 
@@ -34,10 +36,14 @@ class Aggregator:
     Args:
         jobs: reductions of stored updates done at once; further ones are not taken from the queue meanwhile.
         small: jobs of other kinds done at once.
+        sessions: exchanges held at once.
     """
 
-    def __init__(self, bus: Bus, engine: Engine, *, jobs: int = 1, small: int = 4) -> None:
-        self._bus, self._engine = bus, engine
+    def __init__(
+        self, bus: Bus, engine: Engine, *, jobs: int = 1, small: int = 4, sessions: int = 64, clock: Clock | None = None
+    ) -> None:
+        self._bus, self._engine, self._clock = bus, engine, clock or SystemClock()
+        self._sessions = asyncio.Semaphore(sessions)
         self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
         self._fetches = asyncio.Semaphore(_FETCHES)
         self._stop = threading.Event()
@@ -54,45 +60,48 @@ class Aggregator:
         async with self._bus.work(stream_of(JOB)) as jobs, asyncio.TaskGroup() as group:
             async for job in jobs:
                 try:
-                    reduction = ReduceJob.decode(job.record.data)
+                    asked = _decode(job.record.data)
                 except HanseError as error:
                     log.error("job on %s cannot be read and is dropped: %s", job.record.subject, error)
                     await job.done()
                     continue
-                slot = self._large if _is_large(reduction) else self._small
+                slot = self._slot(asked)
                 await slot.acquire()
-                group.create_task(self._hold(job, reduction, slot))
+                group.create_task(self._hold(job, asked, slot))
 
-    async def _hold(self, job: Job, reduction: ReduceJob, slot: asyncio.Semaphore) -> None:
+    def _slot(self, asked: ReduceJob | ExchangeJob) -> asyncio.Semaphore:
+        if isinstance(asked, ExchangeJob):
+            return self._sessions
+        return self._large if _is_large(asked) else self._small
+
+    async def _hold(self, job: Job, asked: ReduceJob | ExchangeJob, slot: asyncio.Semaphore) -> None:
         """Do one job; where a server is missing, give it back after a pause."""
         try:
-            with telemetry.span("reduce", parent=telemetry.extract(job.record.headers), job=reduction.id):
-                await self._answer(reduction)
+            with telemetry.span("reduce", parent=telemetry.extract(job.record.headers), job=asked.id):
+                await self._answer(asked)
             await job.done()
         except HanseError as error:
-            log.warning("reduction %s of run %s is put back: %s", reduction.id, reduction.run, error)
+            log.warning("job %s of run %s is put back: %s", asked.id, asked.run, error)
             await asyncio.sleep(RETRY_S)
             with suppress(HanseError):
                 await job.give_back()
         finally:
             slot.release()
 
-    async def _answer(self, job: ReduceJob) -> None:
+    async def _answer(self, job: ReduceJob | ExchangeJob) -> None:
         subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)
         known, fetched = await asyncio.gather(self._bus.last(stream_of(REDUCED), subject), self._fetch(job))
         if known is not None:
             return
-        reduced = await asyncio.to_thread(self._reduce, job, fetched)
+        if isinstance(job, ExchangeJob):
+            reduced = await hold_session(job, self._bus, self._clock)
+        else:
+            reduced = await asyncio.to_thread(self._reduce, job, fetched)
         await self._bus.publish(
             subject, reduced.encode(), headers=telemetry.inject(), message_id=f"reduced-{job.run}-{job.step}-{job.id}"
         )
-        catalogue.JOBS.add(kind=job.kind.value)
-        catalogue.JOB_SECONDS.observe(reduced.seconds, kind=job.kind.value)
-        catalogue.REDUCED_BYTES.add(reduced.bytes_read)
-        for refusal in reduced.refused:
-            catalogue.REFUSED_UPDATES.add(code=refusal.code)
-            log.warning("run %s: update of %s is refused: %s", job.run, refusal.participant, refusal.reason)
-        log.debug("reduction %s of run %s took %.3f s", job.id, job.run, reduced.seconds)
+        if isinstance(job, ReduceJob):
+            _count(job, reduced)
 
     def _reduce(self, job: ReduceJob, fetched: dict[str, bytes]) -> Reduced:
         try:
@@ -107,9 +116,9 @@ class Aggregator:
                 error=f"a defect in the aggregator: {type(defect).__name__}: {defect}",
             )  # fmt: skip
 
-    async def _fetch(self, job: ReduceJob) -> dict[str, bytes]:
+    async def _fetch(self, job: ReduceJob | ExchangeJob) -> dict[str, bytes]:
         """The updates that travel on the bus, by participant; those that are not there are left out."""
-        if job.kind is JobKind.CLOSE:
+        if isinstance(job, ExchangeJob) or job.kind is JobKind.CLOSE:
             return {}
 
         async def fetch(participant: str, digest: str) -> tuple[str, bytes | None]:
@@ -132,6 +141,28 @@ def stream_of(subject: Subject) -> Stream:
     """The stream behind a row of the table that has one."""
     assert subject.stream is not None, subject.pattern  # noqa: S101
     return subject.stream
+
+
+def _decode(data: bytes) -> ReduceJob | ExchangeJob:
+    """A job of either kind; where it is neither, the error is that of a reduction."""
+    try:
+        return ReduceJob.decode(data)
+    except HanseError as error:
+        if error.code is not ErrorCode.UNKNOWN_SCHEMA:
+            raise
+        with suppress(HanseError):
+            return ExchangeJob.decode(data)
+        raise
+
+
+def _count(job: ReduceJob, reduced: Reduced) -> None:
+    catalogue.JOBS.add(kind=job.kind.value)
+    catalogue.JOB_SECONDS.observe(reduced.seconds, kind=job.kind.value)
+    catalogue.REDUCED_BYTES.add(reduced.bytes_read)
+    for refusal in reduced.refused:
+        catalogue.REFUSED_UPDATES.add(code=refusal.code)
+        log.warning("run %s: update of %s is refused: %s", job.run, refusal.participant, refusal.reason)
+    log.debug("reduction %s of run %s took %.3f s", job.id, job.run, reduced.seconds)
 
 
 def _is_large(job: ReduceJob) -> bool:

@@ -2,6 +2,7 @@
 
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
 from hanse_fabric.messages.events import AuditEvent, RunEvent
+from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
 from hanse_fabric.messages.reductions import JobKind, Part, Reduced, ReduceJob, Refusal, UpdateInput
@@ -18,9 +19,14 @@ from hanse_fabric.messages.tasks import (
 )
 
 __all__ = [
+    "END_KEY",
+    "EXCHANGE_LIMIT",
     "INLINE_LIMIT",
     "MAX_MESSAGE_BYTES",
     "AuditEvent",
+    "Contribution",
+    "ExchangeJob",
+    "ExchangeSum",
     "Frozen",
     "JobKind",
     "Lineage",

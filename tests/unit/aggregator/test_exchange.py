@@ -1,0 +1,140 @@
+"""Exchange: sums in the middle of a task, the same to the bit whoever came first and whoever was restarted."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from hanse_aggregator.engine import Engine
+from hanse_aggregator.exchange import Sums
+from hanse_aggregator.service import Aggregator
+from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.exchange import open_exchange
+from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced
+from hanse_fabric.subjects import JOB, REDUCED
+
+WHERE = {"project": "p", "run": "abcdefghijkl", "step": "r1-train"}
+NAMES = ("a", "b", "c")
+
+
+@asynccontextmanager
+async def running(bus):
+    stopping = asyncio.Event()
+    work = asyncio.create_task(Aggregator(bus, Engine(None)).run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        async with asyncio.timeout(20):
+            await work
+
+
+async def _open_session(bus, participants=NAMES, seconds=30.0):
+    job = ExchangeJob(
+        id="exchange", participants=participants, deadline=datetime.now(UTC) + timedelta(seconds=seconds), **WHERE
+    )
+    await bus.publish(JOB.of(job=job.id, **WHERE), job.encode())
+
+
+async def _answer(bus):
+    subject = REDUCED.of(job="exchange", **WHERE)
+    async with asyncio.timeout(20), bus.follow(REDUCED.stream, subject) as records:
+        return Reduced.decode((await anext(records)).data)
+
+
+async def _take_part(bus, name, arrays):
+    """All keys in order; the sums by key."""
+    async with open_exchange(bus, participant=name, **WHERE) as exchange:
+        return {key: await exchange.sum(key, array, timeout=20) for key, array in arrays.items()}
+
+
+def _arrays(name):
+    rng = np.random.default_rng(ord(name))
+    return {f"k{index}": rng.standard_normal((2, 3)) * 10.0 ** rng.integers(-8, 8) for index in range(5)}
+
+
+def _expected(key):
+    total = np.zeros((2, 3))
+    for name in NAMES:
+        total += _arrays(name)[key]
+    return total
+
+
+@pytest.mark.parametrize("order", [NAMES, NAMES[::-1]])
+async def test_every_participant_gets_every_sum_in_the_order_of_names(order):
+    broker = MemoryBroker()
+    bus = MemoryBus(broker)
+    async with running(bus):
+        await _open_session(bus)
+        async with asyncio.timeout(20):
+            found = await asyncio.gather(*(_take_part(MemoryBus(broker), name, _arrays(name)) for name in order))
+        assert (await _answer(bus)).error == ""
+    for sums in found:
+        for key, value in sums.items():
+            assert value.tobytes() == _expected(key).tobytes()
+
+
+async def test_another_replica_goes_on_where_a_dead_one_was():
+    broker = MemoryBroker()
+    bus, first = MemoryBus(broker), MemoryBus(broker)
+    early = {key: array for key, array in _arrays("a").items() if key in ("k0", "k1")}
+    dead = asyncio.create_task(Aggregator(first, Engine(None)).run(asyncio.Event()))
+    try:
+        await _open_session(bus, ("a",))
+        async with open_exchange(bus, participant="a", **WHERE) as exchange:
+            before = {key: await exchange.sum(key, array, timeout=20) for key, array in early.items()}
+            await first.close()
+            async with running(bus):
+                after = await exchange.sum("k2", _arrays("a")["k2"], timeout=20)
+                assert after.tobytes() == _arrays("a")["k2"].tobytes()
+                again = await _take_part(MemoryBus(broker), "a", early)
+                assert (await _answer(bus)).error == ""
+    finally:
+        dead.cancel()
+        await asyncio.gather(dead, return_exceptions=True)
+    assert {key: value.tobytes() for key, value in again.items()} == {
+        key: value.tobytes() for key, value in before.items()
+    }
+
+
+async def test_participants_that_disagree_about_the_size_are_told_who():
+    broker = MemoryBroker()
+    bus = MemoryBus(broker)
+    async with running(bus):
+        await _open_session(bus, ("a", "b"))
+        results = await asyncio.gather(
+            _take_part(MemoryBus(broker), "a", {"k": np.ones(2)}),
+            _take_part(MemoryBus(broker), "b", {"k": np.ones(3)}),
+            return_exceptions=True,
+        )
+    for error in results:
+        assert isinstance(error, HanseError)
+        assert "b contributed 24 bytes, a 16" in error.message
+
+
+async def test_at_the_deadline_the_answer_names_who_was_missing():
+    bus = MemoryBus()
+    async with running(bus):
+        await _take_part(bus, "a", {})
+        await _open_session(bus, ("a", "b"), seconds=0.2)
+        assert (await _answer(bus)).error == "exchange: the deadline passed before b ended"
+
+
+@pytest.mark.parametrize("array", [np.array([np.nan]), np.zeros(EXCHANGE_LIMIT // 8 + 1)])
+async def test_what_cannot_be_summed_is_refused_before_it_is_sent(array):
+    async with open_exchange(MemoryBus(), participant="a", **WHERE) as exchange:
+        with pytest.raises(HanseError) as caught:
+            await exchange.sum("k", array)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_strangers_and_second_thoughts_do_not_count():
+    sums, one, two = Sums(("a", "b")), np.ones(1).tobytes(), np.full(1, 2.0).tobytes()
+    assert sums.add("stranger", "k", one) is None
+    assert sums.add("a", "k", one) is None
+    assert sums.add("a", "k", two) is None
+    assert sums.add("b", "k", two) == (np.full(1, 3.0).tobytes(), "")
+    assert sums.add("b", "k", one) is None
