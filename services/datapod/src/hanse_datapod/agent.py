@@ -79,7 +79,7 @@ class Agent:
         """Work until cancelled.
 
         Raises:
-            HanseError: FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
+            ExceptionGroup: of HanseError, FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._check_data(), name="data")

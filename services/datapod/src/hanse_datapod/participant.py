@@ -42,7 +42,7 @@ async def take_part(
 
     Raises:
         HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log;
-            FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
+            FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant (in a group, once it worked).
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(sole_owner(home))

@@ -1,7 +1,8 @@
 """The site's policy: what this datapod may do. The file is law; what violates it is refused with the reason.
 
 Without a file the default holds: the project that the site joined, federated averaging by built-in trainers, at
-least two participants in a round, updates and all metrics may leave, an hour for a task. See docs/site-administrator.md.
+least two participants in a round, updates and all metrics may leave, an hour for a task. See
+docs/site-administrator.md.
 """
 
 from __future__ import annotations

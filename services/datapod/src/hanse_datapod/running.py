@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
+
+_log = logging.getLogger(__name__)
 
 
 def run(homes: list[Path], options: dict[str, Any]) -> int:
@@ -51,15 +54,24 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
         waiting.discard(home)
         if not waiting:
             service.set_ready()
-            logging.getLogger(__name__).info("ready", extra={"participants": len(listed)})
+            _log.info("ready", extra={"participants": len(listed)})
 
     try:
         for home, worker in zip(listed, workers, strict=True):
             part = take_part(home, worker, policy, joining, on_ready=partial(ready, home))
-            service.spawn(part, f"participant {home}")
+            service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}")
         await service.stopping.wait()
     finally:
         await closer.close()
+
+
+async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
+    """Of several participants, one that is revoked or misconfigured leaves; the others go on."""
+    try:
+        await part
+    except* HanseError as group:
+        for error in group.exceptions:
+            _log.error("a participant has ended", extra={"home": str(home), "reason": str(error)})
 
 
 def _workers(settings: DatapodSettings, homes: list[Path]) -> tuple[list[Worker], Worker]:
