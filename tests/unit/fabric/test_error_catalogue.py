@@ -9,12 +9,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 
 
 def test_every_code_is_on_the_page_with_its_statuses_and_meaning() -> None:
-    rows = {
-        found[1]: (int(found[2]), int(found[3]), found[4], found[5])
-        for found in re.finditer(
-            r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE
-        )
-    }
+    row = re.compile(r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+    rows = {found[1]: (int(found[2]), int(found[3]), found[4], found[5]) for found in row.finditer(PAGE.read_text())}
     assert set(rows) == {code.code for code in ErrorCode}
     for code in ErrorCode:
         http, exit_status, meaning, what_to_do = rows[code.code]

@@ -189,9 +189,10 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
             await asyncio.wait({connecting, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             told_to_stop.cancel()
-            if not connecting.done():
+            while not connecting.done():
+                # Once is not enough: the bus's client swallows a cancellation while it tries to connect.
                 connecting.cancel()
-                await asyncio.wait({connecting})
+                await asyncio.wait({connecting}, timeout=0.2)
         if connecting.cancelled():
             return
         connecting.result()
