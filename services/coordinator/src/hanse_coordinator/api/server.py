@@ -131,11 +131,11 @@ def _json(answer: BaseModel, status: int) -> web.Response:
 
 
 @web.middleware
-async def _answer_errors(http: web.Request, handler: _Aiohttp) -> web.StreamResponse:
+async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamResponse:
     """Every refusal in one form. Defects are logged, and told as such without their details."""
     began = time.perf_counter()
     try:
-        response = await handler(http)
+        response = await handler(request)
     except HanseError as error:
         response = _refusal(error)
     except web.HTTPRequestEntityTooLarge:
@@ -143,16 +143,16 @@ async def _answer_errors(http: web.Request, handler: _Aiohttp) -> web.StreamResp
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         told = HanseError(
-            ErrorCode.NOT_FOUND, f"there is no {http.method} {http.path[:200]}", hint=f"there is: {allowed}"
+            ErrorCode.NOT_FOUND, f"there is no {request.method} {request.path[:200]}", hint=f"there is: {allowed}"
         )
         response = _refusal(told)
     except web.HTTPNotFound:
-        told = HanseError(ErrorCode.NOT_FOUND, f"there is no {http.path[:200]}", hint="see /v1/openapi.json")
+        told = HanseError(ErrorCode.NOT_FOUND, f"there is no {request.path[:200]}", hint="see /v1/openapi.json")
         response = _refusal(told)
     except (ConnectionError, web.HTTPException):
         raise
     except Exception:
-        _LOG.exception("defect in answering", extra={"method": http.method, "path": http.path})
+        _LOG.exception("defect in answering", extra={"method": request.method, "path": request.path})
         response = _refusal(HanseError(ErrorCode.INTERNAL, "a defect in Hanse", hint="the coordinator's log has more"))
     HTTP_REQUESTS.add(status=str(response.status))
     HTTP_SECONDS.observe(time.perf_counter() - began)
