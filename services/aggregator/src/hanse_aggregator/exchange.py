@@ -1,0 +1,106 @@
+"""The aggregator's side of exchange: follows the contributions of a step and publishes each sum once it is complete.
+
+Sums are made in float64 in the order of the participants' names, from the first contribution of each to a key. All
+state is in the streams: after a crash another replica follows from the start and publishes the same sums again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSum, Reduced
+from hanse_fabric.subjects import EXCHANGE, EXCHANGED
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What was contributed so far; pure. A key's arrays are dropped when its sum is made."""
+
+    participants: tuple[str, ...]
+    _open: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
+
+    def add(self, participant: str, key: str, values: bytes) -> tuple[bytes, str] | None:
+        """Take a contribution; when it completes its key, returns (sum, "") or (b"", what is wrong)."""
+        if participant not in self.participants or key in self._made:
+            return None
+        given = self._open.setdefault(key, {})
+        given.setdefault(participant, values)
+        if len(given) < len(self.participants):
+            return None
+        self._made.add(key)
+        return _sum(self._open.pop(key))
+
+    @property
+    def ended(self) -> bool:
+        return END_KEY in self._made
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Who has not said that it needs no more sums."""
+        return tuple(sorted(set(self.participants) - self._open.get(END_KEY, {}).keys()))
+
+
+def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
+    names = sorted(given)
+    size = len(given[names[0]])
+    total = np.zeros(size // 8)
+    for name in names:
+        if len(given[name]) != size or size % 8:
+            return b"", f"{name} contributed {len(given[name])} bytes, {names[0]} {size}"
+        values = np.frombuffer(given[name], "<f8")
+        if not np.isfinite(values).all():
+            return b"", f"{name} contributed numbers that are not finite"
+        with np.errstate(over="ignore"):
+            total += values
+    if not np.isfinite(total).all():
+        return b"", "the sum is not finite"
+    return total.astype("<f8").tobytes(), ""
+
+
+async def hold_session(job: ExchangeJob, bus: Bus, clock: Clock) -> Reduced:
+    """Sum for the step's participants until all have ended, or the deadline."""
+    sums = Sums(tuple(sorted(job.participants)))
+    error = ""
+    stream = EXCHANGE.stream
+    assert stream is not None  # noqa: S101 - a row of the table that has one
+    pattern = EXCHANGE.wildcard(project=job.project, run=job.run, step=job.step)
+    try:
+        async with asyncio.timeout((job.deadline - clock.now()).total_seconds()):
+            async with bus.follow(stream, pattern) as records:
+                async for record in records:
+                    await _take(record, job, sums, bus)
+                    if sums.ended:
+                        break
+    except TimeoutError:
+        error = f"exchange: the deadline passed before {', '.join(sums.missing[:20])} ended"
+    return Reduced(job=job.id, project=job.project, run=job.run, step=job.step, error=error)
+
+
+async def _take(record: Record, job: ExchangeJob, sums: Sums, bus: Bus) -> None:
+    # The bus permits a participant its own subject only: the subject says who it was, whatever the message says.
+    tokens = EXCHANGE.parse(record.subject)
+    try:
+        contribution = Contribution.decode(record.data)
+    except HanseError as error:
+        log.warning("run %s: a contribution of %s cannot be read: %s", job.run, tokens["participant"], error)
+        return
+    made = sums.add(tokens["participant"], tokens["key"], contribution.values)
+    if made is None or tokens["key"] == END_KEY:
+        return
+    values, wrong = made
+    message = ExchangeSum.model_construct(
+        project=job.project, run=job.run, step=job.step, key=tokens["key"], values=values, error=wrong
+    )
+    subject = EXCHANGED.of(project=job.project, run=job.run, step=job.step, key=tokens["key"])
+    await bus.publish(subject, message.encode(), message_id=f"exchanged-{job.run}-{job.step}-{tokens['key']}")
