@@ -1,0 +1,167 @@
+"""The model registry as a deployed process on real servers: two replicas, one killed, and its memory at rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+import pytest
+
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.provision import provision
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages import Lineage, PublishModel, RegistryReply, RegistryRequest, Stage
+from hanse_fabric.models import verify_model
+from hanse_fabric.servers.nats import nats_program
+from hanse_fabric.servers.program import free_ports
+from hanse_fabric.servers.seaweedfs import BUCKET, store_keys
+from hanse_fabric.subjects import PUBLISH_MODEL, REGISTRY, Role
+from hanse_fabric.tensors.refs import ref_of_bytes
+
+PROJECT = "triage"
+
+
+class Weed(Protocol):
+    folder: Path
+
+    @property
+    def url(self) -> str: ...
+
+
+class Bus(Protocol):
+    url: str
+    authority: BusAuthority
+
+
+class NatsServer:
+    """A nats-server of this module's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = BusAuthority(folder / "authority")
+        port = free_ports(1)[0]
+        self.url = f"nats://127.0.0.1:{port}"
+        program = nats_program(folder, self.authority, port=port)
+        with (folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(program.argv, stdout=log, stderr=log)
+        end = time.monotonic() + 20
+        while not program.answers():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    made = NatsServer(tmp_path_factory.mktemp("nats"))
+    creds = made.authority.service_credentials(Role.PROVISIONER).read_text()
+    asyncio.run(provision(made.url, creds))
+    yield made
+    made.process.kill()
+    made.process.wait(10)
+
+
+Start = Callable[[], tuple[subprocess.Popen[str], str]]
+
+
+@pytest.fixture
+def start(server: NatsServer, weed: Weed, tmp_path: Path) -> Iterator[Start]:
+    """Starts a replica and returns it with its health address when it is ready."""
+    started: list[subprocess.Popen[str]] = []
+    pair = store_keys(weed.folder)["model-registry"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
+        "HANSE_BUS_URL": server.url,
+        "HANSE_BUS_CREDS": str(server.authority.service_credentials(Role.MODEL_REGISTRY)),
+        "HANSE_STORE_URL": weed.url,
+        "HANSE_STORE_ACCESS_KEY": pair.access_key,
+        "HANSE_STORE_SECRET_KEY": pair.secret_key,
+        "HANSE_STORE_BUCKET": BUCKET,
+        "HANSE_REGISTRY_KEY": str(tmp_path / "registry.pem"),
+        "HANSE_REGISTRY_KEEP": "2",
+        "HANSE_REGISTRY_SWEEP": "0.05",
+    }
+
+    def begin() -> tuple[subprocess.Popen[str], str]:
+        port = free_ports(1)[0]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hanse_model_registry"],
+            env=environment | {"HANSE_HEALTH_PORT": str(port)}, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process, f"http://127.0.0.1:{port}"
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+@pytest.fixture
+async def coordinator(server: NatsServer) -> AsyncIterator[NatsBus]:
+    creds = server.authority.service_credentials(Role.COORDINATOR)
+    bus = await NatsBus.connect(server.url, "coordinator", creds=creds)
+    yield bus
+    await bus.close()
+
+
+async def publish(bus: NatsBus, number: int) -> RegistryReply:
+    request = PublishModel(
+        project=PROJECT,
+        model=ref_of_bytes(f"model {number}".encode(), inline=True),
+        architecture={"name": "linear"},
+        lineage=Lineage(
+            run="abcdefghijkl", round=number, workflow="federated_averaging", participants=("north",), examples=1,
+            strategy={}, seed=1,
+        ),
+    )  # fmt: skip
+    return RegistryReply.decode(await bus.request(PUBLISH_MODEL.of(project=PROJECT), request.encode(), timeout=30))
+
+
+async def ask(bus: NatsBus, **what: Any) -> RegistryReply:
+    request = RegistryRequest(project=PROJECT, actor="key:owner", **what)
+    return RegistryReply.decode(await bus.request(REGISTRY.of(project=PROJECT), request.encode(), timeout=30))
+
+
+def health(address: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{address}/readyz", timeout=10) as response:  # noqa: S310 - our own loopback
+        body: dict[str, Any] = json.load(response)
+    return body
+
+
+async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
+    start: Start, coordinator: NatsBus, tmp_path: Path
+) -> None:
+    (first, _), (second, address) = start(), start()
+    made = await asyncio.gather(*(publish(coordinator, number) for number in range(1, 9)))
+    assert sorted(reply.version.version for reply in made if reply.version) == list(range(1, 9))
+    first.kill()
+    first.wait(10)
+    again = await publish(coordinator, 8)
+    assert again.version == made[7].version
+    assert again.version is not None
+    promoted = await ask(coordinator, action="promote", version=again.version.version, stage=Stage.PRODUCTION)
+    assert promoted.version is not None, promoted.message
+    linked = await ask(coordinator, action="link", version=again.version.version)
+    path = tmp_path / "model"
+    with await asyncio.to_thread(urllib.request.urlopen, linked.url, timeout=10) as response:
+        path.write_bytes(response.read())
+    trusted = SigningKey.load(tmp_path / "registry.pem").public_bytes
+    verify_model(path, promoted.version, trusted)
+    assert (await ask(coordinator, action="delete", version=again.version.version)).code == "conflict"
+
+    assert (await asyncio.to_thread(health, address))["ready"]
+    resident = psutil.Process(second.pid).memory_info().rss / 2**20
+    print(f"model registry at rest: {resident:.1f} MiB")
+    assert resident < 80
+    second.terminate()
+    _, log = await asyncio.to_thread(second.communicate, timeout=20)
+    assert second.returncode == 0, log
+    assert '"stopped"' in log
