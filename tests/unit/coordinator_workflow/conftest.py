@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from workflow_hub import Hub  # noqa: E402
+from workflow_hub import Hub
 
 
 @pytest.fixture

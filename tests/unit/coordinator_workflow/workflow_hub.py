@@ -81,7 +81,7 @@ class Site:
         self.hub, self.name = hub, name
         self.key = SigningKey.create()
         self.done: Counter[tuple[str, str]] = Counter()
-        self.behave: Callable[[Task], dict[str, Any] | None] = lambda task: {}
+        self.behave: Callable[[Task], dict[str, Any] | None] = lambda _: {}
         self._bus = MemoryBus(hub.broker)
         self._answered: dict[str, Result] = {}
 
