@@ -1,0 +1,70 @@
+"""Presigned links: what a participant's open task entitles it to, and nothing else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from workflow_hub import PROJECT, RUN, Hub, Site
+
+from hanse_coordinator.links import LinkServer
+from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_fabric.messages import LinkReply, LinkRequest, ObjectRef, Task, TaskKind
+from hanse_fabric.subjects import LINK, TASK
+
+MODEL = f"models/{PROJECT}/{RUN}/r1-reduce/model"
+
+
+@pytest.fixture
+async def server(hub: Hub) -> LinkServer:
+    await Site(hub, "north").enrol()
+    now = hub.clock.now()
+    task = Task(
+        id="0" * 32, project=PROJECT, run=RUN, step="r2-train", participant="north", workflow="federated_averaging",
+        kind=TaskKind.TRAIN, round=2, config={}, seed=1, peers=2, issued_at=now, deadline=now + timedelta(hours=1),
+        model=ObjectRef(digest="b" * 64, size=1_000_000, key=MODEL),
+    )  # fmt: skip
+    subject = TASK.of(project=PROJECT, participant="north", run=RUN, step="r2-train")
+    await hub.bus.publish(subject, task.encode())
+    hub.store.put(MODEL, b"model")
+    return LinkServer(bus=hub.bus, store=hub.store, buckets=hub.buckets, clock=hub.clock, settings=WorkflowSettings())
+
+
+async def ask(server: LinkServer, *, asker: str = "north", **changes: Any) -> LinkReply:
+    body = {"project": PROJECT, "participant": "north", "run": RUN, "step": "r2-train"}
+    request = LinkRequest.model_validate(body | changes)
+    subject = LINK.of(project=PROJECT, participant=asker)
+    return LinkReply.decode(await server.answer(subject, request.encode()))
+
+
+async def test_a_participant_gets_links_for_its_open_tasks_model_and_update(server: LinkServer) -> None:
+    fetched = await ask(server, get=MODEL)
+    assert fetched.link is not None
+    assert fetched.link.key == MODEL
+    sent = await ask(server, put=ObjectRef(digest="a" * 64, size=1_000_000))
+    assert sent.link is not None
+    assert sent.link.key == f"updates/{PROJECT}/{RUN}/{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"asker": "south", "get": MODEL}, "forbidden"),
+        ({"step": "r1-train", "get": MODEL}, "gone"),
+        ({"get": f"updates/{PROJECT}/{RUN}/{'a' * 64}"}, "forbidden"),
+        ({"get": f"models/other/{'a' * 64}"}, "forbidden"),
+        ({"put": ObjectRef(digest="a" * 64, size=2_000_000)}, "too-large"),
+        ({}, "invalid-input"),
+    ],
+)
+async def test_anything_else_is_refused(server: LinkServer, asked: dict[str, Any], code: str) -> None:
+    reply = await ask(server, **asked)
+    assert (reply.link, reply.code) == (None, code)
+    assert reply.message
+
+
+async def test_a_revoked_participant_gets_no_link(hub: Hub, server: LinkServer) -> None:
+    key = {"project": PROJECT, "participant": "north"}
+    await hub.buckets.participants.change(lambda record: record.model_copy(update={"revoked": True}), **key)
+    assert (await ask(server, get=MODEL)).code == "forbidden"
