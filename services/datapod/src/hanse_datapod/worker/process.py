@@ -1,0 +1,255 @@
+"""The worker's process as the agent sees it: started at once, warm between tasks, killed at a limit, restarted.
+
+The process is `python -m hanse_datapod.worker`. It ends by itself when its stdin closes, so it never outlives the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.frames import length_of, pack
+from hanse_datapod.worker.port import DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import DataSchema
+
+_START_LIMIT = 120.0
+_CHECK_LIMIT = 3600.0
+_MEMORY_EVERY = 0.05
+_STOP_LIMIT = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Child:
+    """A running process, and whether it has said that it is ready."""
+
+    process: asyncio.subprocess.Process
+    ready: bool = False
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One child process that answers one request at a time."""
+
+    _child: _Child | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _closed: bool = False
+
+    async def start(self) -> None:
+        """Start the child if there is none; does not wait until it is ready."""
+        if self._closed:
+            raise HanseError(ErrorCode.CANCELLED, "worker: it was closed")
+        if self._child is not None and self._child.process.returncode is None:
+            return
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "hanse_datapod.worker", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        self._child = _Child(process)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, where one runs."""
+        return self._child.process.pid if self._child is not None else None
+
+    async def request(
+        self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress
+    ) -> dict[str, Any]:
+        """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
+
+        Raises:
+            HanseError: TIMEOUT, TOO_LARGE (memory), TRAINING_FAILED where the child died, or what the child raised.
+        """
+        async with self._turn:
+            await self.start()
+            child = self._child
+            if child is None:
+                raise HanseError(ErrorCode.INTERNAL, "worker: no process")
+            try:
+                await self._until_ready(child)
+                answer = await self._converse(child, body, time_limit, memory_limit, on_progress)
+            except BaseException:
+                await self._kill()
+                if not self._closed:
+                    with suppress(OSError, HanseError):
+                        await self.start()  # the next task finds it warm
+                raise
+        if answer["kind"] == "error":
+            raise HanseError(ErrorCode.of(answer["code"]), answer["message"], hint=answer["hint"])
+        return answer
+
+    async def close(self) -> None:
+        """Kill the child; a request that waits for it ends with an error."""
+        self._closed = True
+        await self._kill()
+
+    async def _until_ready(self, child: _Child) -> None:
+        if child.ready:
+            return
+        try:
+            async with asyncio.timeout(_START_LIMIT):
+                await _read(child)
+        except TimeoutError:
+            raise HanseError(
+                ErrorCode.TIMEOUT, f"worker: not ready {_START_LIMIT:.0f} s after its start",
+                hint="see its messages in the datapod's log",
+            ) from None  # fmt: skip
+        child.ready = True
+
+    async def _converse(
+        self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress
+    ) -> dict[str, Any]:
+        ends = time.monotonic() + time_limit
+        _write(child, pack(body))
+        reading = asyncio.ensure_future(_read(child))
+        try:
+            while True:
+                left = ends - time.monotonic()
+                wait = left if memory_limit is None else min(left, _MEMORY_EVERY)
+                done, _ = await asyncio.wait({reading}, timeout=max(0.0, wait))
+                if done:
+                    answer = reading.result()
+                    if answer["kind"] != "progress":
+                        return answer
+                    on_progress(answer["fraction"], answer["text"])
+                    reading = asyncio.ensure_future(_read(child))
+                if time.monotonic() >= ends:
+                    raise HanseError(
+                        ErrorCode.TIMEOUT, f"training did not end within {time_limit:g} s and was stopped",
+                        hint="fewer epochs, or a longer limit in the site's policy and the job's deadline",
+                    )  # fmt: skip
+                if memory_limit is not None:
+                    _check_memory(child.process.pid, memory_limit)
+        finally:
+            if not reading.done():
+                reading.cancel()
+                with suppress(asyncio.CancelledError):
+                    await reading
+
+    async def _kill(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with suppress(ProcessLookupError):
+            child.process.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_LIMIT):
+                await child.process.wait()
+
+
+class ProcessWorker:
+    """A site's worker: one data set, one process (its own, or one that others use too).
+
+    Args:
+        data: where the data lie.
+        code: the site code's file, or a folder with one `<name>.py` for each name.
+        schema: what the data are read by until `check_data` gives the project's; None: whatever they look like.
+        process: a process to share.
+    """
+
+    def __init__(
+        self,
+        data: DataSettings,
+        code: Path | None = None,
+        schema: DataSchema | None = None,
+        *,
+        process: WorkerProcess | None = None,
+    ) -> None:
+        self._data = data.model_dump(mode="json")
+        self._code = str(code) if code is not None else None
+        self._schema = schema.model_dump(mode="json") if schema is not None else None
+        self._owned = process is None
+        self._process = process or WorkerProcess()
+
+    async def start(self) -> None:
+        """Start the process now, so that torch loads while the agent joins."""
+        await self._process.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, where one runs."""
+        return self._process.pid
+
+    async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
+        """See `Worker.work`."""
+        body = self._body("work") | {
+            "kind": request.kind.value,
+            "config": request.config,
+            "seed": request.seed,
+            "round": request.round,
+            "model": str(request.model) if request.model is not None else None,
+            "output": str(request.output),
+            "state": str(request.state),
+        }
+        answer = await self._process.request(
+            body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress
+        )
+        return WorkOutcome(
+            update=request.output if answer["update"] else None,
+            examples=answer["examples"],
+            metrics=answer["metrics"],
+            seconds=answer["seconds"],
+            code_digest=answer["code_digest"],
+        )
+
+    async def check_data(self, schema: DataSchema) -> DataSummary:
+        """See `Worker.check_data`."""
+        self._schema = schema.model_dump(mode="json")
+        answer = await self._process.request(
+            self._body("check"), time_limit=_CHECK_LIMIT, memory_limit=None, on_progress=lambda _fraction, _text: None
+        )
+        return DataSummary(answer["examples"], answer["test_examples"], answer["fingerprint"])
+
+    async def close(self) -> None:
+        """Stop the process, unless it is shared."""
+        if self._owned:
+            await self._process.close()
+
+    def _body(self, operation: str) -> dict[str, Any]:
+        return {"operation": operation, "data": self._data, "code": self._code, "schema": self._schema}
+
+
+def _write(child: _Child, frame: bytes) -> None:
+    if child.process.stdin is None:
+        raise HanseError(ErrorCode.INTERNAL, "worker: no pipe to its stdin")
+    child.process.stdin.write(frame)
+
+
+async def _read(child: _Child) -> dict[str, Any]:
+    stream = child.process.stdout
+    if stream is None:
+        raise HanseError(ErrorCode.INTERNAL, "worker: no pipe from its stdout")
+    try:
+        text = await stream.readexactly(length_of(await stream.readexactly(4)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        status = await child.process.wait()
+        _log.warning("the worker's process %s ended with status %s", child.process.pid, status)
+        raise HanseError(
+            ErrorCode.TRAINING_FAILED, f"the worker's process ended (status {status}) before it answered",
+            hint="a status of -9 mostly means that the machine ran out of memory; see the datapod's log",
+        ) from None  # fmt: skip
+    answer: dict[str, Any] = json.loads(text)
+    return answer
+
+
+def _check_memory(pid: int, limit: int) -> None:
+    try:
+        used = psutil.Process(pid).memory_info().rss
+    except psutil.NoSuchProcess:
+        return  # the reader notices
+    if used > limit:
+        raise HanseError(
+            ErrorCode.TOO_LARGE,
+            f"training used {used >> 20} MiB of memory, {limit >> 20} are allowed, and was stopped",
+            hint="a smaller batch or model, or a higher limit in the site's policy",
+        )
