@@ -17,7 +17,7 @@ from hanse_datapod.outbox import Outbox
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import DataSummary, WorkOutcome, WorkRequest
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Result, Task, TaskKind
 from hanse_fabric.names import derive_id
@@ -68,6 +68,7 @@ class CountingWorker:
         self.began = asyncio.Event()
         self.error: HanseError | None = None
         self.unfit: HanseError | None = None
+        self.deaths = 0
         self.metrics = {"loss": 0.5}
         self.examples = 10
         self._count = count
@@ -86,6 +87,9 @@ class CountingWorker:
                 raise
         if self.error is not None:
             raise self.error
+        if self.deaths:
+            self.deaths -= 1
+            raise HanseError(ErrorCode.UNAVAILABLE, "the worker's process ended")
         model = request.model.read_bytes() if request.model is not None else b""
         seed = f"{request.seed}/{len(self.requests)}/{os.getpid()}".encode() + model
         if request.kind is not TaskKind.EVALUATE:

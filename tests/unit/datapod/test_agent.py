@@ -101,6 +101,28 @@ async def test_a_failing_trainer_is_an_answer_with_its_reason(site: Site) -> Non
     assert result.reason == "loss: nan (lower the learning rate)"
 
 
+async def test_a_worker_whose_process_was_killed_is_asked_again(site: Site) -> None:
+    site.worker.deaths = 2
+    await site.start()
+    await site.give(task())
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.DONE
+    assert [request.seed for request in site.worker.requests] == [7, 7, 7]
+
+
+async def test_stopping_in_the_middle_of_work_leaves_the_task_to_the_next_start(site: Site) -> None:
+    site.worker.hold = asyncio.Event()
+    await site.start()
+    await site.give(task())
+    await asyncio.wait_for(site.worker.began.wait(), 10)
+    await site.stop()
+    assert len(site.worker.stopped) == 1
+    site.worker.hold = None
+    await site.start()
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.DONE
+
+
 async def test_a_metric_that_is_not_finite_is_a_failure_that_names_it(site: Site) -> None:
     site.worker.metrics = {"loss": float("nan")}
     await site.start()

@@ -82,18 +82,20 @@ async def join(home: Path, outbox: Outbox, joining: Joining) -> SiteIdentity:
 
 
 def read_policy(path: Path | None, code: Path | None) -> Policy:
-    """The policy, and whether it allows the site code that was given.
+    """The policy; it must allow the site code that was given, a file or all files of a folder.
 
     Raises:
         HanseError: NOT_FOUND, INVALID_INPUT; POLICY when it does not list the code's digest.
     """
     policy = load_policy(path)
     if code is not None:
-        try:
-            digest = hashlib.sha256(code.read_bytes()).hexdigest()
-        except FileNotFoundError:
-            raise HanseError(ErrorCode.NOT_FOUND, f"site code {code}: no such file") from None
-        policy.check_code(digest)
+        files = sorted(code.glob("*.py")) if code.is_dir() else [code]
+        for file in files:
+            try:
+                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            except FileNotFoundError:
+                raise HanseError(ErrorCode.NOT_FOUND, f"site code {file}: no such file") from None
+            policy.check_code(digest)
     return policy
 
 

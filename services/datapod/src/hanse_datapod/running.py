@@ -12,7 +12,7 @@ from typing import Any
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.participant import Joining, read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
-from hanse_datapod.worker.port import Worker
+from hanse_datapod.worker.process import ProcessWorker, WorkerProcess
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
@@ -40,7 +40,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
-    workers, closer = _workers(settings, listed)
+    process = WorkerProcess()
+    workers = [ProcessWorker(_data(settings, home), settings.code, process=process) for home in listed]
+    await process.start()  # torch loads while the sites join
     joining = Joining(
         url=settings.join_url,
         token=settings.token.get_secret_value() if not homes else "",
@@ -56,13 +58,18 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
             service.set_ready()
             _log.info("ready", extra={"participants": len(listed)})
 
+    parts = []
+    for home, worker in zip(listed, workers, strict=True):
+        part = take_part(home, worker, policy, joining, on_ready=partial(ready, home))
+        parts.append(service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}"))
     try:
-        for home, worker in zip(listed, workers, strict=True):
-            part = take_part(home, worker, policy, joining, on_ready=partial(ready, home))
-            service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}")
         await service.stopping.wait()
     finally:
-        await closer.close()
+        # The agents first: a worker that is stopped under them would look to them like training that failed.
+        for each in parts:
+            each.cancel()
+        await asyncio.wait(parts)
+        await process.close()
 
 
 async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
@@ -72,18 +79,6 @@ async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
     except* HanseError as group:
         for error in group.exceptions:
             _log.error("a participant has ended", extra={"home": str(home), "reason": str(error)})
-
-
-def _workers(settings: DatapodSettings, homes: list[Path]) -> tuple[list[Worker], Worker]:
-    """A worker for each home, and the one to close in the end: they share one process."""
-    from hanse_datapod.worker.process import ProcessWorker
-    from hanse_datapod.worker.shared import SharedWorker
-
-    if len(homes) == 1:
-        alone = ProcessWorker(_data(settings, homes[0]), settings.code)
-        return [alone], alone
-    shared = SharedWorker(settings.code)
-    return [shared.participant(_data(settings, home)) for home in homes], shared
 
 
 def _data(settings: DatapodSettings, home: Path) -> DataSettings:

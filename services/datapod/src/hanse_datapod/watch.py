@@ -16,6 +16,7 @@ from hanse_fabric.subjects import PROGRESS
 
 TICK_S = 1.0
 LOOK_S = 10.0
+LIVES = 3
 
 
 async def watch_over(
@@ -25,11 +26,30 @@ async def watch_over(
     task: Task,
     write_down: Callable[[Leaving], Awaitable[None]],
 ) -> WorkOutcome:
-    """Have the worker do `request`. When this is cancelled, the worker is told to stop before it returns.
+    """Have the worker do `request`; again if its process died meanwhile, LIVES times at most.
+
+    When this is cancelled, the worker is told to stop before it returns.
 
     Raises:
         HanseError: what the worker raises; CANCELLED when the hub has closed the task meanwhile.
     """
+    for _ in range(LIVES - 1):
+        try:
+            return await _watch(link, worker, request, task, write_down)
+        except HanseError as error:
+            # Its process was killed: the same request to the next one gives the same bits.
+            if error.code is not ErrorCode.UNAVAILABLE:
+                raise
+    return await _watch(link, worker, request, task, write_down)
+
+
+async def _watch(
+    link: SiteLink,
+    worker: Worker,
+    request: WorkRequest,
+    task: Task,
+    write_down: Callable[[Leaving], Awaitable[None]],
+) -> WorkOutcome:
     told: tuple[float, str] | None = None
     latest: list[tuple[float, str]] = []
 
