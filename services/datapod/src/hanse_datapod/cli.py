@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status (that of the error's code in the catalogue)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = parser(rehearsals=not words or words[0] not in _LIGHT).parse_args(words)
-    command: Callable[[argparse.Namespace], int | None] = given.func
+    command: Callable[[argparse.Namespace], int | None] = given.run
     try:
         return command(given) or 0
     except HanseError as error:
@@ -40,7 +40,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     joining.add_argument("--token", required=True, help="the token from the project's owner")
     joining.add_argument("--home", type=Path, required=True, help="folder for this site's keys and state")
     joining.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
-    joining.set_defaults(func=_join)
+    joining.set_defaults(run=_join)
 
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
     running.add_argument("--home", type=Path, help="this site's folder")
@@ -55,16 +55,16 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     running.add_argument("--join-url", help="address of the hub, to join on the first start")
     running.add_argument("--token", help="token to join with on the first start")
     running.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
-    running.set_defaults(func=_run)
+    running.set_defaults(run=_run)
 
     verifying = commands.add_parser("verify-log", help="check the log of everything that left the site")
     verifying.add_argument("--home", type=Path, required=True)
     verifying.add_argument("--json", action="store_true", help="print one JSON object")
-    verifying.set_defaults(func=_verify_log)
+    verifying.set_defaults(run=_verify_log)
 
     telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
     telling.add_argument("--home", type=Path, required=True)
-    telling.set_defaults(func=_status)
+    telling.set_defaults(run=_status)
 
     if rehearsals:
         from hanse_datapod.rehearse import add_rehearse

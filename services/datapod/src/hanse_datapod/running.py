@@ -12,7 +12,7 @@ from typing import Any
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.participant import Joining, read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
-from hanse_datapod.worker.process import ProcessWorker, WorkerProcess
+from hanse_datapod.worker.shared import SharedWorker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
@@ -40,9 +40,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
-    process = WorkerProcess()
-    workers = [ProcessWorker(_data(settings, home), settings.code, process=process) for home in listed]
-    await process.start()  # torch loads while the sites join
+    shared = SharedWorker(settings.code)
+    workers = [shared.participant(_data(settings, home)) for home in listed]
+    await shared.start()  # torch loads while the sites join
     joining = Joining(
         url=settings.join_url,
         token=settings.token.get_secret_value() if not homes else "",
@@ -69,7 +69,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
         for each in parts:
             each.cancel()
         await asyncio.wait(parts)
-        await process.close()
+        await shared.close()
 
 
 async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
