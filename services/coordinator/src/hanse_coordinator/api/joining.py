@@ -71,8 +71,8 @@ async def join(hub: Hub, request: Request) -> Joined:
     # A credential that cannot be made must not use the token up.
     bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key)
     invitation = (await _claim(hub, token, body)).value
-    api_key = await _give_key(hub, invitation)
     await _enrol(hub, invitation, body)
+    api_key = await _give_key(hub, invitation)
     await hub.audit_as(
         f"participant:{invitation.participant}",
         f"invitation {invitation.id} by {invitation.created_by}",
@@ -118,7 +118,13 @@ def _check_key(text: str) -> None:
 
 async def _invitation(hub: Hub, token: secrets.Credential, address: str) -> InvitationRecord:
     limiter = hub.keys.limiter
-    entry = None if limiter.exhausted(address) else await hub.buckets.invitations.get(invitation=token.id)
+    if limiter.exhausted(address):
+        raise HanseError(
+            ErrorCode.UNAUTHENTICATED,
+            "token: too many failed attempts from this address",
+            hint="wait a minute, and check the token",
+        )
+    entry = await hub.buckets.invitations.get(invitation=token.id)
     if entry is None or not token.matches(entry.value.hash):
         limiter.failed(address)
         raise HanseError(
@@ -132,13 +138,16 @@ async def _invitation(hub: Hub, token: secrets.Credential, address: str) -> Invi
 async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
     """The name must be free, or be this very site's."""
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
-    if there is None:
-        return
-    if there.value.revoked:
-        if there.value.api_key == invitation.id:
+    if there is not None:
+        _check_free(there.value, invitation, public_key)
+
+
+def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:
+    if there.revoked:
+        if there.api_key == invitation.id:
             raise _gone(f"the participant {invitation.participant!r} that it made was revoked")
         return
-    if base64.b64encode(there.value.public_key).decode() != public_key:
+    if base64.b64encode(there.public_key).decode() != public_key:
         raise HanseError(
             ErrorCode.CONFLICT,
             f"participant: {invitation.participant!r} is enrolled already, with another key",
@@ -203,7 +212,10 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
     there = await hub.buckets.participants.get(**name)
     if there is None:
         await hub.buckets.participants.create(record, **name)
-    elif there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
+        return
+    # Looked at again, for the owner or another token may have come between.
+    _check_free(there.value, invitation, body.public_key)
+    if there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
         await hub.buckets.participants.update(record, there.revision, **name)
 
 

@@ -1,0 +1,111 @@
+"""Every route with every kind of key: made from the table of routes, so that a new route is tested by being there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from hanse_coordinator.api.route import Route
+from hanse_coordinator.api.table import ROUTES
+from hanse_coordinator.records import ApiRole
+from hanse_fabric.identity.secrets import make_api_key
+
+PATH = {
+    "project": "alpha",
+    "participant": "north",
+    "run": "a" * 12,
+    "invitation": "b" * 12,
+    "key": "c" * 12,
+    "version": "1",
+}
+STRANGERS = ("nobody", "not a key", "unknown key", "wrong secret", "revoked key", "join token")
+HOLDERS: dict[str, tuple[ApiRole, str | None]] = {
+    "owner of all": (ApiRole.OWNER, None),
+    "owner of alpha": (ApiRole.OWNER, "alpha"),
+    "owner of beta": (ApiRole.OWNER, "beta"),
+    "site of alpha": (ApiRole.SITE, "alpha"),
+    "site of beta": (ApiRole.SITE, "beta"),
+    "operator": (ApiRole.OPERATOR, None),
+}
+
+
+def _path(route: Route) -> str:
+    return re.sub(r"{(\w+)}", lambda found: PATH[found[1]], route.path)
+
+
+def _may(route: Route, role: ApiRole, project: str | None) -> bool:
+    if not route.roles:
+        return True
+    scoped_away = project is not None and (route.unscoped or ("{project}" in route.path and project != "alpha"))
+    return role in route.roles and not scoped_away
+
+
+async def _stranger_header(api: Any, who: str) -> dict[str, str]:
+    key = await api.make_key("operator", revoked=who == "revoked key")
+    texts = {
+        "not a key": "Bearer sesame",
+        "unknown key": f"Bearer {make_api_key().text}",
+        "wrong secret": f"Bearer {key[:-43]}{'x' * 43}",
+        "revoked key": f"Bearer {key}",
+        "join token": f"Bearer join{key[5:]}",
+    }
+    return {"Authorization": texts[who]} if who in texts else {}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_a_stranger_is_refused_by_every_route_that_is_not_public(
+    api: Any, owner: str, route: Route, who: str
+) -> None:
+    headers = await _stranger_header(api, who)
+    async with api.client.request(route.method, _path(route), headers=headers) as response:
+        body = await response.json()
+    if route.roles:
+        assert response.status == 401
+        assert body["error"]["code"] == "unauthenticated"
+        assert body["error"]["hint"]
+    else:
+        assert response.status != 401
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+@pytest.mark.parametrize("who", HOLDERS)
+async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(
+    api: Any, owner: str, route: Route, who: str
+) -> None:
+    role, project = HOLDERS[who]
+    key = await api.make_key(role.value, project, participant="north" if role is ApiRole.SITE else None)
+    async with api.client.request(route.method, _path(route), headers={"Authorization": f"Bearer {key}"}) as response:
+        body = await response.json()
+    if _may(route, role, project):
+        assert response.status not in (401, 403), body
+    else:
+        assert (response.status, body["error"]["code"]) == (403, "forbidden")
+
+
+def test_every_route_but_two_needs_a_key() -> None:
+    assert {route.path for route in ROUTES if not route.roles} == {"/v1/hub", "/v1/join"}
+
+
+async def test_a_scoped_key_lists_its_own_project_alone(api: Any, owner: str) -> None:
+    await api.ok("POST", "/v1/projects", owner, {"name": "beta", "schema": {"kind": "open"}})
+    everything = await api.ok("GET", "/v1/projects", owner)
+    own = await api.ok("GET", "/v1/projects", await api.make_key("site", "beta"))
+    assert [item["name"] for item in everything["projects"]] == ["alpha", "beta"]
+    assert [item["name"] for item in own["projects"]] == ["beta"]
+
+
+async def test_a_site_sees_no_other_site(api: Any, owner: str) -> None:
+    key = await api.make_key("site", "alpha", participant="south")
+    status, code, message = await api.refused("GET", "/v1/projects/alpha/participants/north", key)
+    assert (status, code) == (403, "forbidden")
+    assert "'north'" in message
+
+
+async def test_the_message_says_which_role_is_needed(api: Any, owner: str) -> None:
+    key = await api.make_key("site", "alpha")
+    _, _, message = await api.refused("POST", "/v1/projects/alpha/runs", key, {})
+    assert "operator or owner" in message
+    assert "this one's is site" in message
