@@ -1,6 +1,7 @@
 """The worker's process as the agent sees it: started at once, warm between tasks, killed at a limit, restarted.
 
-The process is `python -m hanse_datapod.worker`. It ends by itself when its stdin closes, so it never outlives the agent.
+The process is `python -m hanse_datapod.worker`. It ends by itself when its stdin closes, so it never
+outlives the agent. It gets none of the agent's HANSE_ variables: site code runs in it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from contextlib import suppress
@@ -53,7 +55,12 @@ class WorkerProcess:
         if self._child is not None and self._child.process.returncode is None:
             return
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "hanse_datapod.worker", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "hanse_datapod.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=_environment(),
         )
         self._child = _Child(process)
 
@@ -68,7 +75,8 @@ class WorkerProcess:
         """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
 
         Raises:
-            HanseError: TIMEOUT, TOO_LARGE (memory), TRAINING_FAILED where the child died, or what the child raised.
+            HanseError: TIMEOUT, TOO_LARGE (memory), UNAVAILABLE where the child died (the agent asks again), or what the
+                child raised.
         """
         async with self._turn:
             await self.start()
@@ -219,6 +227,11 @@ class ProcessWorker:
         return {"operation": operation, "data": self._data, "code": self._code, "schema": self._schema}
 
 
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
+    return kept | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
 def _write(child: _Child, frame: bytes) -> None:
     if child.process.stdin is None:
         raise HanseError(ErrorCode.INTERNAL, "worker: no pipe to its stdin")
@@ -235,7 +248,7 @@ async def _read(child: _Child) -> dict[str, Any]:
         status = await child.process.wait()
         _log.warning("the worker's process %s ended with status %s", child.process.pid, status)
         raise HanseError(
-            ErrorCode.TRAINING_FAILED, f"the worker's process ended (status {status}) before it answered",
+            ErrorCode.UNAVAILABLE, f"the worker's process ended (status {status}) before it answered",
             hint="a status of -9 mostly means that the machine ran out of memory; see the datapod's log",
         ) from None  # fmt: skip
     answer: dict[str, Any] = json.loads(text)
