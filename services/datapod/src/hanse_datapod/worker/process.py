@@ -75,8 +75,8 @@ class WorkerProcess:
         """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
 
         Raises:
-            HanseError: TIMEOUT, TOO_LARGE (memory), UNAVAILABLE where the child died (the agent asks again), or what the
-                child raised.
+            HanseError: TIMEOUT, TOO_LARGE (memory), UNAVAILABLE where the child died (the agent asks again), or what
+                the child raised.
         """
         async with self._turn:
             await self.start()
