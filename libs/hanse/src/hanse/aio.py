@@ -1,4 +1,4 @@
-"""The hub for asyncio: the same methods as `hanse.hub`, as coroutines."""
+"""The hub for asyncio: the same names as in `hanse.hub`; what asks the hub is a coroutine, properties included."""
 
 from __future__ import annotations
 
@@ -8,32 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from hanse import calls
+from hanse.display import metrics_table
+from hanse.files import save_model
 from hanse.hub import read_job
-from hanse.transport import AsyncTransport, metrics_table
-from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView
+from hanse.transport import AsyncTransport
+from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job
 
 
 class AsyncHub:
-    """A connection to a hub. Use it as an asynchronous context manager."""
+    """A connection to a hub. Close it, or use it as an asynchronous context manager."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
+        self.projects = AsyncProjects(transport)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
 
     async def info(self) -> dict[str, Any]:
+        """The hub's name, version and time."""
         return await self._transport.send(calls.hub())
 
-    async def create_project(self, name: str, *, schema: Mapping[str, Any], description: str = "") -> AsyncProject:
-        view = await self._transport.send(calls.create_project(name, schema, description))
-        return AsyncProject(self._transport, view.name)
-
-    async def project(self, name: str) -> AsyncProject:
-        return AsyncProject(self._transport, (await self._transport.send(calls.project(name))).name)
-
-    async def projects(self) -> list[ProjectView]:
-        return await self._transport.send(calls.projects())
+    async def status(self) -> dict[str, Any]:
+        """What an operator sees of the hub."""
+        return await self._transport.send(calls.status())
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._transport.close()
 
     async def __aenter__(self) -> AsyncHub:
@@ -41,6 +44,29 @@ class AsyncHub:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        return f"<hanse hub at {self.url}>"
+
+
+class AsyncProjects:
+    """The projects that the key may see."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def create(self, name: str, *, schema: Mapping[str, Any], description: str = "") -> AsyncProject:
+        """As `hanse.hub.Projects.create`."""
+        view = await self._transport.send(calls.create_project(name, schema, description))
+        return AsyncProject(self._transport, view.name)
+
+    async def get(self, name: str) -> AsyncProject:
+        """An existing project; NOT_FOUND if there is none."""
+        return AsyncProject(self._transport, (await self._transport.send(calls.project(name))).name)
+
+    async def list(self) -> list[ProjectView]:
+        """Name, description and data schema of each."""
+        return await self._transport.send(calls.projects())
 
 
 class AsyncProject:
@@ -51,27 +77,56 @@ class AsyncProject:
         self.name = name
 
     async def invite(self, participant: str, *, expires_in: float | None = None) -> str:
+        """A one-time join token for a site; `expires_in` seconds, None for the hub's default."""
         return (await self._transport.send(calls.invite(self.name, participant, expires_in))).token
 
     async def participants(self) -> list[ParticipantView]:
+        """The sites: when last seen, and whether they are online."""
         return await self._transport.send(calls.participants(self.name))
 
     async def revoke(self, participant: str) -> None:
+        """End a site's membership: its keys stop working at once."""
         await self._transport.send(calls.revoke(self.name, participant))
 
     async def run(self, job: str | Path | Mapping[str, Any] | Job) -> AsyncRun:
+        """Submit a job (a YAML file's path or a mapping)."""
         body = await asyncio.to_thread(read_job, job)
         return AsyncRun(self._transport, await self._transport.send(calls.submit(self.name, body)))
 
-    async def models(self) -> list[ModelView]:
-        return await self._transport.send(calls.models(self.name))
+    async def check(self, job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
+        """Have the hub check a job without running it."""
+        return await self._transport.send(calls.check(self.name, await asyncio.to_thread(read_job, job)))
+
+    async def runs(self) -> list[AsyncRun]:
+        """All runs, newest first."""
+        return [AsyncRun(self._transport, view) for view in await self._transport.send(calls.runs(self.name))]
+
+    async def get_run(self, run_id: str) -> AsyncRun:
+        """An existing run; NOT_FOUND if there is none."""
+        return AsyncRun(self._transport, await self._transport.send(calls.run(self.name, run_id)))
+
+    async def models(self) -> list[AsyncModel]:
+        """All versions, oldest first."""
+        return [AsyncModel(self._transport, view) for view in await self._transport.send(calls.models(self.name))]
+
+    async def model(self, version: int) -> AsyncModel:
+        """A version; NOT_FOUND if there is none."""
+        return AsyncModel(self._transport, await self._transport.send(calls.model(self.name, version)))
+
+    async def rollback(self, *, reason: str = "") -> AsyncModel:
+        """Put the production version before the present one back in production."""
+        return AsyncModel(self._transport, await self._transport.send(calls.rollback(self.name, reason)))
 
     async def audit(self) -> list[dict[str, Any]]:
+        """Who decided what, when, on whose authority; oldest first."""
         return await self._transport.send(calls.audit(self.name))
+
+    def __repr__(self) -> str:
+        return f"<hanse project {self.name}>"
 
 
 class AsyncRun:
-    """One run."""
+    """One run. Its fields are those of the last answer; `refresh` asks again."""
 
     def __init__(self, transport: AsyncTransport, view: RunView) -> None:
         self._transport = transport
@@ -86,26 +141,80 @@ class AsyncRun:
         return self.view.state
 
     async def refresh(self) -> AsyncRun:
+        """Ask the hub for the present state."""
         self.view = await self._transport.send(calls.run(self.view.project, self.id))
         return self
 
     async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
-        """The run's events, live, until it has ended."""
-        path = f"/v1/projects/{self.view.project}/runs/{self.id}/events"
-        async for event in self._transport.events(path, after=after):
+        """The run's events from the beginning (or after a sequence), live, until it has ended."""
+        async for event in self._transport.events(calls.run(self.view.project, self.id), after=after):
             yield event
         await self.refresh()
 
     async def wait(self) -> AsyncRun:
+        """Return when the run has ended."""
         async for _ in self.watch():
             pass
         return self
 
-    async def steer(self, action: str) -> AsyncRun:
-        """`pause`, `resume` or `cancel`."""
+    async def pause(self) -> AsyncRun:
+        """Have it pause at its next step."""
+        return await self._steer("pause")
+
+    async def resume(self) -> AsyncRun:
+        """Let it go on."""
+        return await self._steer("resume")
+
+    async def cancel(self) -> AsyncRun:
+        """End it for good."""
+        return await self._steer("cancel")
+
+    async def _steer(self, action: str) -> AsyncRun:
         self.view = await self._transport.send(calls.steer(self.view.project, self.id, action))
         return self
 
     async def metrics(self) -> Any:
-        """Metrics by round, as a pandas DataFrame."""
-        return metrics_table(await self._transport.send(calls.metrics(self.view.project, self.id)))
+        """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
+        rounds = await self._transport.send(calls.metrics(self.view.project, self.id))
+        return metrics_table(rounds)
+
+    async def model(self) -> AsyncModel:
+        """The run's newest model version."""
+        await self.refresh()
+        if self.view.model_version is None:
+            raise unpublished(self.view)
+        view = await self._transport.send(calls.model(self.view.project, self.view.model_version))
+        return AsyncModel(self._transport, view)
+
+    def __repr__(self) -> str:
+        return f"<hanse run {self.id} of {self.view.project}: {self.state}, round {self.view.round}>"
+
+
+class AsyncModel:
+    """One version of a project's model."""
+
+    def __init__(self, transport: AsyncTransport, view: ModelView) -> None:
+        self._transport = transport
+        self.view = view
+
+    @property
+    def version(self) -> int:
+        return self.view.version
+
+    @property
+    def digest(self) -> str:
+        return self.view.digest
+
+    async def download(self, path: str | Path) -> Path:
+        """As `hanse.hub.Model.download`."""
+        found = await self._transport.send(calls.download(self.view.project, self.version))
+        ca, patience = self._transport.ca, self._transport.patience
+        return await asyncio.to_thread(save_model, found, Path(path), ca=ca, patience=patience)
+
+    async def promote(self, stage: str, *, reason: str = "") -> AsyncModel:
+        """Move the version to a stage: candidate, staging, production or archived."""
+        self.view = await self._transport.send(calls.promote(self.view.project, self.version, stage, reason))
+        return self
+
+    def __repr__(self) -> str:
+        return f"<hanse model {self.view.project} v{self.version} ({self.view.stage}), {self.digest[:12]}>"

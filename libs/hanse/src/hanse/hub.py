@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hanse import calls
-from hanse.display import Table
-from hanse.transport import SyncTransport, metrics_table
-from hanse.views import Event, ModelView, ParticipantView, RunView
+from hanse.display import Table, metrics_table
+from hanse.files import read_file, save_model
+from hanse.transport import SyncTransport
+from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job, check_job, parse_job
+
+if TYPE_CHECKING:
+    from hanse.uploads import ModelSource
 
 
 def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
@@ -24,8 +28,6 @@ def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
     elif isinstance(job, Mapping):
         checked = check_job(dict(job))
     else:
-        from hanse.files import read_file
-
         checked = parse_job(read_file(Path(job), "job file"))
     return checked.model_dump(mode="json", exclude_defaults=True)
 
@@ -50,6 +52,7 @@ class Hub:
         return self._transport.send(calls.status())
 
     def close(self) -> None:
+        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> Hub:
@@ -75,8 +78,7 @@ class Projects:
             name: lower-case letters, digits and hyphens.
             schema: what every site's data must look like (`hanse_fabric.schema`).
         """
-        self._transport.send(calls.create_project(name, schema, description))
-        return Project(self._transport, name)
+        return Project(self._transport, self._transport.send(calls.create_project(name, schema, description)).name)
 
     def get(self, name: str) -> Project:
         """An existing project; NOT_FOUND if there is none."""
@@ -86,7 +88,11 @@ class Projects:
         return self.get(name)
 
     def __iter__(self) -> Iterator[Project]:
-        return (Project(self._transport, item.name) for item in self._transport.send(calls.projects()))
+        return (Project(self._transport, item.name) for item in self.list())
+
+    def list(self) -> list[ProjectView]:
+        """Name, description and data schema of each."""
+        return self._transport.send(calls.projects())
 
     def _repr_html_(self) -> str:
         return self._table().html()
@@ -95,8 +101,7 @@ class Projects:
         return str(self._table())
 
     def _table(self) -> Table:
-        listed = self._transport.send(calls.projects())
-        return Table(("project", "description"), [(item.name, item.description) for item in listed])
+        return Table(("project", "description"), [(item.name, item.description) for item in self.list()])
 
 
 class Project:
@@ -116,6 +121,7 @@ class Project:
         return self._transport.send(calls.invite(self.name, participant, expires_in)).token
 
     def participants(self) -> list[ParticipantView]:
+        """The sites: when last seen, and whether they are online."""
         return self._transport.send(calls.participants(self.name))
 
     def revoke(self, participant: str) -> None:
@@ -131,15 +137,31 @@ class Project:
         return self._transport.send(calls.check(self.name, read_job(job)))
 
     def runs(self) -> list[Run]:
+        """All runs, newest first."""
         return [Run(self._transport, view) for view in self._transport.send(calls.runs(self.name))]
 
     def get_run(self, run_id: str) -> Run:
+        """An existing run; NOT_FOUND if there is none."""
         return Run(self._transport, self._transport.send(calls.run(self.name, run_id)))
 
     def models(self) -> list[Model]:
+        """All versions, oldest first."""
         return [Model(self._transport, view) for view in self._transport.send(calls.models(self.name))]
 
+    def upload_model(self, model: ModelSource) -> str:
+        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
+
+        Args:
+            model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
+        """
+        from hanse.uploads import ask_upload, model_file, put_file
+
+        with model_file(model) as (path, digest):
+            put_file(path, self._transport.send(ask_upload(self.name, digest)), self._transport.ca)
+        return digest
+
     def model(self, version: int) -> Model:
+        """A version; NOT_FOUND if there is none."""
         return Model(self._transport, self._transport.send(calls.model(self.name, version)))
 
     def rollback(self, *, reason: str = "") -> Model:
@@ -147,6 +169,7 @@ class Project:
         return Model(self._transport, self._transport.send(calls.rollback(self.name, reason)))
 
     def audit(self) -> list[dict[str, Any]]:
+        """Who decided what, when, on whose authority; oldest first."""
         return self._transport.send(calls.audit(self.name))
 
     def __repr__(self) -> str:
@@ -169,13 +192,13 @@ class Run:
         return self.view.state
 
     def refresh(self) -> Run:
+        """Ask the hub for the present state."""
         self.view = self._transport.send(calls.run(self.view.project, self.id))
         return self
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:
         """The run's events from the beginning (or after a sequence), live, until it has ended."""
-        path = f"/v1/projects/{self.view.project}/runs/{self.id}/events"
-        yield from self._transport.events(path, after=after)
+        yield from self._transport.events(calls.run(self.view.project, self.id), after=after)
         self.refresh()
 
     def wait(self) -> Run:
@@ -185,12 +208,15 @@ class Run:
         return self
 
     def pause(self) -> Run:
+        """Have it pause at its next step."""
         return self._steer("pause")
 
     def resume(self) -> Run:
+        """Let it go on."""
         return self._steer("resume")
 
     def cancel(self) -> Run:
+        """End it for good."""
         return self._steer("cancel")
 
     def _steer(self, action: str) -> Run:
@@ -199,7 +225,7 @@ class Run:
 
     @property
     def metrics(self) -> Any:
-        """Metrics by round, as a pandas DataFrame."""
+        """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
         return metrics_table(self._transport.send(calls.metrics(self.view.project, self.id)))
 
     @property
@@ -207,9 +233,7 @@ class Run:
         """The run's newest model version."""
         self.refresh()
         if self.view.model_version is None:
-            from hanse_fabric.errors import ErrorCode, HanseError
-
-            raise HanseError(ErrorCode.NOT_FOUND, f"run {self.id} has published no model yet ({self.state})")
+            raise unpublished(self.view)
         view = self._transport.send(calls.model(self.view.project, self.view.model_version))
         return Model(self._transport, view)
 
@@ -247,9 +271,8 @@ class Model:
 
         Beside it, `<name>.json` holds the signed record, for `hanse model verify` without a hub.
         """
-        from hanse.files import save_model
-
-        return save_model(self._transport, calls.download(self.view.project, self.version), Path(path))
+        found = self._transport.send(calls.download(self.view.project, self.version))
+        return save_model(found, Path(path), ca=self._transport.ca, patience=self._transport.patience)
 
     def promote(self, stage: str, *, reason: str = "") -> Model:
         """Move the version to a stage: candidate, staging, production or archived."""

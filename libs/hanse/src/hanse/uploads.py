@@ -1,0 +1,73 @@
+"""Giving the hub a model to start from: the owner's arrays or file, named by its digest."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from hanse.calls import Call
+from hanse_fabric.errors import ErrorCode, HanseError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    ModelSource = str | Path | Mapping[str, np.ndarray]
+
+
+def ask_upload(project: str, digest: str) -> Call[str | None]:
+    """Where to PUT an object with this digest; None where the hub has it already."""
+    path = f"/v1/projects/{quote(project, safe='')}/objects?digest={digest}"
+    return Call("POST", path, lambda body: body["url"])
+
+
+@contextmanager
+def model_file(model: ModelSource) -> Iterator[tuple[Path, str]]:
+    """The model as a tensor file, and its digest, while inside.
+
+    Args:
+        model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
+
+    Raises:
+        HanseError: NOT_FOUND, or INVALID_INPUT when it is no tensor file, is empty, or holds a number that is not
+            finite.
+    """
+    from hanse_fabric.tensors.digest import digest_file
+    from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
+
+    with tempfile.TemporaryDirectory(prefix="hanse-upload-") as folder:
+        if isinstance(model, Mapping):
+            arrays, layout = dict(model), layout_like(model)
+        else:
+            layout, arrays = read_tensors(Path(model))
+        _check_numbers(arrays)
+        # Written anew even from a file: another writer's header need not be ours to the byte.
+        path = Path(folder) / "model.safetensors"
+        write_tensors(path, layout, arrays)
+        yield path, digest_file(path)[0]
+
+
+def put_file(path: Path, url: str | None, ca: Path | None) -> None:
+    """Upload to a presigned link; None where the hub has the object already. Blocks."""
+    if url is None:
+        return
+    from hanse_fabric.store.transfer import HttpTransfer
+
+    transfer = HttpTransfer(ca=ca)
+    try:
+        transfer.send(path, url)
+    finally:
+        transfer.close()
+
+
+def _check_numbers(arrays: Mapping[str, np.ndarray]) -> None:
+    import numpy
+
+    if not arrays:
+        raise HanseError(ErrorCode.INVALID_INPUT, "model: it has no entries")
+    for name, array in arrays.items():
+        if not numpy.isfinite(array).all():
+            raise HanseError(ErrorCode.INVALID_INPUT, f"model entry {name}: not all its numbers are finite")
