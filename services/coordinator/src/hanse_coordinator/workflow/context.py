@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from hanse_coordinator.workflow.inbox import Inbox
 from hanse_coordinator.workflow.journal import Journal
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Published, Reduction
+from hanse_coordinator.workflow.progress import ProgressRelay
 from hanse_coordinator.workflow.reductions import Reductions, without
 from hanse_coordinator.workflow.roster import Roster
 from hanse_coordinator.workflow.settings import WorkflowSettings
@@ -30,6 +32,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_fabric.messages import (
+    ExchangeJob,
     JobKind,
     Lineage,
     ObjectRef,
@@ -43,6 +46,8 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import EXCHANGE, EXCHANGED, JOB, PUBLISH_MODEL, REDUCED, RESULT, TASK, UPDATE, Stream
+from hanse_fabric.telemetry import inject, span
+from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
@@ -74,6 +79,8 @@ class Ask:
     retries: int
     peers: int = 0
     """How many take part in the round, for the sites' policies; 0: those who are asked."""
+    exchange: bool = False
+    """Whether aggregators sum small arrays among those who are asked, while the step is open."""
 
 
 class RunContext:
@@ -100,6 +107,7 @@ class RunContext:
         self._journal, self._roster, self._notices, self._objects = journal, roster, notices, objects
         self._progressed = progressed
         self._inbox = Inbox(bus, roster, notices, project=project, run=run)
+        self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
         self._reductions.recovering = journal.replaying
         self._live = asyncio.Event()
@@ -113,7 +121,7 @@ class RunContext:
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
         await self._live.wait()
-        await first_of(self._inbox.follow(), self._reductions.follow())
+        await first_of(self._inbox.follow(), self._reductions.follow(), self._progress.follow())
 
     async def settle(self) -> None:
         """Wait for what was started in the background: notices, purges."""
@@ -173,6 +181,15 @@ class RunContext:
             f"{gathered.explain()}",
             hint="see these sites' logs, or change participants.quorum or participants.deadline",
         )
+
+    async def exchange(self, step: str, ask: Ask) -> Gathered:
+        """`gather`, with a session in which the participants sum small arrays among each other *inside* their tasks
+        (`hanse_fabric.exchange`). All must contribute to every sum, so the quorum should be all of them.
+
+        Raises:
+            RunFailure: as `gather`.
+        """
+        return await self.gather(step, replace(ask, exchange=True))
 
     async def reduce(
         self,
@@ -259,6 +276,7 @@ class RunContext:
         if self._live.is_set():
             self._tell_held()
         if kind == "round-finished":
+            ROUNDS.add(project=self.project)
             self._progressed(round=round, metrics=data.get("metrics"))
 
     async def initial_model(self, digest: str) -> ObjectRef:
@@ -298,6 +316,8 @@ class RunContext:
         with self._inbox.collecting(step, collector, ask.round):
             if opened is not None:
                 await self._inbox.recall(step)
+            if ask.exchange:
+                await self._open_exchange(step, missing, deadline)
             await self._send(step, ask, tasks, issued, deadline, collector)
             await collector.closed(self._clock, deadline, ask.grace)
         gathered = _merged(ask.to, before, collector)
@@ -323,9 +343,16 @@ class RunContext:
             if name not in collector.answers and name not in collector.failures
         )
 
+    async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime) -> None:
+        session = ExchangeJob(
+            id="exchange", project=self.project, run=self.run, step=step, participants=names, deadline=deadline
+        )
+        subject = JOB.of(project=self.project, run=self.run, step=step, job=session.id)
+        await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self.run}/{step}/exchange")
+
     async def _send_task(self, task: Task) -> None:
         subject = TASK.of(project=task.project, participant=task.participant, run=task.run, step=task.step)
-        await self._bus.publish(subject, task.encode(), message_id=task.id)
+        await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
 
     def _too_much_inline(self, model: ObjectRef, tasks: int) -> bool:
         return model.size > self._settings.inline_limit or model.size * tasks > self._settings.inline_total
@@ -465,6 +492,15 @@ class RunContext:
         for subject in (TASK, JOB, RESULT, UPDATE, EXCHANGE, EXCHANGED, REDUCED):
             if subject.stream is not None:
                 await self._bus.purge(subject.stream, subject.wildcard(project=self.project, run=self.run))
+
+    @contextmanager
+    def round(self, number: int) -> Iterator[None]:
+        """What happens inside is one trace, here and wherever messages carry it."""
+        started = self._clock.now()
+        with span("round", run=self.run, round=number):
+            yield
+        if self._live.is_set():
+            ROUND_SECONDS.observe((self._clock.now() - started).total_seconds())
 
     async def abandon(self) -> None:
         """Stop the background work at once: another coordinator has the run, or this one is stopping."""

@@ -28,34 +28,35 @@ async def federated_averaging(run: RunContext) -> None:
     parent: str | None = job.initial_model
     model = await first_model(run)
     for number in range(1, job.rounds + 1):
-        chosen = sample(await run.participants(f"r{number}-participants"), job, number)
-        run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
+        with run.round(number):
+            chosen = sample(await run.participants(f"r{number}-participants"), job, number)
+            run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
 
-        trained = await run.gather(f"r{number}-train", training(job, chosen, number, model))
-        reduced = await run.reduce(
-            f"r{number}-reduce", round=number, answers=trained.answers, model=model, state=state,
-            needed=job.participants.needed(len(chosen)),
-        )  # fmt: skip
-        model, state = reduced.model, reduced.state
+            trained = await run.gather(f"r{number}-train", training(job, chosen, number, model))
+            reduced = await run.reduce(
+                f"r{number}-reduce", round=number, answers=trained.answers, model=model, state=state,
+                needed=job.participants.needed(len(chosen)),
+            )  # fmt: skip
+            model, state = reduced.model, reduced.state
 
-        metrics, evaluated, stop = summarize(trained.answers, prefix="train_"), RoundMetrics(), ""
-        if due(job.evaluate.every, number, job.rounds):
-            tested = await run.gather(f"r{number}-evaluate", evaluation(job, chosen, number, model))
-            evaluated = summarize(tested.answers)
-            stop = stopping.observe(evaluated.overall)
+            metrics, evaluated, stop = summarize(trained.answers, prefix="train_"), RoundMetrics(), ""
+            if due(job.evaluate.every, number, job.rounds):
+                tested = await run.gather(f"r{number}-evaluate", evaluation(job, chosen, number, model))
+                evaluated = summarize(tested.answers)
+                stop = stopping.observe(evaluated.overall)
 
-        final = bool(stop) or number == job.rounds
-        overall = metrics.overall | evaluated.overall
-        if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
-            lineage = lineage_of(run, number, trained, reduced, parent)
-            version = await run.publish(
-                f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
-            )
-            parent = version.digest
-        run.note(
-            "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
-            participants=list(reduced.participants), digest=model.digest,
-        )  # fmt: skip
+            final = bool(stop) or number == job.rounds
+            overall = metrics.overall | evaluated.overall
+            if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
+                lineage = lineage_of(run, number, trained, reduced, parent)
+                version = await run.publish(
+                    f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
+                )
+                parent = version.digest
+            run.note(
+                "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
+                participants=list(reduced.participants), digest=model.digest,
+            )  # fmt: skip
         if final:
             return
 

@@ -19,6 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Result
 from hanse_fabric.subjects import RESULT, Stream
+from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
 
 _LOG = logging.getLogger(__name__)
 _STREAM: Stream = RESULT.stream or Stream("")
@@ -92,6 +93,7 @@ class Inbox:
         taken = collector.take(result)
         if taken is None:
             return
+        RESULTS.add(outcome=taken.outcome.value if isinstance(taken, Failure) else "done")
         about = f"{step}/{name}"
         failed = {"outcome": taken.outcome.value, "code": taken.code, "reason": taken.reason} if isinstance(
             taken, Failure) else {"outcome": "done"}  # fmt: skip
@@ -116,6 +118,7 @@ class Inbox:
 
     def _count_late(self, record: Record, step: str, name: str) -> None:
         self.late += 1
+        LATE_RESULTS.add()
         about = f"{step}/{name}/{record.sequence}"
         self._notices.event("late-result", about, step=step, participant=name, count=self.late)
         self._notices.audit(

@@ -18,6 +18,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import JobKind, Reduced, ReduceJob, UpdateInput
 from hanse_fabric.subjects import JOB, REDUCED, Stream
+from hanse_fabric.telemetry import inject
 from hanse_fabric.tensors.digest import leaf_count
 
 _LOG = logging.getLogger(__name__)
@@ -107,7 +108,9 @@ class Reductions:
                 if record is not None:
                     self._settle(future, record.data)
             if not future.done():
-                await self._bus.publish(JOB.of(**tokens), data, message_id=f"{job.run}/{job.id}/{attempt}")
+                await self._bus.publish(
+                    JOB.of(**tokens), data, headers=inject(), message_id=f"{job.run}/{job.id}/{attempt}"
+                )
                 await first_of(asyncio.wait([future]), self._clock.sleep(self._limits.timeout))
             if future.done():
                 return _succeeded(future.result())

@@ -27,6 +27,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.telemetry.catalogue import RUNS
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import Buckets, RunRecord
@@ -88,6 +89,7 @@ class Supervisor:
             while True:
                 self._wake.clear()
                 soonest = self._start_due(group)
+                RUNS.set(len(self._held))
                 try:
                     async with asyncio.timeout(soonest):
                         await self._wake.wait()
