@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -29,13 +30,17 @@ def application(hub: Hub, routes: Sequence[Route]) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
     for route in routes:
         app.router.add_route(route.method, route.path, _serve(hub, route))
-    described = json.dumps(document(routes)).encode()
 
     async def openapi(_request: web.Request) -> web.Response:
-        return web.Response(body=described, content_type="application/json")
+        return web.Response(body=_described(tuple(routes)), content_type="application/json")
 
     app.router.add_get("/v1/openapi.json", openapi)
     return app
+
+
+@cache
+def _described(routes: tuple[Route, ...]) -> bytes:
+    return json.dumps(document(routes)).encode()
 
 
 def _serve(hub: Hub, route: Route) -> _Aiohttp:

@@ -1,0 +1,187 @@
+"""Joining: one-time tokens, and what becomes of them after crashes, races, time and revocation."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.identity.keys import SigningKey
+
+MEMBER = "/v1/projects/alpha/participants/north"
+
+
+def _site(api: Any, token: str, **changes: Any) -> dict[str, Any]:
+    """What a site with fresh keys sends."""
+    return {
+        "token": token,
+        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
+        "bus_key": KeyPair.create(KeyKind.USER).public,
+        "version": "0.1.0",
+        "sent_at": api.clock.now().isoformat(),
+    } | changes
+
+
+@pytest.fixture
+async def token(api: Any, owner: str) -> str:
+    answer = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north", "expires_in": 3600})
+    return str(answer["token"])
+
+
+async def test_a_site_joins_and_its_key_opens_its_project(api: Any, owner: str, token: str) -> None:
+    body = _site(api, token)
+    answer = await api.ok("POST", "/v1/join", body=body)
+    assert answer["bus_jwt"] == f"jwt for alpha/north/{body['bus_key']}"
+    assert answer["schema"]["classes"] == 10
+    seen = await api.ok("GET", MEMBER, answer["api_key"])
+    assert (seen["public_key"], seen["revoked"]) == (body["public_key"], False)
+    invitations = await api.ok("GET", "/v1/projects/alpha/invitations", owner)
+    assert [item["state"] for item in invitations["invitations"]] == ["used"]
+
+
+async def test_the_same_site_may_show_its_token_again_after_a_crash(api: Any, token: str) -> None:
+    body = _site(api, token)
+    await api.ok("POST", "/v1/join", body=body)
+    again = await api.ok("POST", "/v1/join", body=body)
+    assert again["participant"] == "north"
+    await api.ok("GET", MEMBER, again["api_key"])
+
+
+async def test_another_key_cannot_use_a_used_token(api: Any, token: str) -> None:
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    assert (status, code) == (409, "conflict")
+    assert "enrolled already, with another key" in message
+
+
+async def test_a_used_token_whose_site_is_gone_is_refused_to_others(api: Any, token: str) -> None:
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.hub.buckets.participants.delete(project="alpha", participant="north")
+    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    assert (status, code) == (410, "gone")
+    assert "used already, by another key" in message
+
+
+async def test_an_expired_token_is_gone(api: Any, token: str) -> None:
+    await api.clock.advance(3601)
+    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    assert (status, code) == (410, "gone")
+    assert "expired at 2026-05-01 13:00:00 UTC" in message
+
+
+async def test_a_revoked_token_is_gone(api: Any, owner: str, token: str) -> None:
+    invitation = token.split("_")[1]
+    await api.ok("DELETE", f"/v1/projects/alpha/invitations/{invitation}", owner)
+    _, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    assert code == "gone"
+    assert "revoked" in message
+
+
+async def test_a_token_with_a_wrong_secret_is_unknown_and_stays_good(api: Any, token: str) -> None:
+    _, code, _ = await api.refused("POST", "/v1/join", body=_site(api, token[:-43] + "x" * 43))
+    assert code == "unauthenticated"
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+
+
+async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api: Any, token: str) -> None:
+    late = (api.clock.now() - timedelta(hours=1)).isoformat()
+    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token, sent_at=late))
+    assert (status, code) == (409, "clock-skew")
+    assert "11:00:00" in message
+    assert "12:00:00" in message
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+
+
+@pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
+async def test_a_public_key_that_is_none_is_named(api: Any, token: str, public_key: str) -> None:
+    _, code, message = await api.refused("POST", "/v1/join", body=_site(api, token, public_key=public_key))
+    assert code == "invalid-input"
+    assert message.startswith("public_key:")
+
+
+async def test_of_two_replicas_racing_for_one_token_one_wins(api: Any, other_api: Any, token: str) -> None:
+    bodies = [_site(api, token) for _ in range(8)]
+    answers = await asyncio.gather(
+        *((api, other_api)[place % 2].call("POST", "/v1/join", body=body) for place, body in enumerate(bodies))
+    )
+    won = [place for place, (status, _) in enumerate(answers) if status == 200]
+    assert len(won) == 1
+    assert {answer["error"]["code"] for status, answer in answers if status != 200} <= {"gone", "conflict"}
+    key = answers[won[0]][1]["api_key"]
+    seen = await other_api.ok("GET", MEMBER, key)
+    assert seen["public_key"] == bodies[won[0]]["public_key"]
+
+
+async def test_two_tokens_for_one_name_enrol_one_site(api: Any, other_api: Any, owner: str, token: str) -> None:
+    invitation = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    answers = await asyncio.gather(
+        api.call("POST", "/v1/join", body=_site(api, token)),
+        other_api.call("POST", "/v1/join", body=_site(api, invitation["token"])),
+    )
+    assert sorted(status for status, _ in answers) == [200, 409]
+
+
+async def test_revoking_a_participant_stops_its_keys_at_every_replica(
+    api: Any, other_api: Any, owner: str, token: str
+) -> None:
+    body = _site(api, token)
+    joined = await api.ok("POST", "/v1/join", body=body)
+    await other_api.ok("GET", MEMBER, joined["api_key"])
+    answer = await api.ok("POST", f"{MEMBER}/revoke", owner)
+    assert answer["revoked"] is True
+    assert api.hub.credentials.revoked == [body["bus_key"]]
+    for one in (api, other_api):
+        await one.hub.bus.ready()
+        assert (await one.refused("GET", MEMBER, joined["api_key"]))[0] == 401
+    _, code, message = await api.refused("POST", "/v1/join", body=body)
+    assert code == "gone"
+    assert "revoked" in message
+
+
+async def test_a_revoked_name_may_be_invited_again_with_new_keys(api: Any, owner: str, token: str) -> None:
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+    _, code, _ = await api.refused("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    assert code == "conflict"
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    again = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    body = _site(api, again["token"])
+    await api.ok("POST", "/v1/join", body=body)
+    seen = await api.ok("GET", MEMBER, owner)
+    assert (seen["public_key"], seen["revoked"]) == (body["public_key"], False)
+
+
+async def test_a_used_invitation_cannot_be_revoked(api: Any, owner: str, token: str) -> None:
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+    path = f"/v1/projects/alpha/invitations/{token.split('_')[1]}"
+    _, code, message = await api.refused("DELETE", path, owner)
+    assert code == "gone"
+    assert "used already by north" in message
+
+
+async def test_guessing_tokens_is_cut_short_without_asking_the_bus(api: Any, token: str) -> None:
+    for _ in range(30):
+        await api.refused("POST", "/v1/join", body=_site(api, token[:-43] + "x" * 43))
+    _, _, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    assert "too many failed attempts" in message
+    await api.clock.advance(61)
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+
+
+async def test_the_audit_tells_who_invited_who_joined_and_who_revoked(api: Any, owner: str, token: str) -> None:
+    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    events = (await api.ok("GET", "/v1/projects/alpha/audit", owner))["events"]
+    actor = f"key:{owner.split('_')[1]}"
+    assert [(event["actor"], event["action"]) for event in events] == [
+        (actor, "project.create"),
+        (actor, "participant.invite"),
+        ("participant:north", "participant.join"),
+        (actor, "participant.revoke"),
+    ]
+    assert all(event["authority"] for event in events)
+    page = await api.ok("GET", f"/v1/projects/alpha/audit?after={events[1]['sequence']}&limit=1", owner)
+    assert page["events"] == [events[2]]
