@@ -98,7 +98,7 @@ class Connection:
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
                 closed_cb=self._on_closed,
-                reconnect_time_wait=RECONNECT_EVERY_S,
+                reconnect_time_wait=RECONNECT_EVERY_S,  # type: ignore[arg-type]  # any number of seconds works
                 max_reconnect_attempts=-1,
                 ping_interval=20,
                 connect_timeout=5,
@@ -126,7 +126,11 @@ class Connection:
             raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: {error}") from None
         self._connected_once = True
         self._up.set()
-        await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
+        try:
+            await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
+        except HanseError:
+            await self.close()
+            raise
 
     def _last_error(self) -> str:
         error = self.client.last_error
@@ -143,6 +147,9 @@ class Connection:
             subscription = await self.client.subscribe(
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
             )
+            # Twice: nats-py writes a ping ahead of commands that it still buffers, so only the second answer is surely
+            # behind the server's word on the subscription.
+            await self.client.flush(timeout=5)
             await self.client.flush(timeout=5)
         except (nats.errors.Error, OSError) as error:
             if self.client.is_closed:

@@ -10,8 +10,10 @@ import asyncio
 import json
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any
 
+import nats.errors
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.connection import Connection, status
@@ -55,7 +57,7 @@ class Follower:
         self._delivered = 0
         self._seen = 0.0
         self._generation = -1
-        self.on_stale = lambda: None
+        self.on_stale: Callable[[], None] = _nothing
 
     async def open(self, deadline: float) -> int:
         """Make the consumer, in place of the one before; returns how many messages wait.
@@ -122,8 +124,6 @@ class Follower:
         await self._unsubscribe()
 
     async def _unsubscribe(self) -> None:
-        import nats.errors
-
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             try:
@@ -170,6 +170,10 @@ class Follower:
     def _restart(self) -> None:
         self._name = ""
         self.on_stale()
+
+
+def _nothing() -> None:
+    """Until a keeper looks after the follower."""
 
 
 class Keeper:

@@ -1,0 +1,167 @@
+"""nats-server killed in the middle of everything: nothing lost, nothing twice, nothing stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import JOB, JOURNAL, LINK, Role
+from servers import NatsServer
+
+SUBJECT = JOURNAL.of(project="p", run="r")
+
+
+async def test_a_follower_loses_and_repeats_nothing_when_the_server_is_killed(mortal_nats: NatsServer) -> None:
+    reader, writer = await mortal_nats.connect(Role.COORDINATOR), await mortal_nats.connect(Role.COORDINATOR)
+    seen: list[int] = []
+    marks = {mark: asyncio.Event() for mark in (50, 120, 200)}
+
+    async def read() -> None:
+        async with reader.follow(JOURNAL.stream, SUBJECT) as records:
+            async for record in records:
+                seen.append(int(record.data))
+                if seen[-1] in marks:
+                    marks[seen[-1]].set()
+                if seen[-1] == 299:
+                    return
+
+    async def write() -> None:
+        for number in range(300):
+            await writer.publish(SUBJECT, b"%d" % number)
+
+    async def kill() -> None:
+        for mark in marks.values():
+            await mark.wait()
+            await mortal_nats.restart()
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for part in (read(), write(), kill()):
+            group.create_task(part)
+    assert seen == list(range(300))
+    await reader.close()
+    await writer.close()
+
+
+async def test_a_fenced_append_survives_a_kill_without_a_conflict_with_itself(mortal_nats: NatsServer) -> None:
+    writer = await mortal_nats.connect(Role.COORDINATOR)
+    last = 0
+    marks = {mark: asyncio.Event() for mark in (20, 60, 110)}
+
+    async def write() -> None:
+        nonlocal last
+        for number in range(200):
+            last = await writer.publish(SUBJECT, b"%d" % number, expected_last=last)
+            if number in marks:
+                marks[number].set()
+
+    async with asyncio.timeout(60):
+        writing = asyncio.create_task(write())
+        for mark in marks.values():
+            await mark.wait()
+            await mortal_nats.restart()
+        await writing
+    stored = await writer.snapshot(JOURNAL.stream, SUBJECT)
+    assert [int(record.data) for record in stored] == list(range(200))
+    await writer.close()
+
+
+async def test_publishing_while_the_server_is_down_waits_for_it(mortal_nats: NatsServer) -> None:
+    writer = await mortal_nats.connect(Role.COORDINATOR)
+    mortal_nats.kill()
+    publishing = asyncio.create_task(writer.publish(SUBJECT, b"x", timeout=30))
+    await asyncio.sleep(0)
+    mortal_nats.start()
+    await publishing
+    assert len(await writer.snapshot(JOURNAL.stream, SUBJECT)) == 1
+    await writer.close()
+
+
+async def test_publishing_without_a_server_ends_at_its_timeout(mortal_nats: NatsServer) -> None:
+    writer = await mortal_nats.connect(Role.COORDINATOR)
+    mortal_nats.kill()
+    with pytest.raises(HanseError) as refusal:
+        await writer.publish(SUBJECT, b"x", timeout=0.5)
+    assert refusal.value.code is ErrorCode.UNAVAILABLE
+    await writer.close()
+
+
+async def test_a_worker_goes_on_after_a_kill_and_every_job_is_done(mortal_nats: NatsServer) -> None:
+    coordinator = await mortal_nats.connect(Role.COORDINATOR)
+    workers = [await mortal_nats.connect(Role.AGGREGATOR) for _ in range(2)]
+    done: set[str] = set()
+    all_done = asyncio.Event()
+
+    async def work(bus: NatsBus) -> None:
+        async with bus.work(JOB.stream) as jobs:
+            async for job in jobs:
+                await job.done()
+                done.add(job.record.data.decode())
+                if len(done) == 60:
+                    all_done.set()
+
+    async with asyncio.timeout(60):
+        working = [asyncio.create_task(work(bus)) for bus in workers]
+        for number in range(60):
+            await coordinator.publish(JOB.of(project="p", run="r", step="s", job=f"j{number}"), b"%d" % number)
+            if number in (20, 40):
+                await mortal_nats.restart()
+        await all_done.wait()
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+    assert done == {str(number) for number in range(60)}
+    for bus in (coordinator, *workers):
+        await bus.close()
+
+
+async def test_a_job_held_through_a_kill_can_be_finished(mortal_nats: NatsServer) -> None:
+    coordinator, worker = await mortal_nats.connect(Role.COORDINATOR), await mortal_nats.connect(Role.AGGREGATOR)
+    await coordinator.publish(JOB.of(project="p", run="r", step="s", job="j"), b"job")
+    async with asyncio.timeout(40), worker.work(JOB.stream) as jobs:
+        job = await anext(jobs)
+        await mortal_nats.restart()
+        await job.done()
+    for bus in (coordinator, worker):
+        await bus.close()
+
+
+async def test_requests_are_answered_again_after_a_kill(mortal_nats: NatsServer) -> None:
+    coordinator = await mortal_nats.connect(Role.COORDINATOR)
+    site, _ = await mortal_nats.enrol("p", "north")
+
+    async def answer(subject: str, request: bytes) -> bytes:
+        return request
+
+    served = await coordinator.serve(LINK.wildcard(), answer, group="coordinators")
+    subject = LINK.of(project="p", participant="north")
+    assert await site.request(subject, b"before", timeout=20) == b"before"
+    await mortal_nats.restart()
+    assert await site.request(subject, b"after", timeout=20) == b"after"
+    await served.stop()
+    for bus in (coordinator, site):
+        await bus.close()
+
+
+async def test_a_hundred_followers_of_one_connection_go_on_after_a_kill(mortal_nats: NatsServer) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    entered = asyncio.Semaphore(0)
+
+    async def one(run: str) -> None:
+        async with bus.follow(JOURNAL.stream, JOURNAL.of(project="p", run=run)) as records:
+            entered.release()
+            assert (await anext(records)).data == run.encode()
+
+    runs = [f"r{number}-{secrets.token_hex(2)}" for number in range(100)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for run in runs:
+            group.create_task(one(run))
+        for _ in runs:
+            await entered.acquire()
+        await mortal_nats.restart()
+        for run in runs:
+            await bus.publish(JOURNAL.of(project="p", run=run), run.encode())
+    await bus.close()
