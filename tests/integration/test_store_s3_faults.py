@@ -69,6 +69,13 @@ def test_the_coordinator_writes_updates_and_reads_none(weed: Any) -> None:
         assert store.abilities.conditional_put
 
 
+def test_the_aggregator_may_abort_unfinished_uploads_of_models(weed: Any) -> None:
+    prefix = f"models/{secrets.token_hex(6)}/run"
+    aggregator = weed.store("aggregator")
+    aggregator.open_upload(f"{prefix}/a")
+    assert aggregator.abort_uploads(f"{prefix}/") == 1
+
+
 def test_an_expired_link_is_gone(weed: Any, key: str, tmp_path: Path) -> None:
     store = weed.store()
     store.put(key, b"x")
@@ -127,6 +134,37 @@ def test_a_download_goes_on_when_the_killed_store_is_back(mortal: Any, key: str,
     with KillingFile(tmp_path / "file", mortal, 8 << 20) as file:
         download(HttpClient(), store.link_get(key, MINUTE), file, limit=len(data), what="download")  # type: ignore[arg-type]
     assert (tmp_path / "file").read_bytes() == data
+
+
+def test_ranges_go_on_from_where_they_were_when_the_killed_store_is_back(mortal: Any, key: str) -> None:
+    data = os.urandom(64 << 20)
+    store = mortal.store()
+    store.put(key, data)
+    starts, length = [3, 16 << 20], 40 << 20
+    readers = [store.open_range(key, start, length) for start in starts]
+    found = [bytearray(length) for _ in starts]
+    for at in range(0, length, 4 << 20):
+        if at == 12 << 20:
+            mortal.kill()
+            starting = threading.Thread(target=mortal.start)
+            starting.start()
+        for reader, buffer in zip(readers, found, strict=True):
+            reader.read_into(memoryview(buffer)[at : at + (4 << 20)])
+    starting.join(30)
+    assert found == [data[start : start + length] for start in starts]
+
+
+def test_a_range_is_unavailable_when_the_killed_store_stays_away(mortal: Any, key: str) -> None:
+    store = mortal.store(patience=0.3)
+    store.put(key, bytes(64 << 20))
+    with store.open_range(key, 0, 64 << 20) as reader:
+        mortal.kill()
+        try:
+            with pytest.raises(HanseError) as caught:
+                reader.read_into(memoryview(bytearray(64 << 20)))
+        finally:
+            mortal.start()
+    assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
 def test_an_upload_succeeds_when_the_killed_store_is_back(mortal: Any, key: str) -> None:

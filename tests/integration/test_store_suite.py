@@ -132,6 +132,48 @@ def test_a_range_beyond_the_end_is_refused(store: ObjectStore, prefix: str, offs
         store.read_into(f"{prefix}/a", offset, memoryview(bytearray(11)))
 
 
+def test_a_range_is_read_piece_by_piece_and_many_side_by_side(store: ObjectStore, prefix: str) -> None:
+    data = os.urandom(3_000_000)
+    store.put(f"{prefix}/a", data)
+    starts, length = [0, 1, 1_000_000, 1_999_999], 1_000_001
+    readers = [store.open_range(f"{prefix}/a", start, length) for start in starts]
+    found = [bytearray(length) for _ in starts]
+    for at in range(0, length, 300_000):
+        for reader, buffer in zip(readers, found, strict=True):
+            reader.read_into(memoryview(buffer)[at : at + 300_000])
+    assert found == [data[start : start + length] for start in starts]
+    for reader in readers:
+        with refused(ErrorCode.INVALID_INPUT):
+            reader.read_into(memoryview(bytearray(1)))
+        reader.close()
+
+
+def test_a_range_left_before_its_end_disturbs_nobody(store: ObjectStore, prefix: str) -> None:
+    data = os.urandom(3_000_000)
+    store.put(f"{prefix}/a", data)
+    for _ in range(3):
+        with store.open_range(f"{prefix}/a", 5, len(data) - 5) as reader:
+            buffer = bytearray(10)
+            reader.read_into(memoryview(buffer))
+            assert buffer == data[5:15]
+    assert store.get(f"{prefix}/a", limit=len(data)) == data
+
+
+def test_an_empty_range_is_read(store: ObjectStore, prefix: str) -> None:
+    store.put(f"{prefix}/a", b"0123456789")
+    with store.open_range(f"{prefix}/a", 10, 0) as reader:
+        reader.read_into(memoryview(bytearray()))
+
+
+@pytest.mark.parametrize("offset", [0, 5, 10, 11])
+def test_opening_a_range_beyond_the_end_is_refused(store: ObjectStore, prefix: str, offset: int) -> None:
+    store.put(f"{prefix}/a", b"0123456789")
+    with refused(ErrorCode.INVALID_INPUT):
+        store.open_range(f"{prefix}/a", offset, 11)
+    with refused(ErrorCode.NOT_FOUND):
+        store.open_range(f"{prefix}/absent", offset, 11)
+
+
 def test_a_large_file_comes_back(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
     source, back = tmp_path / "source", tmp_path / "back"
     source.write_bytes(os.urandom((20 << 20) + 17))
@@ -196,6 +238,23 @@ def test_an_upload_that_is_aborted_leaves_nothing(store: ObjectStore, prefix: st
     with refused(ErrorCode.NOT_FOUND):
         store.close_upload(key, upload, etags)
     assert not store.exists(key)
+
+
+def test_unfinished_uploads_are_aborted_by_prefix(store: ObjectStore, prefix: str) -> None:
+    doomed = [(key, store.open_upload(key)) for key in (f"{prefix}/run/a", f"{prefix}/run/a", f"{prefix}/run/deep/b")]
+    other = f"{prefix}/other/a"
+    spared = store.open_upload(other)
+    for key, upload in [*doomed, (other, spared)]:
+        store.put_part(key, upload, 1, b"x")
+    store.put(f"{prefix}/run/whole", b"y")
+    assert store.abort_uploads(f"{prefix}/run/") == 3
+    assert store.abort_uploads(f"{prefix}/run/") == 0
+    for key, upload in doomed:
+        with refused(ErrorCode.NOT_FOUND):
+            store.close_upload(key, upload, [(1, "x")])
+    store.close_upload(other, spared, [(1, store.put_part(other, spared, 1, b"z"))])
+    assert store.get(other, limit=1) == b"z"
+    assert store.get(f"{prefix}/run/whole", limit=1) == b"y"
 
 
 def test_links_carry_a_file_both_ways(store: ObjectStore, transfer: Transfer, prefix: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Objects in a directory of this machine: for one machine and for tests; behaves as an S3 endpoint does.
 
-Below the root: `objects/<key>`, `uploads/<id>/<number>`, and `link.key`, the secret that links are signed with.
+Below the root: `objects/<key>`; `uploads/<id>/<number>`, beside `uploads/<id>/key`; and `link.key`, the secret that
+links are signed with.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from io import FileIO
 from pathlib import Path
+from typing import Self
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.keys import check_key
 from hanse_fabric.store.links import LinkSigner
-from hanse_fabric.store.port import Abilities
+from hanse_fabric.store.port import Abilities, RangeReader
 
 _COPY_BYTES = 1 << 20
+_UPLOAD_KEY = "key"
 
 
 class DirectoryStore:
@@ -57,10 +61,18 @@ class DirectoryStore:
             return self._path(key).read_bytes()
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
-        with self._errors(key), self._path(key).open("rb") as file:
-            file.seek(offset)
-            if file.readinto(buffer) != buffer.nbytes:
-                raise invalid(f"object {key}: range", f"{offset}+{buffer.nbytes}", f"inside its {self.size(key)} bytes")
+        with self.open_range(key, offset, buffer.nbytes) as reader:
+            reader.read_into(buffer)
+
+    def open_range(self, key: str, offset: int, length: int) -> RangeReader:
+        with self._errors(key):
+            file = self._path(key).open("rb", buffering=0)
+        size = os.fstat(file.fileno()).st_size
+        if offset + length > size:
+            file.close()
+            raise invalid(f"object {key}: range", f"{offset}+{length}", f"inside its {size} bytes")
+        file.seek(offset)
+        return _FileRange(key, file, length)
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
         self._check_limit(key, limit)
@@ -91,6 +103,7 @@ class DirectoryStore:
         check_key(key)
         upload = secrets.token_hex(16)
         (self._uploads / upload).mkdir()
+        (self._uploads / upload / _UPLOAD_KEY).write_text(key)
         return upload
 
     def put_part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
@@ -123,6 +136,12 @@ class DirectoryStore:
         check_key(key)
         shutil.rmtree(self._upload(upload), ignore_errors=True)
 
+    def abort_uploads(self, prefix: str) -> int:
+        found = [path.parent for path in self._uploads.glob(f"*/{_UPLOAD_KEY}") if path.read_text().startswith(prefix)]
+        for folder in found:
+            shutil.rmtree(folder, ignore_errors=True)
+        return len(found)
+
     def link_get(self, key: str, expires: timedelta) -> str:
         return self._signer.sign("GET", self._path(key), expires)
 
@@ -154,6 +173,33 @@ class DirectoryStore:
             yield
         except (FileNotFoundError, IsADirectoryError):
             raise _absent(key) from None
+
+
+class _FileRange:
+    """A `RangeReader` of a file."""
+
+    def __init__(self, key: str, file: FileIO, length: int) -> None:
+        self._key, self._file, self._left = key, file, length
+
+    def read_into(self, buffer: memoryview) -> None:
+        target = buffer.cast("B")
+        if len(target) > self._left:
+            raise invalid(f"object {self._key}: range", len(target), f"at most the {self._left} bytes that are left")
+        self._left -= len(target)
+        while len(target):
+            count = self._file.readinto(target)
+            if not count:
+                raise HanseError(ErrorCode.CONFLICT, f"object {self._key}: became shorter while it was read")
+            target = target[count:]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 @contextmanager

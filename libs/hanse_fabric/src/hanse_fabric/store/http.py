@@ -132,13 +132,8 @@ class HttpClient:
             sent = dict(headers() if callable(headers) else headers or {})
             if body is not None:
                 sent["Content-Length"] = str(body.size)
-            response = self.pool.request(
-                method, url, body=_blocks(body), headers=sent,
-                preload_content=False, decode_content=False, redirect=False,
-            )  # fmt: skip
+            response = self.begin(method, url, body=body, headers=sent)
             try:
-                if response.status >= 300:
-                    raise _refused(response)
                 return read(response)
             except BaseException:
                 # What is left unread would be taken for the next answer.
@@ -148,6 +143,28 @@ class HttpClient:
                 response.release_conn()
 
         return self.persist(attempt, f"{method} {_place(url)}", patience=patience)
+
+    def begin(
+        self, method: str, url: str, *, body: Body | None = None, headers: Mapping[str, str] | None = None
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request once; returns an answer that succeeds so far, whose body is to be read, and then released.
+
+        Raises:
+            Refused: for every other answer.
+            urllib3.exceptions.HTTPError: when there is none.
+        """
+        response = self.pool.request(
+            method, url, body=_blocks(body), headers=headers,
+            preload_content=False, decode_content=False, redirect=False,
+        )  # fmt: skip
+        if response.status < 300:
+            return response
+        try:
+            raise _refused(response)
+        finally:
+            # What is left unread would be taken for the next answer.
+            response.close()
+            response.release_conn()
 
     def persist(self, attempt: Callable[[], T], what: str, *, patience: float | None = None) -> T:
         """Try, and again with growing pauses while the server does not serve.

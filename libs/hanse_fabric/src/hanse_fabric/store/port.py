@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,21 @@ class Abilities:
     """What the endpoint was found able to do by trying it at start."""
 
     conditional_put: bool
+
+
+class RangeReader(Protocol):
+    """A range of an object, read from front to back. Of one thread at a time; close it, or use it by `with`."""
+
+    def read_into(self, buffer: memoryview) -> None:
+        """Fill `buffer` with the next bytes; UNAVAILABLE when a store that broke off is not back within its patience,
+        INVALID_INPUT beyond the range's end."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
 
 
 class ObjectStore(Protocol):
@@ -39,6 +54,13 @@ class ObjectStore(Protocol):
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
         """Fill `buffer` from byte `offset` on; INVALID_INPUT if the object ends before."""
+        ...
+
+    def open_range(self, key: str, offset: int, length: int) -> RangeReader:
+        """Begin to read `length` bytes from `offset` on by one request, for who reads many objects side by side.
+
+        A connection that breaks is taken up again from where it was, so bytes of an object that was replaced meanwhile
+        may be mixed: who reads such objects compares digests. NOT_FOUND; INVALID_INPUT if the object ends before."""
         ...
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
@@ -70,6 +92,10 @@ class ObjectStore(Protocol):
         ...
 
     def abort_upload(self, key: str, upload: str) -> None: ...
+
+    def abort_uploads(self, prefix: str) -> int:
+        """Abort all unfinished uploads of keys that begin with `prefix`; returns how many there were."""
+        ...
 
     def link_get(self, key: str, expires: timedelta) -> str:
         """A presigned URL to download `key`."""

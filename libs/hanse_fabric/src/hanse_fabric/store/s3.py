@@ -21,8 +21,9 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body, HttpClient, Refused, xml_text
 from hanse_fabric.store.keys import check_key
-from hanse_fabric.store.port import Abilities
+from hanse_fabric.store.port import Abilities, RangeReader
 from hanse_fabric.store.probe import probe
+from hanse_fabric.store.ranges import HttpRange
 from hanse_fabric.store.transfer import download
 from hanse_fabric.tensors.digest import LEAF_BYTES
 
@@ -30,6 +31,8 @@ T = TypeVar("T")
 _SIGNED_FOR = timedelta(hours=1)
 _MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 3
+_CONNECTIONS = 160
+"""Kept open at most; the most that are used at once: an aggregator's two threads, each reading 64 updates."""
 
 
 class S3Store:
@@ -61,7 +64,7 @@ class S3Store:
         if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/"):
             raise invalid("store url", url, "http(s)://host:port")
         self._bucket = bucket
-        self._http = HttpClient(ca, patience=patience)
+        self._http = HttpClient(ca, patience=patience, connections=_CONNECTIONS)
         # With the region given, signing asks nobody.
         self._signer = Minio(
             address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
@@ -126,29 +129,11 @@ class S3Store:
         return self._send("GET", key, read)
 
     def read_into(self, key: str, offset: int, buffer: memoryview) -> None:
-        target = buffer.cast("B")
-        if not len(target):
-            return
+        with self.open_range(key, offset, buffer.nbytes) as reader:
+            reader.read_into(buffer)
 
-        def read(response: urllib3.BaseHTTPResponse) -> None:
-            if response.status == 200 and offset:
-                raise HanseError(ErrorCode.UNAVAILABLE, f"object {key}: the store does not serve ranges")
-            filled = 0
-            while filled < len(target):
-                block = response.read(min(1 << 20, len(target) - filled))
-                if not block:
-                    break
-                target[filled : filled + len(block)] = block
-                filled += len(block)
-            announced = int(response.headers.get("Content-Length", filled))
-            if filled < min(announced, len(target)):
-                raise urllib3.exceptions.ProtocolError(f"ended after {filled} of {len(target)} bytes")
-            if filled < len(target):
-                raise invalid(f"object {key}: range", f"{offset}+{len(target)}", "inside the object")
-            if announced > filled:
-                response.close()
-
-        self._send("GET", key, read, headers={"Range": f"bytes={offset}-{offset + len(target) - 1}"})
+    def open_range(self, key: str, offset: int, length: int) -> RangeReader:
+        return HttpRange(self._http, lambda: self._sign("GET", key), f"object {key}", offset, length)
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:
         with whole_file(path, sync=False) as file:
@@ -218,6 +203,24 @@ class S3Store:
         except HanseError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
+
+    def abort_uploads(self, prefix: str) -> int:
+        from minio.error import S3Error
+
+        def listed() -> list[tuple[str, str]]:
+            # The one request that minio can make but offers no public name for.
+            try:
+                answer = self._signer._list_multipart_uploads(self._bucket, prefix=prefix)
+            except S3Error as error:
+                raise _refusal(error) from None
+            found = [(upload.object_name, upload.upload_id) for upload in answer.uploads]
+            return [(key, upload) for key, upload in found if key and upload and key.startswith(prefix)]
+
+        what = f"unfinished uploads of {prefix}"
+        found = self._explained(what, lambda: self._http.persist(listed, what))
+        for key, upload in found:
+            self.abort_upload(key, upload)
+        return len(found)
 
     def link_get(self, key: str, expires: timedelta) -> str:
         return self._sign("GET", key, expires=expires)
