@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import time
 from pathlib import Path
@@ -52,9 +53,9 @@ class NatsServer:
         await asyncio.to_thread(self.kill)
         self.start()
 
-    async def provision(self) -> None:
+    async def provision(self, tls: ssl.SSLContext | None = None) -> None:
         path = self.authority.service_credentials(Role.PROVISIONER)
-        await provision(self.url, path.read_text())
+        await provision(self.url, path.read_text(), tls=tls)
 
     async def connect(self, role: Role, **options: object) -> NatsBus:
         """The connection of a service."""

@@ -31,6 +31,7 @@ from hanse_fabric.subjects import (
     Stream,
     Subject,
 )
+from hanse_fabric.tls import client_context
 from servers import NatsServer
 
 D = "0" * 64
@@ -214,8 +215,11 @@ async def test_mutual_tls_wants_a_certificate_of_the_client(
 ) -> None:
     pair, mine = ca.issue("server"), ca.issue("client")
     server = new_nats(tls=ServerTls(pair.cert, pair.key, ca.cert), bare=True)
+    context = client_context(ca.cert, mine.cert, mine.key)
+    await server.provision(context)
     bus = await server.connect(Role.COORDINATOR, ca=ca.cert, cert=mine.cert, key=mine.key)
-    assert await bus.ready()
+    assert await bus.publish(own(JOURNAL), b"x") == 1
+    await server.authority.revoke(KeyPair.create(KeyKind.USER).public, url=server.url, tls=context)
     await bus.close()
     with pytest.raises(HanseError) as refusal:
         await server.connect(Role.COORDINATOR, ca=ca.cert, timeout=2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import time
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class BusAuthority:
         permissions = permissions_for(Role.PARTICIPANT, project=project, participant=participant)
         return user_jwt(self._account, bus_key, f"{project}/{participant}", permissions)
 
-    async def revoke(self, bus_key: str, *, url: str, timeout: float = 10.0) -> None:
+    async def revoke(self, bus_key: str, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
         """Void all tokens of a key, and have the server drop its connections.
 
         Raises:
@@ -83,7 +84,7 @@ class BusAuthority:
         revoked = self._revoked() | {bus_key: int(time.time())}
         write_secret(self.folder / "revoked.json", json.dumps(revoked))
         system = self.system_credentials().read_text()
-        await push_account(url, system, self.account_tokens()[self.account], timeout=timeout)
+        await push_account(url, system, self.account_tokens()[self.account], timeout=timeout, tls=tls)
 
     def _revoked(self) -> dict[str, int]:
         path = self.folder / "revoked.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 
 import nats
 import nats.errors
@@ -12,7 +13,9 @@ from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
-async def push_account(url: str, system_credentials: str, token: str, *, timeout: float) -> None:
+async def push_account(
+    url: str, system_credentials: str, token: str, *, timeout: float, tls: ssl.SSLContext | None = None
+) -> None:
     """Have the server take new claims for an account.
 
     Args:
@@ -29,6 +32,7 @@ async def push_account(url: str, system_credentials: str, token: str, *, timeout
             signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
             connect_timeout=int(max(1, timeout)),
             allow_reconnect=False,
+            tls=tls,
         )
         try:
             reply = await connection.request("$SYS.REQ.CLAIMS.UPDATE", token.encode(), timeout=timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import ssl
 from pathlib import Path
 
 import nats
@@ -25,17 +26,21 @@ from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.permissions import inbox_prefix
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
+from hanse_fabric.tls import client_context
 
 _DEDUPE_SECONDS = 120.0
 _MANY_ACKS_PENDING = 10_000
 
 
-async def provision(url: str, credentials: str, *, replicas: int = 1, timeout: float = 30.0) -> None:
+async def provision(
+    url: str, credentials: str, *, replicas: int = 1, timeout: float = 30.0, tls: ssl.SSLContext | None = None
+) -> None:
     """Create or update every stream and consumer.
 
     Args:
         credentials: text of the provisioner's `.creds` file.
         replicas: copies of each stream in the NATS cluster (3 in production).
+        tls: for a server with a certificate of a CA of one's own, or that wants one of the client.
 
     Raises:
         HanseError: UNAVAILABLE when the bus does not answer within `timeout` seconds.
@@ -49,6 +54,7 @@ async def provision(url: str, credentials: str, *, replicas: int = 1, timeout: f
                 signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
                 inbox_prefix=inbox_prefix(Role.PROVISIONER),
                 allow_reconnect=False,
+                tls=tls,
             )
             try:
                 jetstream = connection.jetstream(timeout=timeout)
@@ -108,8 +114,12 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--creds", type=Path, required=True)
     parser.add_argument("--replicas", type=int, default=1, choices=(1, 3, 5))
+    parser.add_argument("--ca", type=Path, help="PEM file of the CA that signed the server's certificate")
+    parser.add_argument("--cert", type=Path, help="PEM certificate for mutual TLS")
+    parser.add_argument("--key", type=Path, help="its PEM key")
     arguments = parser.parse_args()
-    asyncio.run(provision(arguments.url, arguments.creds.read_text(), replicas=arguments.replicas))
+    tls = client_context(arguments.ca, arguments.cert, arguments.key) if arguments.ca or arguments.cert else None
+    asyncio.run(provision(arguments.url, arguments.creds.read_text(), replicas=arguments.replicas, tls=tls))
 
 
 if __name__ == "__main__":

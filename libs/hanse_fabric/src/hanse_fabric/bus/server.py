@@ -45,6 +45,8 @@ def write_server_config(
         f'resolver {{ type: full, dir: {json.dumps(str(accounts))}, allow_delete: false, interval: "2m" }}',
         f"jetstream {{ store_dir: {json.dumps(str(folder / 'jetstream'))}, max_file_store: {max_store} }}",
         f"max_payload: {MAX_MESSAGE_BYTES + (64 << 10)}",
+        # A client's token, with its permissions, comes in one line; the server's own limit is 4 KiB.
+        "max_control_line: 65536",
         "max_connections: 65536",
         'write_deadline: "10s"',
         'ping_interval: "20s"',

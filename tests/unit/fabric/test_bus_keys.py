@@ -1,0 +1,150 @@
+"""Keys, tokens and permissions of the bus, without a server."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.jwt import credentials, read_credentials
+from hanse_fabric.bus.matching import matches, owner
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public, verify
+from hanse_fabric.bus.permissions import permissions_for
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.subjects import STREAMS, SUBJECTS, Role, Verb
+
+
+@pytest.mark.parametrize(("kind", "letter"), [(KeyKind.OPERATOR, "O"), (KeyKind.ACCOUNT, "A"), (KeyKind.USER, "U")])
+def test_a_key_is_read_back_from_its_seed(kind: KeyKind, letter: str) -> None:
+    key = KeyPair.create(kind)
+    assert key.public.startswith(letter)
+    assert key.seed.startswith(f"S{letter}")
+    again = KeyPair.from_seed(key.seed)
+    assert (again.kind, again.public) == (kind, key.public)
+    assert verify(key.public, kind, b"data", again.sign(b"data"))
+    assert not verify(key.public, kind, b"other", again.sign(b"data"))
+
+
+def test_a_key_of_another_implementation_is_read() -> None:
+    """The example of nats.io's documentation of nkeys."""
+    seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
+    assert KeyPair.from_seed(seed).public == "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+
+
+@given(st.text(max_size=80))
+def test_what_is_no_key_is_refused_and_no_seed_is_shown(text: str) -> None:
+    for read in (lambda: decode_public(text, KeyKind.USER), lambda: KeyPair.from_seed(text)):
+        with pytest.raises(HanseError) as refusal:
+            read()
+        assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_mistyped_key_fails_its_checksum() -> None:
+    public = KeyPair.create(KeyKind.USER).public
+    wrong = public[:20] + ("A" if public[20] != "A" else "B") + public[21:]
+    with pytest.raises(HanseError):
+        decode_public(wrong, KeyKind.USER)
+
+
+def test_representations_do_not_show_seeds() -> None:
+    key = KeyPair.create(KeyKind.USER)
+    assert key.seed not in repr(key)
+
+
+def test_credentials_are_read_back(tmp_path: Path) -> None:
+    key = KeyPair.create(KeyKind.USER)
+    token = BusAuthority(tmp_path).participant_jwt("p", "north", key.public)
+    read, user = read_credentials(credentials(token, key))
+    assert (read, user.public) == (token, key.public)
+
+
+def test_a_token_is_signed_by_the_account_and_names_the_user(tmp_path: Path) -> None:
+    authority = BusAuthority(tmp_path)
+    key = KeyPair.create(KeyKind.USER)
+    head, body, signature = authority.participant_jwt("p", "north", key.public).split(".")
+    claims = json.loads(_decoded(body))
+    assert (claims["sub"], claims["iss"]) == (key.public, authority.account)
+    assert (
+        claims["nats"]["pub"]["allow"] == permissions_for(Role.PARTICIPANT, project="p", participant="north")["publish"]
+    )
+    assert verify(authority.account, KeyKind.ACCOUNT, f"{head}.{body}".encode(), _decoded(signature))
+
+
+def test_an_authority_finds_its_keys_again_and_only_its_owner_reads_them(tmp_path: Path) -> None:
+    folder = tmp_path / "authority"
+    authority = BusAuthority(folder)
+    authority.service_credentials(Role.COORDINATOR)
+    assert BusAuthority(folder).account == authority.account
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_every_permission_of_a_participant_names_its_project() -> None:
+    granted = permissions_for(Role.PARTICIPANT, project="p1", participant="n1")
+    for subject in granted["publish"] + granted["subscribe"]:
+        assert ".p1" in subject, subject
+
+
+def test_nobody_may_do_in_jetstream_what_no_row_gives() -> None:
+    for role in Role:
+        if role is Role.PROVISIONER:
+            continue
+        for subject in permissions_for(role, project="p", participant="n")["publish"]:
+            assert not subject.startswith(("$JS.API.STREAM.CREATE", "$JS.API.STREAM.UPDATE", "$JS.API.STREAM.DELETE"))
+            assert not subject.startswith(("$JS.API.STREAM.MSG", "$JS.API.CONSUMER.DELETE", "$SYS"))
+            assert subject not in (">", "$JS.>", "$JS.API.>")
+
+
+def test_a_participant_can_be_granted_less_than_a_control_line() -> None:
+    granted = json.dumps(permissions_for(Role.PARTICIPANT, project="p" * 63, participant="n" * 63))
+    assert len(granted) < 8192
+
+
+def test_only_the_aggregator_reads_updates() -> None:
+    for role in Role:
+        may = any(
+            "DIRECT.GET.HANSE_UPDATES" in s for s in permissions_for(role, project="p", participant="n")["publish"]
+        )
+        assert may == (role is Role.AGGREGATOR)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "match"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*", "a.b.c", False),
+        ("a.*", "a", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("*.b", "a.c", False),
+        ("a.*", "a.>", False),
+    ],
+)
+def test_patterns_match_as_in_nats(pattern: str, subject: str, match: bool) -> None:
+    assert matches(pattern, subject) is match
+
+
+def test_every_stored_subject_has_one_owner() -> None:
+    for row in SUBJECTS:
+        concrete = row.of(**dict.fromkeys(row.tokens, "x"))
+        if row.stream is not None:
+            assert owner(concrete).name == row.stream.name
+        else:
+            with pytest.raises(HanseError):
+                owner(concrete)
+
+
+def test_queues_have_workers_and_nobody_follows_them() -> None:
+    for row in SUBJECTS:
+        if row.stream is not None and row.stream.workers:
+            assert row.stream in STREAMS
+            assert not any({Verb.FOLLOW, Verb.LAST} & verbs for verbs in row.rights.values())
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
