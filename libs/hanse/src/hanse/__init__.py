@@ -57,4 +57,4 @@ def join(url: str, token: str | None = None, *, home: str | Path = "site", ca: s
     """
     from hanse.site import Site
 
-    return Site.join(url, token, home=Path(home), ca=Path(ca) if ca else None)
+    return Site(url, token, home=Path(home), ca=Path(ca) if ca else None)

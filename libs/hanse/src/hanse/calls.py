@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from hanse.views import InvitationView, ModelView, ParticipantView, ProjectView, RunView
+from hanse_fabric.messages import ModelVersion
 
 T = TypeVar("T")
 
@@ -29,6 +32,23 @@ def _project(body: Any) -> ProjectView:
     return ProjectView.model_validate({**body, "data_schema": body.get("schema", {})})
 
 
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A presigned link to a model file, and the registry's signed record of it."""
+
+    url: str
+    version: ModelVersion
+
+
+def _download(body: Any) -> Download:
+    return Download(str(body["url"]), ModelVersion.decode(json.dumps(body["version"]).encode()))
+
+
+def _of(project: str, *parts: object) -> str:
+    """A path under a project; whatever the names are, they do not lead elsewhere."""
+    return "/".join(["/v1/projects", *(quote(str(part), safe="") for part in (project, *parts))])
+
+
 def hub() -> Call[dict[str, Any]]:
     return Call("GET", "/v1/hub", dict)
 
@@ -39,7 +59,7 @@ def create_project(name: str, schema: Mapping[str, Any], description: str) -> Ca
 
 
 def project(name: str) -> Call[ProjectView]:
-    return Call("GET", f"/v1/projects/{name}", _project)
+    return Call("GET", _of(name), _project)
 
 
 def projects() -> Call[list[ProjectView]]:
@@ -50,64 +70,64 @@ def invite(project: str, participant: str, expires_in: float | None) -> Call[Inv
     body: dict[str, Any] = {"participant": participant}
     if expires_in is not None:
         body["expires_in"] = expires_in
-    return Call("POST", f"/v1/projects/{project}/invitations", InvitationView.model_validate, body)
+    return Call("POST", _of(project, "invitations"), InvitationView.model_validate, body)
 
 
 def participants(project: str) -> Call[list[ParticipantView]]:
-    return Call("GET", f"/v1/projects/{project}/participants", _list(ParticipantView.model_validate, "participants"))
+    return Call("GET", _of(project, "participants"), _list(ParticipantView.model_validate, "participants"))
 
 
 def revoke(project: str, participant: str) -> Call[ParticipantView]:
-    return Call("POST", f"/v1/projects/{project}/participants/{participant}/revoke", ParticipantView.model_validate)
+    return Call("POST", _of(project, "participants", participant, "revoke"), ParticipantView.model_validate)
 
 
 def submit(project: str, job: Mapping[str, Any]) -> Call[RunView]:
-    return Call("POST", f"/v1/projects/{project}/runs", RunView.model_validate, {"job": dict(job)})
+    return Call("POST", _of(project, "runs"), RunView.model_validate, {"job": dict(job)})
 
 
 def check(project: str, job: Mapping[str, Any]) -> Call[dict[str, Any]]:
-    return Call("POST", f"/v1/projects/{project}/check", dict, {"job": dict(job)})
+    return Call("POST", _of(project, "check"), dict, {"job": dict(job)})
 
 
 def runs(project: str) -> Call[list[RunView]]:
-    return Call("GET", f"/v1/projects/{project}/runs", _list(RunView.model_validate, "runs"))
+    return Call("GET", _of(project, "runs"), _list(RunView.model_validate, "runs"))
 
 
 def run(project: str, run_id: str) -> Call[RunView]:
-    return Call("GET", f"/v1/projects/{project}/runs/{run_id}", RunView.model_validate)
+    return Call("GET", _of(project, "runs", run_id), RunView.model_validate)
 
 
 def steer(project: str, run_id: str, action: str) -> Call[RunView]:
-    return Call("POST", f"/v1/projects/{project}/runs/{run_id}/{action}", RunView.model_validate)
+    return Call("POST", _of(project, "runs", run_id, action), RunView.model_validate)
 
 
 def metrics(project: str, run_id: str) -> Call[list[dict[str, Any]]]:
-    return Call("GET", f"/v1/projects/{project}/runs/{run_id}/metrics", lambda body: list(body["rounds"]))
+    return Call("GET", _of(project, "runs", run_id, "metrics"), lambda body: list(body["rounds"]))
 
 
 def models(project: str) -> Call[list[ModelView]]:
-    return Call("GET", f"/v1/projects/{project}/models", _list(ModelView.model_validate, "models"))
+    return Call("GET", _of(project, "models"), _list(ModelView.model_validate, "models"))
 
 
 def model(project: str, version: int) -> Call[ModelView]:
-    return Call("GET", f"/v1/projects/{project}/models/{version}", ModelView.model_validate)
+    return Call("GET", _of(project, "models", version), ModelView.model_validate)
 
 
 def promote(project: str, version: int, stage: str, reason: str) -> Call[ModelView]:
     body = {"stage": stage, "reason": reason}
-    return Call("POST", f"/v1/projects/{project}/models/{version}/promote", ModelView.model_validate, body)
+    return Call("POST", _of(project, "models", version, "promote"), ModelView.model_validate, body)
 
 
 def rollback(project: str, reason: str) -> Call[ModelView]:
-    return Call("POST", f"/v1/projects/{project}/models/rollback", ModelView.model_validate, {"reason": reason})
+    return Call("POST", _of(project, "models", "rollback"), ModelView.model_validate, {"reason": reason})
 
 
-def download(project: str, version: int) -> Call[dict[str, Any]]:
-    return Call("GET", f"/v1/projects/{project}/models/{version}/download", dict)
+def download(project: str, version: int) -> Call[Download]:
+    return Call("GET", _of(project, "models", version, "download"), _download)
 
 
 def audit(project: str) -> Call[list[dict[str, Any]]]:
-    return Call("GET", f"/v1/projects/{project}/audit", lambda body: list(body["events"]))
+    return Call("GET", _of(project, "audit"), lambda body: list(body["events"]))
 
 
 def status() -> Call[dict[str, Any]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text under a header."""
 
@@ -16,12 +19,27 @@ class Table:
 
     def __str__(self) -> str:
         lines = [self.header, *self.rows] if any(self.header) else list(self.rows)
-        widths = [max(len(line[column]) for line in lines) for column in range(len(self.header))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
         )
 
     def html(self) -> str:
+        """The table for a notebook, with all text escaped."""
         head = "".join(f"<th>{html.escape(text)}</th>" for text in self.header)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def metrics_table(rounds: Sequence[Mapping[str, Any]]) -> Any:
+    """Rounds' metrics as a pandas DataFrame indexed by round.
+
+    Raises:
+        HanseError: NOT_FOUND when pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise HanseError(ErrorCode.NOT_FOUND, "pandas: not installed", hint="pip install 'hanse[notebook]'") from None
+    frame = pandas.DataFrame([{"round": item["round"], **(item.get("metrics") or {})} for item in rounds])
+    return frame.set_index("round") if len(frame) else frame

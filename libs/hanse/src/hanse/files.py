@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
-    from hanse.calls import Call
-    from hanse.transport import SyncTransport
+    from hanse.calls import Download
 
 _MAX_TEXT = 1 << 20
 
@@ -32,21 +30,32 @@ def record_path(model: Path) -> Path:
     return model.with_name(model.name + ".json")
 
 
-def save_model(transport: SyncTransport, call: Call[dict[str, Any]], path: Path) -> Path:
-    """Download a model version, verify it, and store it with its signed record beside it."""
+def save_model(found: Download, path: Path, *, ca: Path | None, patience: float) -> Path:
+    """Download a model version, verify it, and only then store it, with its signed record beside it.
+
+    Args:
+        found: the record and a presigned link to the file.
+        ca: of the object store, where it is a private one.
+        patience: seconds for which a store that does not answer is tried again.
+
+    Raises:
+        HanseError: TAMPERED when file or record are not what the registry signed; TOO_LARGE; UNAVAILABLE; NO_SPACE.
+    """
     from hanse_fabric.models import verify_model
+    from hanse_fabric.store.transfer import HttpTransfer
 
-    from hanse_fabric.messages import ModelVersion
-
-    answer = transport.send(call)
-    record = ModelVersion.decode(json.dumps(answer["version"]).encode())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    record = found.version
     unverified = path.with_name(path.name + ".unverified")
+    transfer = HttpTransfer(ca, patience=patience)
     try:
-        transport.download(answer["url"], unverified, record.size)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        transfer.fetch(found.url, unverified, limit=record.size)
         verify_model(unverified, record, trusted_key=record.public_key)
         unverified.replace(path)
+        record_path(path).write_bytes(record.canonical())
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
     finally:
         unverified.unlink(missing_ok=True)
-    record_path(path).write_bytes(record.canonical())
+        transfer.close()
     return path

@@ -226,7 +226,8 @@ class Run:
     @property
     def metrics(self) -> Any:
         """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
-        return metrics_table(self._transport.send(calls.metrics(self.view.project, self.id)))
+        rounds = self._transport.send(calls.metrics(self.view.project, self.id))
+        return metrics_table(rounds)
 
     @property
     def model(self) -> Model:

@@ -12,12 +12,12 @@ for task in site.tasks():
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from hanse.background import LoopThread
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
 from hanse_fabric.site.enrol import enrol
@@ -27,76 +27,47 @@ from hanse_fabric.site.link import OpenTask, SiteLink
 if TYPE_CHECKING:
     import numpy as np
 
-T = TypeVar("T")
-
 _PRESENCE_EVERY = 60.0
 
 
 class Site:
     """An enrolled site. Close it, or use it as a context manager."""
 
-    def __init__(self, identity: SiteIdentity) -> None:
-        self.identity = identity
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="hanse-site", daemon=True)
-        self._thread.start()
-        try:
-            self._link: SiteLink = self._do(SiteLink.connect(identity))
-        except BaseException:
-            self._stop_loop()
-            raise
-        self._presence = asyncio.run_coroutine_threadsafe(self._stay_present(), self._loop)
-
-    @classmethod
-    def join(cls, url: str, token: str | None, *, home: Path, ca: Path | None) -> Site:
+    def __init__(self, url: str, token: str | None, *, home: Path, ca: Path | None) -> None:
         """Enrol with a token, or go on with the identity that `home` holds already."""
-        identity = load_identity(home)
-        if identity is None:
-            if token is None:
-                raise HanseError(
-                    ErrorCode.INVALID_INPUT,
-                    f"token: none was given, and {home} holds no identity",
-                    hint="ask the project's owner for a join token",
-                )
-            identity = asyncio.run(enrol(url, token, home, ca))
-        return cls(identity)
+        self._worker = LoopThread("hanse-site")
+        try:
+            self.identity = self._worker.do(_identity(url, token, home, ca))
+            self._link: SiteLink = self._worker.do(SiteLink.connect(self.identity))
+        except BaseException:
+            self._worker.close()
+            raise
+        self._presence = self._worker.start(_stay_present(self._link))
 
     def tasks(self) -> Iterator[SiteTask]:
         """Each task as it opens, without end; answer it before asking for the next."""
         stack = AsyncExitStack()
-        found: AsyncIterator[OpenTask] = self._do(stack.enter_async_context(self._link.tasks()))
+        found: AsyncIterator[OpenTask] = self._worker.do(stack.enter_async_context(self._link.tasks()))
         try:
             while True:
                 try:
-                    open_task = self._do(found.__anext__())
+                    open_task = self._worker.do(found.__anext__())
                 except StopAsyncIteration:
                     return
-                if open_task.seconds_left > 0 and self._do(self._link.is_open(open_task.task)):
+                if open_task.seconds_left > 0 and self._worker.do(self._link.is_open(open_task.task)):
                     yield SiteTask(self, open_task)
         finally:
-            self._do(stack.aclose())
+            self._worker.do(stack.aclose())
 
     def close(self) -> None:
-        if self._loop.is_running():
-            self._presence.cancel()
-            self._do(self._link.close())
-            self._stop_loop()
-
-    def _stop_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _do(self, work: Awaitable[T]) -> T:
-        async def awaited() -> T:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result()
-
-    async def _stay_present(self) -> None:
-        while True:
-            await self._link.presence()
-            await asyncio.sleep(_PRESENCE_EVERY)
+        """Leave the hub. The identity stays in `home`, for the next time."""
+        if self._worker.closed:
+            return
+        self._presence.cancel()
+        try:
+            self._worker.do(self._link.close())
+        finally:
+            self._worker.close()
 
     def __enter__(self) -> Site:
         return self
@@ -106,6 +77,26 @@ class Site:
 
     def __repr__(self) -> str:
         return f"<hanse site {self.identity.participant} in {self.identity.project}>"
+
+
+async def _identity(url: str, token: str | None, home: Path, ca: Path | None) -> SiteIdentity:
+    if token is not None:
+        return await enrol(url, token, home, ca)  # finds out, too, that it was done with this token already
+    identity = await asyncio.to_thread(load_identity, home)
+    if identity is None:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"token: none was given, and {home} holds no identity",
+            hint="ask the project's owner for a join token",
+        )
+    return identity
+
+
+async def _stay_present(link: SiteLink) -> None:
+    while True:
+        with suppress(HanseError):  # the hub is away; it is told when it is back
+            await link.presence()
+        await asyncio.sleep(_PRESENCE_EVERY)
 
 
 class SiteTask:
@@ -168,7 +159,7 @@ class SiteTask:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_update(path, self._fetch(), model)
         link = self._site._link
-        ref = self._site._do(link.send_update(self._found.task, path))
+        ref = self._site._worker.do(link.send_update(self._found.task, path))
         self._answer(update=ref, examples=examples, metrics=metrics)
         path.unlink()
 
@@ -181,13 +172,13 @@ class SiteTask:
         self._answer(outcome=Outcome.FAILED, reason=reason, code=ErrorCode.TRAINING_FAILED.code)
 
     def _fetch(self) -> Path:
-        path = self._site._do(self._site._link.fetch(self._found.task))
+        path = self._site._worker.do(self._site._link.fetch(self._found.task))
         if path is None:
             raise HanseError(ErrorCode.INVALID_INPUT, f"task {self.kind}: it has no model to start from")
         return Path(path)
 
     def _answer(self, **fields: Any) -> None:
-        self._site._do(self._site._link.answer(self._found.task, **fields))
+        self._site._worker.do(self._site._link.answer(self._found.task, **fields))
 
     def __repr__(self) -> str:
         return f"<hanse task {self.kind}, round {self.round}>"

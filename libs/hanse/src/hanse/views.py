@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+from hanse_fabric.errors import ErrorCode, HanseError
 
 
 class View(BaseModel):
@@ -59,6 +62,15 @@ class RunView(View):
         return self.state in FINAL_STATES
 
 
+def unpublished(run: RunView) -> HanseError:
+    """The error for a run that has no model."""
+    return HanseError(
+        ErrorCode.NOT_FOUND,
+        f"run {run.run} has published no model ({run.state})",
+        hint="" if run.ended else "wait for it: the job's last round publishes one",
+    )
+
+
 class ModelView(View):
     project: str
     version: int
@@ -93,21 +105,34 @@ def describe(event: Event) -> str:
             reason = f": {data['reason']}" if data.get("reason") else ""
             return f"run is {data.get('state')}{reason}"
         case "round-started":
-            return f"round {event.round} started with {len(data.get('participants', ()))} participants"
+            return f"round {event.round} started with {len(data.get('participants') or ())} participants"
         case "task-answered":
-            return f"round {event.round}: {who} answered {data.get('kind', 'its task')}"
+            return f"round {event.round}: {who} {answer(data)}"
         case "round-finished":
-            return f"round {event.round} finished: {_metrics(data.get('metrics', {}))}"
+            return f"round {event.round} finished: {metrics_text(data.get('metrics') or {}) or 'no metrics'}"
         case "late-result":
-            return f"round {event.round}: a late result of {who} was refused"
+            return f"a late result of {who} was refused"
         case "refused":
             return f"round {event.round}: {who} left out: {data.get('reason', '')}"
         case "note":
-            return f"round {event.round}: {_metrics(data.get('metrics', data))}"
+            return f"round {event.round}: {_missing(data)}"
         case _:
             return f"{event.kind} {data}"
 
 
-def _metrics(metrics: dict[str, Any]) -> str:
-    shown = [f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if isinstance(value, int | float)]
-    return ", ".join(shown) or "done"
+def answer(data: Mapping[str, Any]) -> str:
+    """How a site answered its task."""
+    if data.get("outcome", "done") != "done":
+        return f"{data['outcome']}: {data.get('reason') or data.get('code') or 'no reason given'}"
+    return f"answered ({data.get('seconds') or 0:.2f} s)"
+
+
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """Numbers by name, on one line."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if isinstance(value, int | float))
+
+
+def _missing(data: Mapping[str, Any]) -> str:
+    silent = [f"{name} is silent" for name in data.get("silent") or ()]
+    failed = [f"{name} failed ({reason})" for name, reason in (data.get("failed") or {}).items()]
+    return ", ".join(silent + failed) or str(dict(data))

@@ -33,7 +33,3 @@ def show(
         ]
         emit_table(f"Settings of {name}", ("variable", "type", "default", "meaning"), table)
         print()
-
-
-def _default(value: str | None) -> str:
-    return "(required)" if value is None else value

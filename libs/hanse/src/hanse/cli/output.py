@@ -22,7 +22,7 @@ def emit_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False)  # what sites and owners wrote is no markup
     if not rows:
         console.print(f"No {title.lower()} yet.")
         return

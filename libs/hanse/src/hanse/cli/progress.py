@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hanse.views import Event, describe
+from hanse.views import Event, answer, describe, metrics_text
 
-_PLAIN_KINDS = frozenset({"state", "round-finished", "late-result", "refused"})
+_TOLD = frozenset({"state", "late-result", "refused", "note"})
 
 
 class RunDisplay:
@@ -45,10 +45,8 @@ class RunDisplay:
         self._take(event)
         if self._console.is_terminal:
             self._live.update(self._picture())
-            if event.kind in _PLAIN_KINDS - {"round-finished"}:
-                self._live.console.print(describe(event))
-        elif event.kind in _PLAIN_KINDS:
-            self._console.print(describe(event))
+        if event.kind in (_TOLD if self._console.is_terminal else _TOLD | {"round-finished"}):
+            self._console.print(Text(describe(event)))  # no markup: sites write into it
 
     def _take(self, event: Event) -> None:
         data = event.data
@@ -57,29 +55,29 @@ class RunDisplay:
             case "state":
                 self._state = str(data.get("state", ""))
             case "round-started":
-                for name in data.get("participants", ()):
+                for name in data.get("participants") or ():
                     self._sites[name] = "working"
             case "task-answered":
-                self._sites[str(data.get("participant"))] = f"answered ({data.get('seconds', 0):.2f} s)"
+                self._sites[str(data.get("participant"))] = answer(data)
             case "progress":
                 self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
             case "refused" | "late-result":
                 self._sites[str(data.get("participant"))] = event.kind
             case "round-finished":
-                self._metrics = {k: v for k, v in data.get("metrics", {}).items() if isinstance(v, int | float)}
-                self._per_site = data.get("per_site", {})
+                self._metrics = data.get("metrics") or {}
+                self._per_site = data.get("sites") or self._per_site
             case _:
                 pass
 
     def _picture(self) -> RenderableType:
         head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
         bar = ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40)
-        metrics = Text("  ".join(f"{name} {value:.4f}" for name, value in sorted(self._metrics.items())))
+        metrics = Text(metrics_text(self._metrics))
         sites = Table(box=None, pad_edge=False)
         sites.add_column("site")
         sites.add_column("state")
         sites.add_column("accuracy")
         for name, state in sorted(self._sites.items()):
             accuracy = self._per_site.get(name, {}).get("accuracy")
-            sites.add_row(name, state, "" if accuracy is None else f"{accuracy:.3f}")
+            sites.add_row(name, Text(state), "" if accuracy is None else f"{accuracy:.3f}")
         return Group(head, bar, metrics, sites)

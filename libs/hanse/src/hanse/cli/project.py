@@ -11,7 +11,7 @@ import yaml
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.files import read_file
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
 
@@ -30,6 +30,8 @@ def create(
         declared = yaml.safe_load(read_file(schema, "schema file"))
     except yaml.YAMLError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {schema}: not YAML: {error}") from None
+    if not isinstance(declared, dict):
+        raise invalid(f"schema file {schema}", declared, "a mapping", hint="see docs/owner.md")
     with hub(url, api_key) as connection:
         project = connection.projects.create(name, schema=declared, description=description)
     if json:
@@ -42,11 +44,11 @@ def create(
 def list_projects(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the projects that your key may see."""
     with hub(url, api_key) as connection:
-        names = [project.name for project in connection.projects]
+        listed = connection.projects.list()
     if json:
-        emit_json(names)
+        emit_json(listed)
     else:
-        emit_table("Projects", ("project",), [(name,) for name in names])
+        emit_table("Projects", ("project", "description"), [(view.name, view.description) for view in listed])
 
 
 @app.command()

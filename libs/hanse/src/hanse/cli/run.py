@@ -28,7 +28,9 @@ def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
             for event in run.watch():
                 display.show(event)
     if run.state == "failed":
-        raise HanseError(ErrorCode.QUORUM if "quorum" in run.view.reason else ErrorCode.INTERNAL, run.view.reason)
+        # A run's reason begins with the code of what it failed of.
+        code, _, reason = run.view.reason.partition(": ")
+        raise HanseError(ErrorCode.of(code), f"run {run.id} failed: {reason or code}")
     if run.state == "cancelled":
         raise HanseError(ErrorCode.CANCELLED, f"run {run.id} was cancelled")
 
@@ -60,8 +62,10 @@ def check(project: str, job: Path, url: Url = None, api_key: ApiKey = None, json
         answer = connection.projects.get(project).check(job)
     if json:
         emit_json(answer)
-    else:
-        print(f"{job} is a valid job for {project}.")
+        return
+    print(f"{job} is a valid job for {project}.")
+    for warning in answer.get("warnings", ()):
+        print(f"But {warning}.")
 
 
 @app.command()

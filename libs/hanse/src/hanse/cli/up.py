@@ -17,22 +17,41 @@ def up(
     state: Annotated[Path, typer.Option(help="The hub's folder; a second start finds everything again.")] = (
         DEFAULT_STATE
     ),
-    port: Annotated[int | None, typer.Option(help="The HTTP API's port; default: chosen once, then kept.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The HTTP API's port; default: chosen once, then kept.")
+    ] = None,
     aggregators: Annotated[int, typer.Option(min=1, help="Aggregator replicas.")] = 1,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator replicas.")] = 1,
     json: Json = False,
 ) -> None:
     """Start a hub on this machine: real servers and all services, on loopback."""
-    asyncio.run(_up(state, port, aggregators, coordinators, json))
+    asyncio.run(_until_stopped(state, port, aggregators, coordinators, json))
 
 
-async def _up(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
-    from hanse.embedded.hub import EmbeddedHub
-
+async def _until_stopped(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
+    """Serve until SIGINT or SIGTERM, which end a start that is under way, too."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    serving = loop.create_task(_serve(state, port, aggregators, coordinators, json))
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if serving.done():
+        serving.result()
+        return
+    if not json:
+        print("\nStopping ...", flush=True)
+    serving.cancel()
+    await asyncio.wait({serving})
+    if not serving.cancelled():
+        serving.result()
+
+
+async def _serve(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
+    from hanse.embedded.hub import EmbeddedHub
+
     async with EmbeddedHub(state, http_port=port, aggregators=aggregators, coordinators=coordinators) as hub:
         if json:
             print(json_module.dumps({"url": hub.url, "key_file": str(hub.state.key_file)}), flush=True)
@@ -40,6 +59,4 @@ async def _up(state: Path, port: int | None, aggregators: int, coordinators: int
             print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
             print(f"State, logs and processes: {state}. `hanse` commands in this folder find it by themselves.")
             print("Ctrl-C stops it.", flush=True)
-        await stop.wait()
-        if not json:
-            print("\nStopping ...")
+        await asyncio.Event().wait()

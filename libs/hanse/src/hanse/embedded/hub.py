@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hanse.embedded.processes import SERVERS, Child, ChildSpec, Supervisor
+from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.provision import provision
@@ -90,7 +90,6 @@ class EmbeddedHub:
         async def ready() -> bool:
             return await asyncio.to_thread(program.answers)
 
-        assert program.name in SERVERS  # noqa: S101 - the order of stopping stands on it
         return self.supervisor.start(ChildSpec(program.name, program.argv, ready=ready, grace=_SERVER_GRACE))
 
     def _bus_url(self, ports: dict[str, int]) -> str:

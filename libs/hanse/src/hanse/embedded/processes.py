@@ -48,6 +48,7 @@ class Child:
         self._on_start = on_start
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
+        self._starting = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -57,14 +58,13 @@ class Child:
     async def supervise(self) -> None:
         """Keep the process running until `stop`."""
         failures = 0
-        while True:
+        while not self._stopping:
             await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
-            if self._stopping:
-                return
             started = time.monotonic()
-            await self._start()
-            assert self._process is not None  # noqa: S101 - _start has just set it
-            await self._process.wait()
+            process = await self._start()
+            if process is not None:
+                await process.wait()
+                _end_group(process.pid)
             failures = 1 if time.monotonic() - started > _CALM_AFTER else failures + 1
             self.restarts += 1
 
@@ -87,10 +87,11 @@ class Child:
         )
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL after the grace period."""
+        """SIGTERM, then SIGKILL after the grace period; what the process itself had started ends with it."""
         self._stopping = True
-        process = self._process
-        if process is None or process.returncode is not None:
+        async with self._starting:  # so that a start under way is not missed
+            process = self._process
+        if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
@@ -100,19 +101,30 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+        _end_group(process.pid)
 
-    async def _start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self.spec.argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.spec.environment},
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-                start_new_session=True,  # ctrl-C reaches the supervisor alone, which stops the others in order
-            )
+    async def _start(self) -> asyncio.subprocess.Process | None:
+        """The new process; None when stopping, or when it cannot be started, which its log then says."""
+        async with self._starting:
+            if self._stopping:
+                return None
+            with self.log.open("ab") as log:
+                try:
+                    self._process = await asyncio.create_subprocess_exec(
+                        *self.spec.argv,
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        env={**os.environ, **self.spec.environment},
+                        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                        # ctrl-C reaches the supervisor alone, which stops the others in order
+                        start_new_session=True,
+                    )
+                except OSError as error:
+                    log.write(f"{self.spec.argv[0]}: cannot be started: {error.strerror}\n".encode())
+                    return None
         self._on_start()
+        return self._process
 
 
 class Supervisor:
@@ -169,6 +181,12 @@ def tail(log: Path) -> str:
         return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
     except OSError:
         return "(no log)"
+
+
+def _end_group(pid: int) -> None:
+    """End what a process that is gone has left in its session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
