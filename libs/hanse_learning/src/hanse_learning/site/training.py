@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_learning.config import AdamConfig, TrainConfig
+from hanse_learning.config import TrainConfig
 from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.optimizers import make_optimizer
 
 OnProgress = Callable[[float, str], None]
 _REPORTS = 20
@@ -20,7 +21,7 @@ def make_repeatable(seed: int) -> None:
     """One thread, deterministic algorithms, torch's generator at `seed` (which dropout draws from)."""
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms, without loading the compiler
     torch.manual_seed(seed)
 
 
@@ -39,7 +40,7 @@ def train(
         raise invalid("data", "no examples", "at least one training example")
     make_repeatable(seed)
     module.train()
-    optimizer = _optimizer(module, config)
+    apply_gradients = make_optimizer(module.parameters(), config.optimizer)
     loss_of = loss_function(problem, config)
     x, y = torch.from_numpy(data.x), targets(data, problem)
     per_epoch = -(-len(data) // config.batch_size)
@@ -51,12 +52,12 @@ def train(
     for step, batch in enumerate(_batches(len(data), config.batch_size, total, generator), start=1):
         if single and len(batch) == 1:
             continue  # batch norm has no variance over one example
-        optimizer.zero_grad(set_to_none=True)
+        module.zero_grad(set_to_none=True)
         loss = loss_of(module(x[batch]), y[batch])
         loss.backward()  # type: ignore[no-untyped-call]
         if config.clip_norm is not None:
             nn.utils.clip_grad_norm_(module.parameters(), config.clip_norm)
-        optimizer.step()
+        apply_gradients()
         losses.append(loss.detach())
         if step % every == 0 or step == total:
             value = float(loss.detach())
@@ -111,17 +112,6 @@ def _batches(count: int, size: int, total: int, generator: torch.Generator) -> I
                 return
             made += 1
             yield batch
-
-
-def _optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    chosen = config.optimizer
-    if isinstance(chosen, AdamConfig):
-        return torch.optim.Adam(
-            module.parameters(), lr=chosen.lr, betas=(chosen.beta1, chosen.beta2), weight_decay=chosen.weight_decay
-        )
-    return torch.optim.SGD(
-        module.parameters(), lr=chosen.lr, momentum=chosen.momentum, weight_decay=chosen.weight_decay
-    )
 
 
 def _has_batch_norm(module: nn.Module) -> bool:

@@ -52,7 +52,7 @@ class DataSettings(Frozen):
         if found is None:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
-                f"data file {path}: the ending {path.suffix!r} is not one of {', '.join(_SUFFIXES)}, nor is it a folder",
+                f"data file {path}: the ending {path.suffix!r} is none of {', '.join(_SUFFIXES)}, and it is no folder",
                 hint="rename it, or say which kind it is",
             )
         return found

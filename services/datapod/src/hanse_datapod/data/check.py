@@ -1,0 +1,90 @@
+"""Holds arrays that were read against the project's schema: shapes, finite values, bounds, labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
+from hanse_learning.site.examples import Examples
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages."""
+
+    where: str
+    x: NDArray[Any]
+    y: NDArray[Any]
+    unit: str = "row"
+
+
+def checked(raw: Raw, schema: DataSchema) -> Examples:
+    """The examples in float32, with labels in int64.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH naming file, example, value and what was expected.
+    """
+    x, y = raw.x, raw.y
+    if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
+        raise mismatch(f"{raw.where}: x is {x.dtype} and y is {y.dtype}, numbers were expected")
+    if x.ndim < 1 or y.ndim != 1 or len(x) != len(y):
+        raise mismatch(
+            f"{raw.where}: x has shape {list(x.shape)} and y {list(y.shape)}, x (n, ...) and y (n,) were expected"
+        )
+    shape = _shape(schema)
+    if shape is not None and x.shape[1:] != shape:
+        raise mismatch(f"{raw.where}: examples have shape {list(x.shape[1:])}, the schema says {list(shape)}")
+    with np.errstate(over="ignore"):
+        small = np.ascontiguousarray(x, dtype=np.float32)
+    flat = small.reshape(len(small), -1)
+    _refuse_first(raw, "x", flat, ~np.isfinite(flat), "a finite number")
+    if isinstance(schema, ArraySchema):
+        _bounds(raw, flat, schema)
+    return Examples(small, _targets(raw, schema))
+
+
+def mismatch(message: str) -> HanseError:
+    """The error for data that are not what the project declared."""
+    return HanseError(ErrorCode.SCHEMA_MISMATCH, message, hint="correct the data, or the project's schema")
+
+
+def _shape(schema: DataSchema) -> tuple[int, ...] | None:
+    if isinstance(schema, ArraySchema):
+        return schema.shape
+    return (len(schema.features),) if isinstance(schema, TabularSchema) else None
+
+
+def _bounds(raw: Raw, flat: NDArray[np.float32], schema: ArraySchema) -> None:
+    if schema.minimum is not None:
+        _refuse_first(raw, "x", flat, flat < np.float32(schema.minimum), f"at least {schema.minimum:g}")
+    if schema.maximum is not None:
+        _refuse_first(raw, "x", flat, flat > np.float32(schema.maximum), f"at most {schema.maximum:g}")
+
+
+def _refuse_first(raw: Raw, name: str, flat: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
+    if bad.any():
+        row, column = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        value = flat[row, column]
+        raise mismatch(f"{raw.where}: {name} of {raw.unit} {row + 1}, value {column + 1}: {value} is not {expected}")
+
+
+def _targets(raw: Raw, schema: DataSchema) -> NDArray[Any]:
+    y = raw.y
+    column = y.reshape(-1, 1)
+    if y.dtype.kind == "f":
+        _refuse_first(raw, "y", column, ~np.isfinite(column), "a finite number")
+    if isinstance(schema, OpenSchema):
+        return y.astype(np.int64) if y.dtype.kind in "iub" else y.astype(np.float32)
+    if schema.task == "regression":
+        return y.astype(np.float32)
+    if y.dtype.kind == "f":
+        _refuse_first(raw, "y", column, column != np.round(column), "a whole number, as classification needs")
+    top = schema.classes
+    expected = f"a label from 0 to {top - 1}" if top is not None else "a label from 0"
+    _refuse_first(raw, "y", column, (column < 0) | (column >= (top if top is not None else 2**31)), expected)
+    return y.astype(np.int64)

@@ -1,0 +1,82 @@
+"""Folders of images, one subfolder a class.
+
+Subfolders are named by label (0, 1, ...), or by class: then sorted names give the labels, and every site needs all of
+them, empty ones too, so that labels mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from hanse_datapod.data.check import Raw, mismatch
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import ArraySchema, DataSchema
+
+_ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
+
+
+def read_images(folder: Path, schema: DataSchema, max_bytes: int) -> Raw:
+    """Pixels in [0, 1]: (n, height, width), or (n, 3, height, width) for colour.
+
+    Raises:
+        HanseError: INVALID_INPUT for a file that is no image, SCHEMA_MISMATCH for another size, TOO_LARGE.
+    """
+    if not folder.is_dir():
+        raise HanseError(ErrorCode.INVALID_INPUT, f"data {folder}: a folder with one subfolder a class was expected")
+    labels = _labels(folder, schema)
+    shape = schema.shape if isinstance(schema, ArraySchema) else None
+    images: list[NDArray[np.float32]] = []
+    found: list[int] = []
+    total = 0
+    for name, label in labels.items():
+        for path in sorted((folder / name).iterdir()):
+            if path.suffix.lower() not in _ENDINGS:
+                continue
+            image = _read(path, shape)
+            shape = shape or image.shape
+            images.append(image)
+            found.append(label)
+            total += image.nbytes
+            if total > max_bytes:
+                raise HanseError(
+                    ErrorCode.TOO_LARGE, f"data {folder}: more than {max_bytes} bytes of pixels, at {path}"
+                )
+    if not images:
+        raise mismatch(f"data {folder}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
+    return Raw(f"data {folder}", np.stack(images), np.array(found, dtype=np.int64), "image")
+
+
+def _labels(folder: Path, schema: DataSchema) -> dict[str, int]:
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if names and all(name.isascii() and name.isdigit() for name in names):
+        return {name: int(name) for name in sorted(names, key=int)}
+    classes = schema.classes if isinstance(schema, ArraySchema) else None
+    if classes is not None and len(names) != classes:
+        raise mismatch(
+            f"data {folder}: {len(names)} subfolders ({', '.join(names[:8])}), the schema says {classes} classes; "
+            "make an empty one for a class that this site does not have, or name them 0, 1, ..."
+        )
+    return {name: label for label, name in enumerate(names)}
+
+
+def _read(path: Path, shape: tuple[int, ...] | None) -> NDArray[np.float32]:
+    try:
+        with Image.open(path) as image:
+            colour = shape[0] == 3 if shape is not None and len(shape) == 3 else image.mode not in ("1", "L")
+            if shape is not None and len(shape) < 3:
+                colour = False
+            if shape is not None and (image.height, image.width) != shape[-2:]:
+                raise mismatch(
+                    f"image {path}: {image.height} x {image.width} pixels (height x width), "
+                    f"{' x '.join(str(n) for n in shape[-2:])} were expected"
+                )
+            pixels = np.asarray(image.convert("RGB" if colour else "L"), dtype=np.float32) / np.float32(255)
+    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"image {path}: it cannot be read ({error})") from None
+    if colour:
+        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    return pixels[None] if shape is not None and len(shape) == 3 else pixels

@@ -1,0 +1,135 @@
+"""Reads the site's data whole, splits off test data, and holds both against the project's schema."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hanse_datapod.data.check import Raw, checked
+from hanse_datapod.data.npz import read_npz
+from hanse_datapod.data.settings import DataSettings
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.schema import DataSchema
+from hanse_learning.site.examples import Examples
+
+
+@dataclass(frozen=True, slots=True)
+class SiteData:
+    """What a site trains and tests on; `test` is None where it has none."""
+
+    train: Examples
+    test: Examples | None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.x.nbytes + part.y.nbytes for part in (self.train, self.test) if part is not None)
+
+
+def read_site_data(settings: DataSettings, schema: DataSchema, code: Path | None = None) -> SiteData:
+    """Read, check, split.
+
+    Raises:
+        HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column, row and value.
+    """
+    if settings.kind == "code":
+        train, test = _by_code(code, schema)
+    else:
+        if settings.train is None:
+            raise invalid("data", None, "the path of a data file")
+        train = read_examples(settings.train, settings, schema)
+        test = read_examples(settings.test, settings, schema) if settings.test is not None else None
+    if not len(train):
+        raise HanseError(ErrorCode.SCHEMA_MISMATCH, f"data {settings.train or 'of load()'}: there are no examples")
+    if test is None and settings.test_fraction > 0:
+        return _split(train, settings)
+    return SiteData(train, test)
+
+
+def read_examples(path: Path, settings: DataSettings, schema: DataSchema) -> Examples:
+    """Read and check one file or folder.
+
+    Raises:
+        HanseError: as `read_site_data`.
+    """
+    if not path.exists():
+        raise HanseError(
+            ErrorCode.NOT_FOUND, f"data file {path}: there is no such file",
+            hint="check the path, and that the volume is mounted",
+        )  # fmt: skip
+    kind = settings.kind_of(path)
+    if path.is_file() and path.stat().st_size > settings.max_bytes:
+        raise HanseError(
+            ErrorCode.TOO_LARGE, f"data file {path}: {path.stat().st_size} bytes, at most {settings.max_bytes} allowed"
+        )
+    try:
+        raw = _read(path, kind, settings, schema)
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"data file {path}: {error.strerror or error}") from None
+    return checked(raw, schema)
+
+
+def _read(path: Path, kind: str, settings: DataSettings, schema: DataSchema) -> Raw:
+    # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
+    if kind == "npz":
+        return read_npz(path, settings.max_bytes)
+    if kind == "images":
+        from hanse_datapod.data.images import read_images
+
+        return read_images(path, schema, settings.max_bytes)
+    from hanse_datapod.data.tabular import read_csv, read_parquet
+
+    return read_csv(path, schema) if kind == "csv" else read_parquet(path, schema)
+
+
+def version_of(settings: DataSettings, code: Path | None) -> str:
+    """Changes when a file is written anew; for folders of images when a class folder is."""
+    found = []
+    for path in (settings.train, settings.test, code if settings.kind == "code" else None):
+        for part in [] if path is None else [path, *(sorted(path.iterdir()) if path.is_dir() else [])]:
+            if part.exists():
+                stat = part.stat()
+                found.append(f"{part.name}:{stat.st_mtime_ns}:{stat.st_size}")
+    return "|".join(found)
+
+
+def fingerprint(data: SiteData) -> str:
+    """SHA-256 over all arrays with their shapes and dtypes."""
+    digest = hashlib.sha256()
+    for part in (data.train, data.test):
+        for array in () if part is None else (part.x, part.y):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _split(data: Examples, settings: DataSettings) -> SiteData:
+    order = np.random.default_rng(settings.split_seed).permutation(len(data))
+    tested = int(settings.test_fraction * len(data))
+    return SiteData(data.take(np.sort(order[tested:])), data.take(np.sort(order[:tested])) if tested else None)
+
+
+def _by_code(code: Path | None, schema: DataSchema) -> tuple[Examples, Examples | None]:
+    from hanse_datapod.worker.site_code import load_code
+
+    file = load_code(code)
+    loaded = file.load()
+    if not isinstance(loaded, Mapping) or "train" not in loaded or not set(loaded) <= {"train", "test"}:
+        raise invalid(f"{file.path}: load()", loaded, "a mapping with `train` and, if you like, `test`: (x, y) pairs")
+    parts: list[Examples | None] = []
+    for name in ("train", "test"):
+        pair = loaded.get(name)
+        if pair is None:
+            parts.append(None)
+            continue
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise invalid(f"{file.path}: load()[{name!r}]", pair, "a pair (x, y) of arrays")
+        x, y = (np.asarray(array) for array in pair)
+        parts.append(checked(Raw(f"{file.path}: load()[{name!r}]", x, y, "example"), schema))
+    train, test = parts
+    if train is None:
+        raise invalid(f"{file.path}: load()['train']", None, "a pair (x, y) of arrays")
+    return train, test

@@ -1,0 +1,168 @@
+"""Rehearsal: a job run at one site without a hub, and the evaluation of a model file on test files.
+
+Both print one JSON object with `--json`: `{"tests": {file: metrics}, ...}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_fabric.job import Job, parse_job
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.names import derive_seed
+from hanse_fabric.schema import DataSchema, OpenSchema
+
+if TYPE_CHECKING:
+    from hanse_datapod.worker.tasks import Done
+    from hanse_learning.site.examples import Examples
+
+Metrics = dict[str, dict[str, float]]
+
+
+def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands `rehearse` and `evaluate`; each sets `run` to what it does with the parsed arguments."""
+    rehearsal = commands.add_parser("rehearse", help="train a job here, on these data, without a hub")
+    rehearsal.add_argument("job", type=Path, help="the job file")
+    rehearsal.add_argument("--data", type=Path, required=True, help="training data")
+    rehearsal.add_argument("--code", type=Path, help="site code that the job names")
+    rehearsal.add_argument("--output", type=Path, help="write the trained model here")
+    rehearsal.set_defaults(run=_rehearse)
+    evaluation = commands.add_parser("evaluate", help="evaluate a model file on test data")
+    evaluation.add_argument("model", type=Path, help="the tensor file")
+    evaluation.add_argument("--job", type=Path, required=True, help="the job file that it was trained by")
+    evaluation.add_argument("--code", type=Path, help="site code that the job names")
+    evaluation.set_defaults(run=_evaluate)
+    for parser in (rehearsal, evaluation):
+        parser.add_argument("--test", type=Path, required=True, help="test data")
+        parser.add_argument("--also", type=Path, nargs="+", default=[], help="more test data, reported apart")
+        parser.add_argument("--schema", type=Path, help="the project's schema (JSON); else what the data look like")
+        parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def rehearse(
+    job: Job, data: Path, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
+    output: Path | None = None,
+) -> Metrics:  # fmt: skip
+    """Train for the job's rounds as a single participant would, then evaluate.
+
+    Returns:
+        Metrics by test file.
+
+    Raises:
+        HanseError: as the worker's tasks.
+    """
+    from hanse_datapod.data.load import read_examples
+    from hanse_fabric.tensors.file import read_tensors, write_tensors
+    from hanse_learning.site.entries import apply_update
+
+    known = schema or OpenSchema()
+    settings = DataSettings(train=data)
+    train = read_examples(data, settings, known)
+    tested = {str(path): read_examples(path, settings, known) for path in tests}
+    config = _config(job, known, [train, *tested.values()])
+    with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
+        model, update = Path(folder) / "model", Path(folder) / "update"
+        _work(TaskKind.INITIALIZE, config, derive_seed(job.seed, "initialize"), 0, None, model, known, code, train)
+        for number in range(1, job.rounds + 1):
+            seed = derive_seed(job.seed, number, "rehearsal", "train")
+            _work(TaskKind.TRAIN, config, seed, number, model, update, known, code, train)
+            layout, arrays = read_tensors(model)
+            write_tensors(model, layout, apply_update(arrays, read_tensors(update)[1], layout))
+        if output is not None:
+            layout, arrays = read_tensors(model)
+            write_tensors(output, layout, arrays)
+        return {
+            name: _work(TaskKind.EVALUATE, config, 0, job.rounds + 1, model, update, known, code, test).metrics
+            for name, test in tested.items()
+        }
+
+
+def evaluate_file(
+    model: Path, job: Job, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None
+) -> Metrics:
+    """Evaluate a model file. Metrics by test file.
+
+    Raises:
+        HanseError: as the worker's tasks.
+    """
+    from hanse_datapod.data.load import read_examples
+
+    known = schema or OpenSchema()
+    tested = {str(path): read_examples(path, DataSettings(train=path), known) for path in tests}
+    config = _config(job, known, list(tested.values()))
+    return {
+        name: _work(TaskKind.EVALUATE, config, 0, 1, model, model, known, code, test).metrics
+        for name, test in tested.items()
+    }
+
+
+def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, Any]:
+    """The task's config; the number of classes that no schema tells is that of all files together."""
+    from hanse_learning.config import BUILT_IN
+
+    model = dict(job.model)
+    labels = [int(part.y.max()) for part in parts if len(part) and part.y.dtype.kind == "i"]
+    told = schema.kind != "open" and (schema.task == "regression" or schema.classes is not None)
+    classified = job.train.get("loss") != "mse" and model.get("name") != "linear"
+    if not told and labels and classified and model.get("name") in BUILT_IN and "outputs" not in model:
+        model["outputs"] = max(2, max(labels) + 1)
+    code = job.code.model_dump() if job.code is not None else None
+    return {"model": model, "train": job.train, "code": code}
+
+
+def _work(
+    kind: TaskKind, config: dict[str, Any], seed: int, number: int, model: Path | None, output: Path,
+    schema: DataSchema, code: Path | None, examples: Examples,
+) -> Done:  # fmt: skip
+    from hanse_datapod.data.load import SiteData
+    from hanse_datapod.worker.tasks import WorkContext, execute
+
+    return execute(
+        WorkContext(
+            kind, config, seed, number, model, output, output.parent / "state", schema, code,
+            lambda: SiteData(examples, examples), lambda _fraction, _text: None,
+        )
+    )  # fmt: skip
+
+
+def _schema(path: Path | None) -> DataSchema | None:
+    if path is None:
+        return None
+    from pydantic import TypeAdapter, ValidationError
+
+    from hanse_fabric.errors import ErrorCode, HanseError
+    from hanse_fabric.messages import explain
+
+    try:
+        schema: DataSchema = TypeAdapter(DataSchema).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {path}: {explain(error)}") from None
+    return schema
+
+
+def _rehearse(given: argparse.Namespace) -> None:
+    job = parse_job(given.job.read_bytes())
+    schema = _schema(given.schema)
+    tests = [given.test, *given.also]
+    _print(rehearse(job, given.data, tests, schema=schema, code=given.code, output=given.output), as_json=given.json)
+
+
+def _evaluate(given: argparse.Namespace) -> None:
+    job = parse_job(given.job.read_bytes())
+    tests = [given.test, *given.also]
+    _print(evaluate_file(given.model, job, tests, schema=_schema(given.schema), code=given.code), as_json=given.json)
+
+
+def _print(tests: Metrics, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json.dumps({"tests": tests}) + "\n")
+        return
+    for name, metrics in tests.items():
+        shown = "  ".join(f"{key} {value:.4f}" for key, value in metrics.items())
+        sys.stdout.write(f"{name}: {shown}\n")

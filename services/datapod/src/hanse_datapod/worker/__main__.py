@@ -1,0 +1,56 @@
+"""The worker's process: reads requests from stdin, trains, answers on stdout. Started by `worker.process` only."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO
+
+from hanse_datapod.worker.frames import pack, read_frame
+
+Requests = queue.SimpleQueue[dict[str, Any]]
+
+
+def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Take stdin and stdout away from everybody else: what site code prints goes to stderr."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdin, sys.stdout = open(os.devnull), sys.stderr  # noqa: SIM115, PTH123 - for the process's lifetime
+    return requests, answers
+
+
+def _listen(stream: BinaryIO, requests: Requests) -> None:
+    """Queue requests. The end of the stream means that the agent is gone: nothing here is worth finishing then."""
+    while (body := read_frame(stream)) is not None:
+        requests.put(body)
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve requests until the agent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is the agent's to answer
+    incoming, outgoing = _own_pipes()
+    requests: Requests = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(incoming, requests), daemon=True).start()
+
+    def send(body: dict[str, Any]) -> None:
+        outgoing.write(pack(body))
+        outgoing.flush()
+
+    from hanse_datapod.worker.serve import Server  # torch is loaded here, while the agent joins
+
+    server = Server(send)
+    send({"kind": "ready"})
+    while True:
+        server.answer(requests.get())
+
+
+if __name__ == "__main__":
+    main()

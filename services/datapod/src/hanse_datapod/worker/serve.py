@@ -1,0 +1,109 @@
+"""Answers requests inside the worker's process. Keeps the data that were read, by settings and file dates."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.tasks import WorkContext, execute
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import DataSchema, OpenSchema
+
+Send = Callable[[dict[str, Any]], None]
+_SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
+_KEPT_BYTES = 8 << 30
+_PROGRESS_EVERY = 0.2
+
+
+class Server:
+    """Turns a request into an answer; `send` writes frames to the agent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._data: OrderedDict[str, SiteData] = OrderedDict()
+        self._bytes = 0
+
+    def answer(self, body: dict[str, Any]) -> None:
+        """Do one request and send its answer, an error included."""
+        try:
+            self._send({"kind": "done"} | self._do(body))
+        except HanseError as error:
+            self._send({"kind": "error", "code": error.code.code, "message": error.message, "hint": error.hint})
+        except MemoryError:
+            self._error(ErrorCode.TOO_LARGE, "the worker ran out of memory", "a smaller batch, model or data set")
+        # Whatever a library or site code raises becomes a reason that the owner reads; the process goes on.
+        except Exception as error:
+            traceback.print_exc()
+            self._error(ErrorCode.TRAINING_FAILED, f"{type(error).__name__}: {error}"[:1500], "see the datapod's log")
+
+    def _error(self, code: ErrorCode, message: str, hint: str) -> None:
+        self._send({"kind": "error", "code": code.code, "message": message, "hint": hint})
+
+    def _do(self, body: dict[str, Any]) -> dict[str, Any]:
+        schema = _SCHEMA.validate_python(body["schema"]) if body["schema"] is not None else OpenSchema()
+        settings = DataSettings.model_validate(body["data"])
+        code = Path(body["code"]) if body["code"] is not None else None
+        if body["operation"] == "check":
+            data = self._load(settings, schema, code)
+            return {
+                "examples": len(data.train),
+                "test_examples": len(data.test) if data.test is not None else 0,
+                "fingerprint": fingerprint(data),
+            }
+        began = time.monotonic()
+        outcome = execute(
+            WorkContext(
+                kind=TaskKind(body["kind"]),
+                config=body["config"],
+                seed=body["seed"],
+                round=body["round"],
+                model=Path(body["model"]) if body["model"] is not None else None,
+                output=Path(body["output"]),
+                state=Path(body["state"]),
+                schema=schema,
+                code=code,
+                data=lambda: self._load(settings, schema, code),
+                on_progress=self._throttled(),
+            )
+        )
+        return {
+            "update": outcome.wrote,
+            "examples": outcome.examples,
+            "metrics": outcome.metrics,
+            "seconds": time.monotonic() - began,
+            "code_digest": outcome.code_digest,
+        }
+
+    def _load(self, settings: DataSettings, schema: DataSchema, code: Path | None) -> SiteData:
+        key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
+        known = self._data.get(key)
+        if known is not None:
+            self._data.move_to_end(key)
+            return known
+        data = read_site_data(settings, schema, code)
+        self._data[key] = data
+        self._bytes += data.nbytes
+        while self._bytes > _KEPT_BYTES and len(self._data) > 1:
+            self._bytes -= self._data.popitem(last=False)[1].nbytes
+        return data
+
+    def _throttled(self) -> Callable[[float, str], None]:
+        last = -_PROGRESS_EVERY
+
+        def report(fraction: float, text: str) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= _PROGRESS_EVERY:
+                last = now
+                self._send({"kind": "progress", "fraction": min(1.0, max(0.0, fraction)), "text": text[:200]})
+
+        return report

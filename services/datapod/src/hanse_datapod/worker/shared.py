@@ -1,0 +1,33 @@
+"""Many participants in one agent process that share one worker process: for benchmarks with hundreds of sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.process import ProcessWorker, WorkerProcess
+from hanse_fabric.schema import DataSchema
+
+
+class SharedWorker:
+    """One process; `participant` gives a worker of it for each data set. Requests take turns.
+
+    Args:
+        code: the site code's file or folder, the same for all.
+    """
+
+    def __init__(self, code: Path | None = None) -> None:
+        self._code = code
+        self._process = WorkerProcess()
+
+    async def start(self) -> None:
+        """Start the process now."""
+        await self._process.start()
+
+    def participant(self, data: DataSettings, schema: DataSchema | None = None) -> ProcessWorker:
+        """A worker on these data; its `close` leaves the process to the others."""
+        return ProcessWorker(data, self._code, schema, process=self._process)
+
+    async def close(self) -> None:
+        """Stop the process."""
+        await self._process.close()

@@ -1,0 +1,185 @@
+"""What a task does: initialize, train or evaluate, by a built-in trainer or by site code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hanse_datapod.data.load import SiteData
+from hanse_datapod.worker.local_state import read_local, write_local
+from hanse_datapod.worker.site_code import SiteCodeFile, load_code
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import DataSchema
+from hanse_fabric.tensors.file import read_tensors, write_tensors
+from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
+from hanse_learning.config import BUILT_IN, check_model, check_train
+from hanse_learning.site.entries import Entries, arrays_of, entries_of, load, update_of
+from hanse_learning.site.evaluation import evaluate
+from hanse_learning.site.examples import Examples, Problem, pose
+from hanse_learning.site.models import build
+from hanse_learning.site.training import make_repeatable, train
+
+
+@dataclass(frozen=True, slots=True)
+class WorkContext:
+    """A request, with `data` reading the site's data (once) when they are needed. See `WorkRequest`."""
+
+    kind: TaskKind
+    config: dict[str, Any]
+    seed: int
+    round: int
+    model: Path | None
+    output: Path
+    state: Path
+    schema: DataSchema
+    code: Path | None
+    data: Callable[[], SiteData]
+    on_progress: Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of it; `wrote` says whether `output` was written."""
+
+    wrote: bool
+    examples: int
+    metrics: dict[str, float]
+    code_digest: str | None = None
+
+
+def execute(work: WorkContext) -> Done:
+    """Do the work.
+
+    Raises:
+        HanseError: see `Worker.work`.
+    """
+    make_repeatable(work.seed % 2**63)
+    np.random.seed(work.seed % 2**32)
+    code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
+    built_in = dict(work.config.get("model") or {}).get("name") in BUILT_IN
+    if code is not None:
+        return _by_code(work, code, built_in=built_in)
+    if work.kind is TaskKind.INITIALIZE:
+        module, _, entries = _module(work, _examples_or_none(work))
+        write_tensors(work.output, entries.travelling, _only(arrays_of(module), entries.travelling))
+        return Done(True, 0, {})
+    if work.kind is TaskKind.EVALUATE:
+        examples = _test(work)
+        module, problem, entries = _module(work, examples)
+        _receive(work, module, entries)
+        return Done(False, len(examples), evaluate(module, examples, problem))
+    examples = work.data().train
+    module, problem, entries = _module(work, examples)
+    received = _receive(work, module, entries)
+    config = check_train(work.config.get("train") or {})
+    metrics = train(module, examples, config, problem, work.seed, work.on_progress)
+    trained = arrays_of(module)
+    write_local(work.state, work.round, entries.local, trained)
+    write_tensors(work.output, entries.travelling, update_of(received, trained, entries.travelling))
+    return Done(True, len(examples), metrics)
+
+
+def _module(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, Problem, Entries]:
+    config = check_model(work.config.get("model") or {})
+    loss = dict(work.config.get("train") or {}).get("loss")
+    problem = pose(work.schema, examples, loss=loss, inputs=config.inputs, outputs=config.outputs)
+    module = build(config, problem, seed=work.seed)
+    return module, problem, entries_of(module, config.buffers)
+
+
+def _receive(work: WorkContext, module: nn.Module, entries: Entries) -> dict[str, np.ndarray]:
+    if work.model is None:
+        raise invalid("model", None, f"a tensor file, which {work.kind.value} needs")
+    _, arrays = read_tensors(work.model)
+    load(module, arrays, entries.travelling)
+    local = read_local(work.state, work.round, entries.local)
+    if local is not None:
+        load(module, local, entries.local)
+    return arrays
+
+
+def _examples_or_none(work: WorkContext) -> Examples | None:
+    """The data, only where the schema leaves the model's shape open: the first model shall not depend on the site."""
+    if work.schema.kind == "open" or (work.schema.task == "classification" and work.schema.classes is None):
+        return work.data().train
+    return None
+
+
+def _test(work: WorkContext) -> Examples:
+    examples = work.data().test
+    if examples is None or not len(examples):
+        raise invalid("test data", None, "a test file or a test fraction above 0, which evaluation needs")
+    return examples
+
+
+def _by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
+    config = {**work.config, "seed": work.seed, "round": work.round}
+    if work.kind is TaskKind.INITIALIZE:
+        if built_in:
+            fresh, _, typed = _module(work, _examples_or_none(work))
+            arrays, layout = _only(arrays_of(fresh), typed.travelling), typed.travelling
+        else:
+            arrays = code.initialize(config)
+            layout = Layout.of(_entry(name, array) for name, array in arrays.items())
+        write_tensors(work.output, layout, arrays)
+        return Done(True, 0, {}, code.digest)
+    if work.model is None:
+        raise invalid("model", None, f"a tensor file, which {work.kind.value} needs")
+    layout, arrays = read_tensors(work.model)
+    examples = _test(work) if work.kind is TaskKind.EVALUATE else work.data().train
+    given: nn.Module | dict[str, np.ndarray] = {name: array.copy() for name, array in arrays.items()}
+    entries: Entries | None = None
+    if built_in:
+        given, _, entries = _module(work, examples)
+        _receive(work, given, entries)
+    if work.kind is TaskKind.EVALUATE:
+        with torch.no_grad():
+            count, metrics = code.test(given, examples, config)
+        return Done(False, count, metrics, code.digest)
+    trained, count, metrics = code.train(given, examples, config)
+    if entries is not None:
+        write_local(work.state, work.round, entries.local, trained)
+        trained = _only(trained, layout)
+    _check_same(layout, trained)
+    write_tensors(work.output, layout, update_of(arrays, trained, layout))
+    return Done(True, count, metrics, code.digest)
+
+
+def _entry(name: str, array: np.ndarray) -> Entry:
+    rule = Rule.PARAMETER if array.dtype.kind == "f" else Rule.KEEP_NEWEST
+    return Entry(name, dtype_name(array.dtype), tuple(array.shape), rule)
+
+
+def _only(arrays: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
+    return {entry.name: arrays[entry.name] for entry in layout if entry.name in arrays}
+
+
+def _check_same(layout: Layout, trained: dict[str, np.ndarray]) -> None:
+    expected = {entry.name: entry for entry in layout}
+    odd = sorted(expected.keys() ^ trained.keys())
+    if odd:
+        side = "is missing" if odd[0] in expected else "is not in the model"
+        raise _bad_return(f"entry {odd[0]} {side}")
+    for name, entry in expected.items():
+        array = trained[name]
+        if array.dtype != entry.numpy or tuple(array.shape) != entry.shape:
+            raise _bad_return(
+                f"entry {name} is {array.dtype}{list(array.shape)}, {entry.numpy}{list(entry.shape)} was expected"
+            )
+        if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
+            raise _bad_return(f"entry {name} has values that are not finite")
+
+
+def _bad_return(what: str) -> HanseError:
+    return HanseError(
+        ErrorCode.TRAINING_FAILED,
+        f"site code: train() returned another model than it was given: {what}",
+        hint="return the same entries with the same shapes and dtypes; see docs/site-code.md",
+    )
