@@ -1,0 +1,51 @@
+"""A hub of real processes for the tests of a module, and the folder of their helpers on the path."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from deployed import DeployedHub
+
+from hanse.hub import Hub, Project
+
+
+@pytest.fixture(scope="module")
+def new_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DeployedHub]]:
+    """Starts hubs, and stops them after the module's tests."""
+    started: list[DeployedHub] = []
+
+    def new(**options: int) -> DeployedHub:
+        hub = DeployedHub(tmp_path_factory.mktemp("hub"), **options)
+        started.append(hub)
+        hub.start()
+        return hub
+
+    yield new
+    for hub in started:
+        hub.stop()
+
+
+@pytest.fixture(scope="module")
+def hub(new_hub: Callable[..., DeployedHub]) -> DeployedHub:
+    """The module's hub."""
+    return new_hub()
+
+
+@pytest.fixture(scope="module")
+def client(hub: DeployedHub) -> Iterator[Hub]:
+    """The operator's connection."""
+    with hub.client() as connected:
+        yield connected
+
+
+@pytest.fixture
+def project(client: Hub, request: pytest.FixtureRequest) -> Project:
+    """A project of the test's own, whose data only the sites know."""
+    name = f"p{abs(hash(request.node.nodeid)) % 10**9}"
+    return client.projects.create(name, schema={"kind": "open"})

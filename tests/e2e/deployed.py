@@ -1,0 +1,125 @@
+"""A hub of real processes that plain tests can hold, and sites that a test plays itself with real credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hanse
+from hanse.embedded.hub import EmbeddedHub
+from hanse.hub import Hub, Project, Run
+from hanse.site import Site, SiteTask
+
+Arrays = dict[str, np.ndarray]
+Answer = Callable[[SiteTask], None]
+
+START: Arrays = {"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.float32)}
+
+
+class DeployedHub:
+    """An embedded hub on an event loop of its own, which keeps supervising while a test blocks."""
+
+    def __init__(self, folder: Path, **options: int) -> None:
+        self.hub = EmbeddedHub(folder, **options)
+        self.folder = folder
+        self._stop = asyncio.Event()
+        self._started: threading.Event = threading.Event()
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._started.wait(90), "the hub did not start"
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+    def client(self) -> Hub:
+        """The operator's connection."""
+        return hanse.connect(self.hub.url, api_key=self.hub.api_key)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with self.hub:
+            self._started.set()
+            await self._stop.wait()
+
+
+def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **changes: Any) -> dict[str, Any]:
+    """A job of one round without evaluation that starts from an uploaded model."""
+    participants = {"minimum": 2, "quorum": 0.5, "deadline": 30.0, **changes.pop("participants", {})}
+    return {
+        "rounds": 1,
+        "model": {"name": "logistic"},
+        "initial_model": project.upload_model(dict(start)),
+        "evaluate": {"every": 0},
+        "participants": participants,
+        **changes,
+    }
+
+
+@contextmanager
+def site(project: Project, name: str, folder: Path, answer: Answer) -> Iterator[Site]:
+    """A site that answers each of its tasks by `answer`, in a thread of its own, while inside."""
+    joined = hanse.join(project_url(project), project.invite(name), home=folder / name)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for task in joined.tasks():
+                answer(task)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name=f"site {name}", daemon=True)
+    thread.start()
+    try:
+        yield joined
+    finally:
+        joined.close()
+        thread.join(20)
+    assert not thread.is_alive(), f"{name} does not end"
+    if failures:
+        raise failures[0]
+
+
+def project_url(project: Project) -> str:
+    return project._transport.url
+
+
+def honest(examples: int = 1, step: float = 1.0) -> Answer:
+    """Trains by adding `step` to every number."""
+
+    def answer(task: SiteTask) -> None:
+        if task.kind == "train":
+            task.push({name: array + np.float32(step) for name, array in task.model().items()}, examples=examples)
+        else:
+            task.report(examples=examples, metrics={"accuracy": 0.5})
+
+    return answer
+
+
+def completed(run: Run) -> Run:
+    """The run when it has ended; fails where the run did."""
+    run.wait()
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    return run

@@ -1,0 +1,128 @@
+"""A team's own training loop on numpy alone: `hanse.join`, softmax regression by hand, an uploaded first model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from deployed import Answer, DeployedHub, completed, honest, site, start_job
+
+import hanse
+from hanse.hub import Hub, Project
+from hanse.site import SiteTask
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.digits import write_shares
+
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
+START = {"weight": np.zeros((10, 64), np.float32), "bias": np.zeros(10, np.float32)}
+
+
+def softmax_regression(folder: Path) -> Answer:
+    """Full-batch gradient descent on a site's own file."""
+    train, test = np.load(folder / "train.npz"), np.load(folder / "test.npz")
+
+    def answer(task: SiteTask) -> None:
+        model = task.model()
+        if task.kind == "train":
+            x, y = train["x"], train["y"]  # (n, 64), (n,)
+            for _ in range(int(task.config["train"]["steps"])):
+                slope = (probabilities(model, x) - np.eye(10, dtype=np.float32)[y]) / len(y)  # (n, 10)
+                model["weight"] -= slope.T @ x
+                model["bias"] -= slope.sum(axis=0)
+            task.push(model, examples=len(y))
+        else:
+            task.report(examples=len(test["y"]), metrics={"accuracy": accuracy(model, test["x"], test["y"])})
+
+    return answer
+
+
+def probabilities(model: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    logits = x @ model["weight"].T + model["bias"]  # (n, 10)
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def accuracy(model: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray) -> float:
+    return float((probabilities(model, x).argmax(axis=1) == y).mean())
+
+
+def test_two_teams_train_one_model_with_numpy_alone(hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
+    project = client.projects.create("digits", schema=SCHEMA)
+    names = ["north", "south"]
+    write_shares(tmp_path / "data", names, seed=3)
+    job = {
+        "rounds": 8,
+        "participants": {"minimum": 2},
+        "model": {"name": "logistic"},
+        "train": {"steps": 10},
+        "initial_model": project.upload_model(START),
+    }
+    with (
+        site(project, "north", tmp_path, softmax_regression(tmp_path / "data" / "north")),
+        site(project, "south", tmp_path, softmax_regression(tmp_path / "data" / "south")),
+    ):
+        run = completed(project.run(job))
+    assert list(run.metrics["accuracy"])[-1] > 0.6
+    path = run.model.download(tmp_path / "digits.safetensors")
+    _, arrays = read_tensors(path)
+    held_out = np.load(tmp_path / "data" / "held-out.npz")
+    known = set(np.unique(np.concatenate([np.load(tmp_path / "data" / name / "train.npz")["y"] for name in names])))
+    seen = np.isin(held_out["y"], sorted(known))
+    assert accuracy(dict(arrays), held_out["x"][seen], held_out["y"][seen]) > 0.6
+
+
+def test_a_downloaded_version_can_be_started_from(project: Project, tmp_path: Path) -> None:
+    with site(project, "north", tmp_path, honest()), site(project, "south", tmp_path, honest()):
+        first = completed(project.run(start_job(project)))
+        path = first.model.download(tmp_path / "first.safetensors")
+        digest = project.upload_model(path)
+        assert digest == first.model.digest
+        second = completed(project.run(start_job(project) | {"initial_model": digest}))
+    _, arrays = read_tensors(second.model.download(tmp_path / "second.safetensors"))
+    assert np.all(arrays["bias"] == 2.0)
+
+
+def test_a_large_model_goes_through_the_store_both_ways(project: Project, tmp_path: Path) -> None:
+    start = {"weight": np.zeros((300, 300), np.float32)}
+    with site(project, "north", tmp_path, honest(3, 1.0)), site(project, "south", tmp_path, honest(1, 5.0)):
+        run = completed(project.run(start_job(project, start, rounds=2)))
+    _, arrays = read_tensors(run.model.download(tmp_path / "large.safetensors"))
+    assert np.all(arrays["weight"] == 4.0)
+
+
+def test_both_clients_upload_the_same(hub: DeployedHub, project: Project) -> None:
+    async def upload() -> str:
+        async with hanse.aconnect(hub.hub.url, api_key=hub.hub.api_key) as other:
+            return await (await other.projects.get(project.name)).upload_model(START)
+
+    assert asyncio.run(upload()) == project.upload_model(START) == project.upload_model(START)
+
+
+def test_a_model_that_no_run_could_start_from_is_refused_before_it_is_sent(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(HanseError) as refusal:
+        project.upload_model({"weight": np.array([1.0, np.nan])})
+    assert "weight" in refusal.value.message
+    with pytest.raises(HanseError) as refusal:
+        project.upload_model(tmp_path / "absent.safetensors")
+    assert refusal.value.code is ErrorCode.NOT_FOUND
+    (tmp_path / "text").write_text("not a tensor file")
+    with pytest.raises(HanseError) as refusal:
+        project.upload_model(tmp_path / "text")
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_closed_site_ends_its_loop_and_says_so_to_who_still_answers(project: Project, tmp_path: Path) -> None:
+    held: list[SiteTask] = []
+    with site(project, "north", tmp_path, held.append), site(project, "south", tmp_path, held.append):
+        run = project.run(start_job(project))
+        next(event for event in run.watch() if event.kind == "round-started")
+        while len(held) < 2:
+            time.sleep(0.02)
+        run.cancel()
+    with pytest.raises(HanseError) as refusal:
+        held[0].report(examples=1, metrics={})
+    assert refusal.value.code is ErrorCode.GONE
