@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -164,4 +165,21 @@ async def test_a_hundred_followers_of_one_connection_go_on_after_a_kill(mortal_n
         await mortal_nats.restart()
         for run in runs:
             await bus.publish(JOURNAL.of(project="p", run=run), run.encode())
+    await bus.close()
+
+
+async def test_more_than_a_thousand_may_follow_one_stream(mortal_nats: NatsServer) -> None:
+    """The server's own limit is 1,000 consumers a stream; each of 1,000 participants follows its tasks."""
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
+        for number in range(1100):
+            await stack.enter_async_context(bus.follow(JOURNAL.stream, JOURNAL.of(project="p", run=f"r{number}")))
+    await bus.close()
+
+
+async def test_provisioning_again_changes_nothing_and_keeps_messages(mortal_nats: NatsServer) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    await bus.publish(SUBJECT, b"kept")
+    await mortal_nats.provision()
+    assert [record.data for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [b"kept"]
     await bus.close()

@@ -30,6 +30,8 @@ from hanse_fabric.tls import client_context
 
 _DEDUPE_SECONDS = 120.0
 _MANY_ACKS_PENDING = 10_000
+# Each follower is a consumer, and a server's own limit is 1,000 a stream (NATS 2.15): too few for that many sites.
+_MANY_CONSUMERS = 100_000
 
 
 async def provision(
@@ -100,6 +102,7 @@ def stream_config(stream: Stream, replicas: int) -> StreamConfig:
         max_age=float(stream.max_age_s),
         max_bytes=stream.max_bytes or -1,
         max_msgs_per_subject=1 if stream.last_only else -1,
+        max_consumers=_MANY_CONSUMERS,
         duplicate_window=_DEDUPE_SECONDS,
         num_replicas=replicas,
         allow_direct=True,
