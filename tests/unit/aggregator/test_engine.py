@@ -16,8 +16,8 @@ STRATEGIES = {
     "mean": {},
     "median": {"reduction": {"name": "median"}},
     "trimmed": {"reduction": {"name": "trimmed_mean", "fraction": 0.25}},
-    "momentum": {"optimizer": {"name": "sgd", "learning_rate": 0.5, "momentum": 0.9}},
-    "plain sgd": {"optimizer": {"name": "sgd", "learning_rate": 0.5, "momentum": 0}},
+    "momentum": {"optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.9}},
+    "plain sgd": {"optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0}},
 }
 ADAPTIVE = {name: {"optimizer": {"name": name}} for name in ("adam", "yogi", "adagrad")}
 

@@ -134,7 +134,7 @@ def test_half_precision_parameters_are_refused_for_adaptive_optimizers(setting):
 
 
 def test_a_model_that_overflows_is_an_error_that_says_what_to_do(setting):
-    reduced = setting.run({"optimizer": {"name": "sgd", "learning_rate": 1e38, "momentum": 0}})
+    reduced = setting.run({"optimizer": {"name": "sgd", "lr": 1e38, "momentum": 0}})
     assert "lower the learning rate" in reduced.error
 
 

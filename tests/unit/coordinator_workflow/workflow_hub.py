@@ -174,7 +174,7 @@ class Hub:
 
     async def until(self, condition: Callable[[RunRecord], bool]) -> RunRecord:
         """The run's record as soon as it fulfils the condition."""
-        async with asyncio.timeout(60), self.buckets.runs.watch(**KEY) as changes:
+        async with asyncio.timeout(110), self.buckets.runs.watch(**KEY) as changes:
             async for change in changes:
                 if change is not None and change.value is not None and condition(change.value):
                     return change.value

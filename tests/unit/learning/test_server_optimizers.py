@@ -25,12 +25,12 @@ def test_without_an_optimizer_the_change_is_added():
 
 
 def test_sgd_without_momentum_scales_the_change():
-    assert _trajectory({"name": "sgd", "learning_rate": 0.5, "momentum": 0}) == (1.125, {})
+    assert _trajectory({"name": "sgd", "lr": 0.5, "momentum": 0}) == (1.125, {})
 
 
 def test_sgd_with_momentum_is_fedavgm():
     # m: 0.5, then 0.9 * 0.5 - 0.25 = 0.2; x: 1 + 0.5 * 0.5 + 0.5 * 0.2
-    model, state = _trajectory({"name": "sgd", "learning_rate": 0.5, "momentum": 0.9})
+    model, state = _trajectory({"name": "sgd", "lr": 0.5, "momentum": 0.9})
     assert model == pytest.approx(1.35, rel=1e-15)
     assert state["momentum"] == pytest.approx(0.2, rel=1e-15)
 
@@ -48,14 +48,14 @@ def test_adaptive_optimizers_follow_reddi_et_al(kind):
         m = b1 * m + (1 - b1) * d
         v = second(v, d)
         x += rate * m / (math.sqrt(v) + tau)
-    model, state = _trajectory({"name": kind, "learning_rate": rate, "beta1": b1, "beta2": b2, "tau": tau})
+    model, state = _trajectory({"name": kind, "lr": rate, "beta1": b1, "beta2": b2, "tau": tau})
     assert model == pytest.approx(x, rel=1e-14)
     assert state == {"momentum": pytest.approx(m, rel=1e-14), "second_moment": pytest.approx(v, rel=1e-14)}
 
 
 def test_adam_by_numbers_worked_out_on_paper():
     # tau = 1, beta1 = 0, beta2 = 0.5, rate = 1: v = 0.5 + 0.125 = 0.625; x = 1 + 0.5 / (sqrt(0.625) + 1) ...
-    model, _ = _trajectory({"name": "adam", "learning_rate": 1, "beta1": 0, "beta2": 0.5, "tau": 1})
+    model, _ = _trajectory({"name": "adam", "lr": 1, "beta1": 0, "beta2": 0.5, "tau": 1})
     first = 1 + 0.5 / (math.sqrt(0.625) + 1)
     assert model == pytest.approx(first - 0.25 / (math.sqrt(0.5 * 0.625 + 0.5 * 0.0625) + 1), rel=1e-14)
 

@@ -20,7 +20,7 @@ def test_an_empty_section_is_federated_averaging():
     [
         ({"reduction": {"name": "mean"}}, "reduction"),
         ({"reduction": {"name": "trimmed_mean", "fraction": 0.5}}, "fraction"),
-        ({"optimizer": {"name": "adam", "lr": 0.1}}, "lr"),
+        ({"optimizer": {"name": "adam", "rate": 0.1}}, "rate"),
         ({"optimizer": {"name": "sgd", "momentum": 1}}, "momentum"),
         ({"reducer": {}}, "reducer"),
         ({"optimizer": "adam"}, "optimizer"),

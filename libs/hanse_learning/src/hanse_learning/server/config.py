@@ -40,7 +40,7 @@ class SgdConfig(Frozen):
     """Server SGD with momentum (FedAvgM)."""
 
     name: Literal["sgd"]
-    learning_rate: float = Field(default=1.0, gt=0)
+    lr: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
 
 
@@ -51,7 +51,7 @@ class AdaptiveConfig(Frozen):
     """
 
     name: Literal["adam", "yogi", "adagrad"]
-    learning_rate: float = Field(default=0.01, gt=0)
+    lr: float = Field(default=0.01, gt=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.99, ge=0, lt=1)
     tau: float = Field(default=1e-3, ge=1e-12, le=1e12)
@@ -80,7 +80,7 @@ def check_strategy(config: Mapping[str, Any]) -> StrategyConfig:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             f"strategy: {explain(error)}",
-            hint="for example {reduction: {name: weighted_mean}, optimizer: {name: adam, learning_rate: 0.01}}",
+            hint="for example {reduction: {name: weighted_mean}, optimizer: {name: adam, lr: 0.01}}",
         ) from None
 
 

@@ -47,9 +47,9 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Sgd:
-    """m = momentum m + change; x += learning_rate m. Without momentum no state is kept."""
+    """m = momentum m + change; x += lr m. Without momentum no state is kept."""
 
-    learning_rate: float
+    lr: float
     momentum: float
 
     @property
@@ -62,9 +62,9 @@ class Sgd:
             momentum = state["momentum"]
             np.multiply(momentum, self.momentum, out=momentum)
             np.add(momentum, change, out=momentum)
-            np.multiply(momentum, self.learning_rate, out=change)
+            np.multiply(momentum, self.lr, out=change)
         else:
-            np.multiply(change, self.learning_rate, out=change)
+            np.multiply(change, self.lr, out=change)
         np.add(model, change, out=model)
 
 
@@ -73,13 +73,13 @@ AdaptiveKind = Literal["adagrad", "adam", "yogi"]
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """m = b1 m + (1 - b1) change; v by kind; x += learning_rate m / (sqrt(v) + tau).
+    """m = b1 m + (1 - b1) change; v by kind; x += lr m / (sqrt(v) + tau).
 
     v: adagrad v + change^2; adam b2 v + (1 - b2) change^2; yogi v - (1 - b2) change^2 sign(v - change^2).
     """
 
     kind: AdaptiveKind
-    learning_rate: float
+    lr: float
     beta1: float
     beta2: float
     tau: float
@@ -99,7 +99,7 @@ class Adaptive:
         np.sqrt(second, out=scratch)
         np.add(scratch, self.tau, out=scratch)
         np.divide(momentum, scratch, out=scratch)
-        np.multiply(scratch, self.learning_rate, out=scratch)
+        np.multiply(scratch, self.lr, out=scratch)
         np.add(model, scratch, out=model)
 
 

@@ -83,8 +83,8 @@ def _reduction(config: StrategyConfig) -> Reduction:
 def _optimizer(config: StrategyConfig) -> ServerOptimizer:
     match config.optimizer:
         case SgdConfig() as sgd:
-            return Sgd(sgd.learning_rate, sgd.momentum)
+            return Sgd(sgd.lr, sgd.momentum)
         case AdaptiveConfig() as adaptive:
-            return Adaptive(adaptive.name, adaptive.learning_rate, adaptive.beta1, adaptive.beta2, adaptive.tau)
+            return Adaptive(adaptive.name, adaptive.lr, adaptive.beta1, adaptive.beta2, adaptive.tau)
         case _:
             return Plain()

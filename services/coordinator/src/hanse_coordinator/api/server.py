@@ -16,7 +16,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import ErrorAnswer, ErrorBody, document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route
 from hanse_coordinator.auth import Caller
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
 
@@ -94,10 +94,9 @@ def _path_value(name: str, text: str) -> Any:
 
 
 def _query(http: web.Request) -> dict[str, str]:
-    names = list(http.query)
-    twice = {name for name in names if names.count(name) > 1}
+    twice = sorted({name for name in http.query if len(http.query.getall(name)) > 1})
     if twice:
-        raise invalid("query", sorted(twice), "given once each")
+        raise HanseError(ErrorCode.INVALID_INPUT, f"query: {', '.join(twice)} given more than once")
     return dict(http.query)
 
 

@@ -11,13 +11,16 @@ import random
 from typing import Any
 
 from hanse_coordinator.workflow.context import Ask, RunContext
+from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.metrics import EarlyStopping, RoundMetrics, summarize
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction
+from hanse_fabric.errors import ErrorCode
 from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, ObjectRef, TaskKind
 from hanse_fabric.names import derive_seed
 
-_INITIALIZERS = 3
+_INITIALIZE_SECONDS = 60.0
+_OTHER_INITIALIZERS = 3
 
 
 async def federated_averaging(run: RunContext) -> None:
@@ -69,17 +72,31 @@ async def first_model(run: RunContext) -> ObjectRef:
     if job.initial_model is not None:
         return await run.initial_model(job.initial_model)
     chosen = sample(present, job, 0)
-    seed = derive_seed(job.seed, "initialize")
-    made = await run.gather(
-        "r0-initialize",
-        Ask(
-            kind=TaskKind.INITIALIZE, round=0, to=chosen[:_INITIALIZERS], peers=len(chosen), config=config_of(job),
-            seed=lambda _: seed, model=None, needed=1, grace=0.0,
-            deadline=job.participants.deadline, retries=job.participants.retries,
-        ),
-    )  # fmt: skip
+    made = await initialized(run, chosen)
     adopted = await run.reduce("r0-adopt", round=0, answers=made.answers[:1], model=None, state={}, needed=1)
     return adopted.model
+
+
+async def initialized(run: RunContext, chosen: tuple[str, ...]) -> Gathered:
+    """One participant is asked; a few others together where that one is silent or cannot. (Whoever is asked at the
+    same time as one that is faster has begun in vain, and takes seconds to drop it.)"""
+    job = run.job
+    seed = derive_seed(job.seed, "initialize")
+
+    def asking(to: tuple[str, ...], deadline: float, retries: int) -> Ask:
+        return Ask(
+            kind=TaskKind.INITIALIZE, round=0, to=to, peers=len(chosen), config=config_of(job), seed=lambda _: seed,
+            model=None, needed=1, grace=0.0, deadline=deadline, retries=retries,
+        )  # fmt: skip
+
+    wanted = job.participants
+    try:
+        return await run.gather("r0-initialize", asking(chosen[:1], min(wanted.deadline, _INITIALIZE_SECONDS), 0))
+    except RunFailure as failure:
+        if failure.code is not ErrorCode.QUORUM or len(chosen) == 1:
+            raise
+    others = chosen[1 : 1 + _OTHER_INITIALIZERS]
+    return await run.gather("r0-initialize-others", asking(others, wanted.deadline, wanted.retries))
 
 
 def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
