@@ -71,7 +71,9 @@ async def test_a_stranger_is_refused_by_every_route_that_is_not_public(api: Any,
 
 
 @pytest.mark.parametrize("who", HOLDERS)
-async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(api: Any, owner: str, who: str) -> None:
+async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(
+    api: Any, owner: str, registry: Any, who: str
+) -> None:
     role, project = HOLDERS[who]
     key = await api.make_key(role.value, project, participant="north" if role is ApiRole.SITE else None)
     for route in ROUTES:

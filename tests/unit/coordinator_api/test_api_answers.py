@@ -1,0 +1,130 @@
+"""The OpenAPI document is valid, describes every route, and the handlers answer as it says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import validate
+
+from hanse_coordinator.api.openapi import document
+from hanse_coordinator.api.table import ROUTES
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.identity.keys import SigningKey, VerifyKey
+from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
+from hanse_fabric.tensors.digest import digest_bytes
+
+JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}}
+
+
+class Walk:
+    """Calls routes by name, and holds each answer against the document that the hub itself serves."""
+
+    def __init__(self, api: Any, key: str, served: dict[str, Any]) -> None:
+        self.api, self.key, self.served = api, key, served
+        self.walked: set[str] = set()
+
+    async def __call__(self, name: str, body: Any = None, query: str = "", **path: Any) -> Any:
+        route = next(route for route in ROUTES if route.name == name)
+        status, answer = await self.api.call(route.method, route.path.format(**path) + query, self.key, body)
+        assert status == route.status, answer
+        operation = self.served["paths"][route.path][route.method.lower()]
+        schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+        self.validate(answer, schema)
+        if body is not None:
+            self.validate(body, operation["requestBody"]["content"]["application/json"]["schema"])
+        self.walked.add(name)
+        return answer
+
+    def validate(self, value: Any, schema: dict[str, Any]) -> None:
+        Draft202012Validator({**schema, "components": self.served["components"]}).validate(value)
+
+
+def test_the_document_is_valid_openapi_and_has_every_route() -> None:
+    made = document(ROUTES)
+    validate(made)
+    listed = {(method.upper(), path) for path, methods in made["paths"].items() for method in methods}
+    assert listed == {(route.method, route.path) for route in ROUTES}
+    assert all(route.summary for route in ROUTES)
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+
+
+def _publication(run: str, content: bytes, number: int) -> PublishModel:
+    ref = ObjectRef.model_validate(
+        {"digest": digest_bytes(content)[0], "size": len(content), "inline": base64.b64encode(content).decode()}
+    )
+    lineage = Lineage(
+        run=run, round=number, workflow="federated_averaging", participants=("north",), examples=5, strategy={}, seed=0
+    )
+    return PublishModel(
+        project="alpha", model=ref, architecture={"name": "mlp"}, lineage=lineage, metrics={"accuracy": 0.5}
+    )
+
+
+async def test_every_answer_is_as_the_served_document_says(api: Any, operator: str, registry: Any) -> None:
+    walk = Walk(api, operator, await api.ok("GET", "/v1/openapi.json"))
+    await walk("get_hub")
+    schema = {"kind": "tabular", "features": [{"name": "age"}], "target": "y", "classes": 2}
+    await walk("create_project", {"name": "alpha", "schema": schema, "description": "d"})
+    await walk("list_projects")
+    await walk("get_project", project="alpha")
+
+    await _members(walk, api)
+    await _runs(walk)
+    await _models(walk, registry)
+
+    made = await walk("create_key", {"role": "owner", "project": "alpha", "name": "someone"})
+    await walk("list_keys")
+    await walk("revoke_key", key=made["id"])
+    await walk("project_audit", project="alpha")
+    await walk("hub_audit", query="?after=0&limit=5")
+    await walk("get_status")
+    assert {route.name for route in ROUTES if route.answer is not None} == walk.walked
+
+
+async def _members(walk: Walk, api: Any) -> None:
+    invited = await walk("create_invitation", {"participant": "north", "expires_in": 60}, project="alpha")
+    join = {
+        "token": invited["token"],
+        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
+        "bus_key": KeyPair.create(KeyKind.USER).public,
+        "version": "0.1.0",
+        "sent_at": api.clock.now().isoformat(),
+    }
+    await walk("join", join)
+    other = await walk("create_invitation", {"participant": "south"}, project="alpha")
+    await walk("list_invitations", project="alpha")
+    await walk("revoke_invitation", project="alpha", invitation=other["id"])
+    await walk("list_participants", project="alpha")
+    await walk("get_participant", project="alpha", participant="north")
+    await walk("revoke_participant", project="alpha", participant="north")
+
+
+async def _runs(walk: Walk) -> None:
+    checked = await walk("check_job", {"job": JOB}, project="alpha")
+    assert checked["warnings"]
+    run = (await walk("submit_run", {"job": JOB}, project="alpha"))["run"]
+    await walk("list_runs", project="alpha")
+    await walk("get_run", project="alpha", run=run)
+    for name in ("pause_run", "resume_run", "cancel_run", "run_metrics"):
+        await walk(name, project="alpha", run=run)
+
+
+async def _models(walk: Walk, registry: Any) -> None:
+    for number, content in enumerate((b"one", b"two", b"three"), start=1):
+        await registry.publish(_publication("a" * 12, content, number))
+    await walk("upload_object", query=f"?digest={'0' * 64}", project="alpha")
+    await walk("list_models", project="alpha")
+    await walk("get_model", project="alpha", version=1)
+    for version in (1, 2):
+        body = {"stage": "production", "reason": "better"}
+        await walk("promote_model", body, project="alpha", version=version)
+        await walk.api.clock.advance(1)
+    back = await walk("rollback_model", {"reason": "worse"}, project="alpha")
+    assert (back["version"], back["stage"]) == (1, "production")
+    link = await walk("download_model", project="alpha", version=1)
+    signed = ModelVersion.decode(json.dumps(link["version"]).encode())
+    VerifyKey(signed.public_key).verify(signed.statement(), signed.signature)
+    await walk("delete_model", project="alpha", version=3)

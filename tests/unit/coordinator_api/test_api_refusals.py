@@ -1,0 +1,131 @@
+"""What is refused at the edge, and that each refusal says what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hanse_coordinator.api.server import MAX_BODY_BYTES
+
+JOB: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
+
+
+async def _post(api: Any, path: str, key: str, data: bytes) -> tuple[int, dict[str, Any]]:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with api.client.post(path, data=data, headers=headers) as response:
+        return response.status, (await response.json())["error"]
+
+
+async def test_a_body_that_is_too_large_is_refused(api: Any, owner: str) -> None:
+    status, error = await _post(api, "/v1/projects", owner, b" " * (MAX_BODY_BYTES + 1))
+    assert (status, error["code"]) == (413, "too-large")
+    assert str(MAX_BODY_BYTES) in error["message"]
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"rounds": NaN}', b"[" * 100_000])
+async def test_a_body_that_is_no_json_is_refused(api: Any, owner: str, data: bytes) -> None:
+    status, error = await _post(api, "/v1/projects/alpha/runs", owner, data)
+    assert (status, error["code"]) == (400, "invalid-input")
+    assert error["message"].startswith("body: not JSON")
+
+
+async def test_a_body_where_none_is_taken_is_refused(api: Any, owner: str) -> None:
+    status, error = await _post(api, f"/v1/projects/alpha/runs/{'a' * 12}/pause", owner, b"{}")
+    assert (status, error["code"]) == (400, "invalid-input")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/v1/projects", {"name": "x", "schema": {"kind": "open"}, "colour": 1}, "colour"),
+        ("/v1/projects", {"name": "Bad Name", "schema": {"kind": "open"}}, "name"),
+        ("/v1/projects", {"name": "x", "schema": {"kind": "cube"}}, "schema"),
+        ("/v1/projects", {"name": "hub", "schema": {"kind": "open"}}, "'hub'"),
+        ("/v1/projects/alpha/invitations", {"participant": "north", "expires_in": -1}, "expires_in"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"epochs": 3}}, "job.epochs"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"rounds": 0}}, "job.rounds"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"participants": {"quorum": 1.5}}}, "job.participants.quorum"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"strategy": {"reduction": {"name": "mode"}}}}, "strategy"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"model": {"name": "oracle"}}}, "model"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"model": {"name": "linear"}}}, "model.name"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"train": {"loss": "mse"}}}, "train.loss"),
+        ("/v1/projects/alpha/check", {"job": JOB | {"train": {"epoch": 1}}}, "epoch"),
+    ],
+)
+async def test_a_bad_field_is_named(api: Any, owner: str, path: str, body: Any, told: str) -> None:
+    status, code, message = await api.refused("POST", path, owner, body)
+    assert (status, code) == (400, "invalid-input")
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/projects/UPPER", "project"),
+        ("/v1/projects/alpha/runs/short", "run"),
+        ("/v1/projects/alpha/models/0", "version"),
+        ("/v1/projects/alpha/audit?limit=0", "limit"),
+        ("/v1/projects/alpha/audit?page=2", "page"),
+        ("/v1/projects/alpha/audit?after=1&after=2", "after"),
+    ],
+)
+async def test_a_bad_path_or_query_is_named(api: Any, owner: str, path: str, told: str) -> None:
+    status, code, message = await api.refused("GET", path, owner)
+    assert (status, code) == (400, "invalid-input")
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/projects/none",
+        "/v1/projects/none/runs",
+        "/v1/projects/none/participants",
+        "/v1/projects/alpha/participants/none",
+        f"/v1/projects/alpha/runs/{'a' * 12}",
+        f"/v1/projects/alpha/runs/{'a' * 12}/events",
+        f"/v1/projects/alpha/runs/{'a' * 12}/metrics",
+        "/v1/projects/alpha/models/7",
+        "/v1/nothing",
+    ],
+)
+async def test_what_is_not_there_is_not_found(api: Any, owner: str, path: str) -> None:
+    status, code, message = await api.refused("GET", path, owner)
+    assert (status, code) == (404, "not-found")
+    assert message
+
+
+async def test_a_method_that_is_not_there_names_those_that_are(api: Any, owner: str) -> None:
+    status, answer = await api.call("PUT", "/v1/projects", owner)
+    assert (status, answer["error"]["hint"]) == (404, "there is: GET, POST")
+
+
+async def test_a_project_is_created_once(api: Any, owner: str) -> None:
+    _, code, message = await api.refused("POST", "/v1/projects", owner, {"name": "alpha", "schema": {"kind": "open"}})
+    assert code == "conflict"
+    assert "'alpha'" in message
+
+
+async def test_an_initial_model_must_have_been_uploaded(api: Any, owner: str) -> None:
+    job = JOB | {"initial_model": "0" * 64}
+    status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": job})
+    assert (status, code) == (404, "not-found")
+    assert "job.initial_model" in message
+    link = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
+    assert link["url"]
+    api.hub.store.put(link["key"], b"x")
+    await api.ok("POST", "/v1/projects/alpha/runs", owner, {"job": job})
+    there = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
+    assert there["url"] is None
+
+
+async def test_a_defect_is_told_without_its_details(api: Any, owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bool:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(api.hub.presence, "count_online", broken)
+    status, code, message = await api.refused("GET", "/v1/status", await api.make_key("operator"))
+    assert (status, code) == (500, "internal")
+    assert "secret" not in json.dumps(message)
