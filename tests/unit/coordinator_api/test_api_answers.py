@@ -126,5 +126,5 @@ async def _models(walk: Walk, registry: Any) -> None:
     assert (back["version"], back["stage"]) == (1, "production")
     link = await walk("download_model", project="alpha", version=1)
     signed = ModelVersion.decode(json.dumps(link["version"]).encode())
-    VerifyKey(signed.public_key).verify(signed.statement(), signed.signature)
+    assert VerifyKey(signed.public_key).is_valid(signed.signature, signed.statement())
     await walk("delete_model", project="alpha", version=3)
