@@ -92,8 +92,12 @@ def _credentials(settings: CoordinatorSettings) -> Credentials:
     if settings.bus_authority is None:
         return NoCredentials()
     from hanse_fabric.bus.authority import BusAuthority
+    from hanse_fabric.tls import client_context
 
-    return BusCredentials(BusAuthority(settings.bus_authority), settings.bus_url)
+    tls = None
+    if settings.bus_ca is not None or settings.bus_cert is not None:
+        tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
+    return BusCredentials(BusAuthority(settings.bus_authority), settings.bus_url, tls)
 
 
 def _info(settings: CoordinatorSettings) -> HubInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Protocol
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -26,8 +27,8 @@ class Credentials(Protocol):
 class BusCredentials:
     """With the keys of the bus's operator and account."""
 
-    def __init__(self, authority: BusAuthority, url: str) -> None:
-        self._authority, self._url = authority, url
+    def __init__(self, authority: BusAuthority, url: str, tls: ssl.SSLContext | None = None) -> None:
+        self._authority, self._url, self._tls = authority, url, tls
         self._lock = asyncio.Lock()
 
     async def issue(self, project: str, participant: str, bus_key: str) -> str:
@@ -35,7 +36,7 @@ class BusCredentials:
 
     async def revoke(self, bus_key: str) -> None:
         async with self._lock:
-            await self._authority.revoke(bus_key, url=self._url)
+            await self._authority.revoke(bus_key, url=self._url, tls=self._tls)
 
 
 class NoCredentials:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 
 import nats.errors
@@ -11,11 +12,14 @@ from nats.aio.msg import Msg
 
 from hanse_fabric.bus.connection import Connection, status
 from hanse_fabric.bus.port import Job, Record
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream
+
+_LOG = logging.getLogger(__name__)
 
 # A pending fetch is lost when the server restarts, so it must not be long; reconnection also ends it.
 _FETCH_S = 1.0
-_DONE_S = 30.0
+_DONE_S = 5.0
 _NANO = 1_000_000_000
 
 
@@ -40,9 +44,18 @@ class NatsJob:
         return self._record
 
     async def done(self) -> None:
-        """Take it off the queue; returns when the server has confirmed."""
+        """Take it off the queue; returns when the server has confirmed.
+
+        A server that was killed after it took the acknowledgement does not answer a second one, so the wait is short;
+        at worst the job comes again, and whoever gets it finds it done.
+        """
         self._held.discard(self)
-        await self._connection.call(self.ack, b"+ACK", deadline=asyncio.get_running_loop().time() + _DONE_S)
+        try:
+            await self._connection.call(self.ack, b"+ACK", deadline=asyncio.get_running_loop().time() + _DONE_S)
+        except HanseError as error:
+            if error.code is not ErrorCode.UNAVAILABLE:
+                raise
+            _LOG.warning("bus: a job's end was not confirmed: %s", error)
 
     async def give_back(self) -> None:
         """Offer it to another worker at once."""
