@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hanse import calls
 from hanse.display import metrics_table
@@ -14,6 +15,9 @@ from hanse.hub import read_job
 from hanse.transport import AsyncTransport
 from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job
+
+if TYPE_CHECKING:
+    from hanse.uploads import ModelSource
 
 
 class AsyncHub:
@@ -116,6 +120,16 @@ class AsyncProject:
     async def rollback(self, *, reason: str = "") -> AsyncModel:
         """Put the production version before the present one back in production."""
         return AsyncModel(self._transport, await self._transport.send(calls.rollback(self.name, reason)))
+
+    async def upload_model(self, model: ModelSource) -> str:
+        """Give the hub a model to start from; answers its digest, for a job's `initial_model`."""
+        from hanse.uploads import ask_upload, model_file, put_file
+
+        with ExitStack() as stack:
+            path, digest = await asyncio.to_thread(stack.enter_context, model_file(model))
+            url = await self._transport.send(ask_upload(self.name, digest))
+            await asyncio.to_thread(put_file, path, url, self._transport.ca)
+        return digest
 
     async def audit(self) -> list[dict[str, Any]]:
         """Who decided what, when, on whose authority; oldest first."""

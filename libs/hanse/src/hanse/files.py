@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,16 +47,16 @@ def save_model(found: Download, path: Path, *, ca: Path | None, patience: float)
 
     record = found.version
     unverified = path.with_name(path.name + ".unverified")
-    transfer = HttpTransfer(ca, patience=patience)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        transfer.fetch(found.url, unverified, limit=record.size)
-        verify_model(unverified, record, trusted_key=record.public_key)
-        unverified.replace(path)
+        with closing(HttpTransfer(ca, patience=patience)) as transfer:
+            transfer.fetch(found.url, unverified, limit=record.size)
+        try:
+            verify_model(unverified, record, trusted_key=record.public_key)
+            unverified.replace(path)
+        finally:
+            unverified.unlink(missing_ok=True)
         record_path(path).write_bytes(record.canonical())
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        unverified.unlink(missing_ok=True)
-        transfer.close()
     return path

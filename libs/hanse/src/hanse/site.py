@@ -35,6 +35,7 @@ class Site:
 
     def __init__(self, url: str, token: str | None, *, home: Path, ca: Path | None) -> None:
         """Enrol with a token, or go on with the identity that `home` holds already."""
+        self._closing = False
         self._worker = LoopThread("hanse-site")
         try:
             self.identity = self._worker.do(_identity(url, token, home, ca))
@@ -45,7 +46,7 @@ class Site:
         self._presence = self._worker.start(_stay_present(self._link))
 
     def tasks(self) -> Iterator[SiteTask]:
-        """Each task as it opens, without end; answer it before asking for the next."""
+        """Each task as it opens, until the site is closed; answer it before asking for the next."""
         stack = AsyncExitStack()
         found: AsyncIterator[OpenTask] = self._worker.do(stack.enter_async_context(self._link.tasks()))
         try:
@@ -54,15 +55,21 @@ class Site:
                     open_task = self._worker.do(found.__anext__())
                 except StopAsyncIteration:
                     return
+                except HanseError:
+                    if self._closing:
+                        return
+                    raise
                 if open_task.seconds_left > 0 and self._worker.do(self._link.is_open(open_task.task)):
                     yield SiteTask(self, open_task)
         finally:
-            self._worker.do(stack.aclose())
+            with suppress(HanseError):  # GONE: closing has ended it
+                self._worker.do(stack.aclose())
 
     def close(self) -> None:
-        """Leave the hub. The identity stays in `home`, for the next time."""
-        if self._worker.closed:
+        """Leave the hub; a loop over `tasks` in another thread ends. The identity stays in `home`."""
+        if self._closing:
             return
+        self._closing = True
         self._presence.cancel()
         try:
             self._worker.do(self._link.close())

@@ -9,14 +9,14 @@ import numpy as np
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
-from hanse_fabric.tensors.layout import Rule
+from hanse_fabric.tensors.layout import Entry, Rule
 
 
 def write_update(path: Path, base: Path, trained: Mapping[str, np.ndarray]) -> None:
     """Write `trained` minus the model file `base` (parameters) and its values (buffers), in the model's layout.
 
     Raises:
-        HanseError: INVALID_INPUT naming an entry that is missing, unknown, or of another shape.
+        HanseError: INVALID_INPUT naming an entry that is missing, unknown, of another shape or kind, or not finite.
     """
     layout, start = read_tensors(base)
     unknown = sorted(trained.keys() - start.keys())
@@ -26,11 +26,19 @@ def write_update(path: Path, base: Path, trained: Mapping[str, np.ndarray]) -> N
     for entry in layout:
         if entry.name not in trained:
             raise invalid("model", sorted(trained), f"the task's entries; {entry.name} is missing")
-        value = np.asarray(trained[entry.name])
-        if value.shape != entry.shape:
-            raise invalid(f"model entry {entry.name}", value.shape, f"of shape {entry.shape}")
-        if entry.rule is Rule.PARAMETER:
-            arrays[entry.name] = (value - start[entry.name]).astype(entry.numpy)
-        else:
-            arrays[entry.name] = value.astype(entry.numpy)
+        value = _value(entry, trained[entry.name])
+        arrays[entry.name] = value - start[entry.name] if entry.rule is Rule.PARAMETER else value
     write_tensors(path, layout, arrays)
+
+
+def _value(entry: Entry, given: np.ndarray) -> np.ndarray:
+    """What was trained of an entry, in the entry's own type."""
+    value = np.asarray(given)
+    if value.shape != entry.shape:
+        raise invalid(f"model entry {entry.name}", value.shape, f"of shape {entry.shape}")
+    if not np.can_cast(value.dtype, entry.numpy, casting="same_kind"):
+        raise invalid(f"model entry {entry.name}", str(value.dtype), f"of a type that {entry.numpy} can hold")
+    typed = value.astype(entry.numpy)
+    if not np.isfinite(typed).all():
+        raise invalid(f"model entry {entry.name}", "NaN or infinity", "all finite numbers")
+    return typed
