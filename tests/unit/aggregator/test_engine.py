@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hanse_aggregator.engine import Engine
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import JobKind
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
@@ -144,6 +145,30 @@ def test_a_shard_that_is_done_twice_gives_the_same_object(cases, store, small_le
     close = job.model_copy(update={"kind": JobKind.CLOSE, "uploads": uploads, "parts": parts})
     assert engine.run(close).outputs == whole.outputs
     assert engine.run(close).outputs == whole.outputs
+
+
+def test_a_job_that_is_done_again_sweeps_the_uploads_of_the_attempt_that_was_killed(cases, store, small_leaves):
+    *_, model_ref, refs = _setup(cases, 20_000, 2, store)
+    job = cases.job_of(model_ref, refs)
+    store.open_upload(f"{job.output_key}/model")
+    other = store.open_upload("models/p/abcdefghijkl/r2-reduce/model")
+    assert "model" in Engine(store).run(job).outputs
+    assert store.abort_uploads(f"{job.output_key}/") == 0
+    store.put_part("models/p/abcdefghijkl/r2-reduce/model", other, 1, b"still open")
+
+
+def test_a_job_whose_upload_another_replica_has_swept_is_offered_again(cases, store, small_leaves, monkeypatch):
+    *_, model_ref, refs = _setup(cases, 20_000, 2, store)
+    job = cases.job_of(model_ref, refs)
+    put_part = store.put_part
+
+    def swept(key, upload, number, data):
+        store.abort_uploads(job.output_key)
+        return put_part(key, upload, number, data)
+
+    monkeypatch.setattr(store, "put_part", swept)
+    with pytest.raises(HanseError, check=lambda error: error.code is ErrorCode.UNAVAILABLE):
+        Engine(store).run(job)
 
 
 def test_a_close_without_all_parts_says_which_are_there(cases, store, small_leaves):

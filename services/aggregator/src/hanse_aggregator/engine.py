@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,8 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import combine_leaves, leaf_count
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.server.config import check_strategy, state_names
+
+log = logging.getLogger(__name__)
 
 READERS = 8
 """Updates whose size and header are looked at together."""
@@ -159,7 +162,9 @@ class _Run:
         if self.refusals:
             self._abort(uploads)
             return self.answer()
-        return self.answer(outputs=self._compose(parts, uploads, plan.layout.size))
+        outputs = self._compose(parts, uploads, plan.layout.size)
+        self._sweep()
+        return self.answer(outputs=outputs)
 
     def _shard(self, plan: Plan) -> Reduced:
         first, last = self.job.leaves or (0, 0)
@@ -173,7 +178,9 @@ class _Run:
 
     def _close(self) -> Reduced:
         size = (self.job.model or self.job.updates[0].ref).size
-        return self.answer(outputs=self._compose(self.job.parts, self.job.uploads, size))
+        outputs = self._compose(self.job.parts, self.job.uploads, size)
+        self._sweep()
+        return self.answer(outputs=outputs)
 
     def _compose(self, parts: tuple[Part, ...], uploads: Mapping[str, str], size: int) -> dict[str, ObjectRef]:
         """Close the uploads; the objects' digests come from their parts'."""
@@ -200,6 +207,27 @@ class _Run:
             for name, upload in uploads.items():
                 self.store.abort_upload(self._key(name), upload)
 
+    def _sweep(self) -> None:
+        """Abort the uploads that earlier attempts at this job left when they were killed.
+
+        After the outputs stand and not before: of two replicas that do the same job, none can then keep the other from
+        finishing it.
+        """
+        with suppress(HanseError):
+            if count := self.store.abort_uploads(f"{self.job.output_key}/"):
+                log.info("run %s: %d unfinished uploads of step %s are aborted", self.job.run, count, self.job.step)
+
+    def _put_part(self, name: str, upload: str, index: int, leaf: memoryview) -> Part:
+        digest = hashlib.sha256(leaf).hexdigest()
+        try:
+            etag = self.store.put_part(self._key(name), upload, index + 1, leaf)
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND or self.job.kind is not JobKind.WHOLE:
+                raise
+            # Another replica has done this job and swept our upload; whoever tries again finds its answer.
+            raise HanseError(ErrorCode.UNAVAILABLE, error.message) from None
+        return Part(output=name, number=index + 1, etag=etag, digest=digest)
+
     def _walk(self, plan: Plan, leaves: range, uploads: Mapping[str, str]) -> tuple[Part, ...]:
         """Reduce `leaves` and store each as a part; parts sorted by output and number."""
         found: list[Part] = []
@@ -219,10 +247,9 @@ class _Run:
                         return
                     made = worker.reduce(index)
                     for name, leaf in (made or {}).items():
-                        digest = hashlib.sha256(leaf).hexdigest()
-                        etag = self.store.put_part(self._key(name), uploads[name], index + 1, leaf)
+                        part = self._put_part(name, uploads[name], index, leaf)
                         with lock:
-                            found.append(Part(output=name, number=index + 1, etag=etag, digest=digest))
+                            found.append(part)
             except BaseException:
                 failed.set()
                 raise

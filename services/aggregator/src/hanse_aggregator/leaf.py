@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,13 +19,18 @@ from hanse_aggregator.finite import all_finite, describe
 from hanse_aggregator.plan import MODEL, Plan, Refusals, Row, check_header_piece
 from hanse_aggregator.sources import Input
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
 
 ROWS_BUDGET = 16 << 20
-"""Bytes of all K rows that a worker holds at once."""
+"""Bytes of all K rows that a worker holds at once, at most."""
+
+SPAN_BYTES = 1 << 20
+"""Bytes of one row that a worker holds at once, at most: few rows then stay in the processor's cache."""
 
 _MEANS_BYTES = 64 << 10
 """Bytes of a row of means that are read at once beside their variances."""
@@ -37,6 +43,15 @@ class Piece:
     segment: Segment | None
     start: int
     stop: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A row's bytes of one leaf on their way; `reader` is None once they are known to be missing."""
+
+    row: Row
+    reader: RangeReader | None
+    hashed: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
 class LeafWorker:
@@ -62,21 +77,21 @@ class LeafWorker:
         plan = self._plan
         start, stop = index * LEAF_BYTES, min((index + 1) * LEAF_BYTES, plan.layout.size)
         outputs = {name: buffer[: stop - start] for name, buffer in self._outputs.items()}
-        self._load(outputs, index, start)
-        hashes = [hashlib.sha256() for _ in plan.rows]
-        lost: set[str] = set()
-        for at in range(start, stop, self._span):
-            end = min(at + self._span, stop)
-            for row, target, hashed in zip(plan.rows, self._rows, hashes, strict=True):
-                if row.participant not in lost and not self._read_row(row, at, target[: end - at], hashed):
-                    lost.add(row.participant)
-            for piece in pieces(plan, at, end):
-                local = {name: view[piece.start - start : piece.stop - start] for name, view in outputs.items()}
-                self._reduce_piece(piece, self._rows[:, piece.start - at : piece.stop - at], local)
-        for row, hashed in zip(plan.rows, hashes, strict=True):
-            if row.participant not in lost and hashed.hexdigest() != row.data.leaf(index):
+        with ExitStack() as stack:
+            # All requests are made before the first byte is waited for, so that the store fetches for all at once.
+            streams = [_Stream(row, self._open_row(row, start, stop, stack)) for row in plan.rows]
+            self._load(outputs, index, start)
+            for at in range(start, stop, self._span):
+                end = min(at + self._span, stop)
+                for stream, target in zip(streams, self._rows, strict=True):
+                    self._read_row(stream, target[: end - at])
+                for piece in pieces(plan, at, end):
+                    local = {name: view[piece.start - start : piece.stop - start] for name, view in outputs.items()}
+                    self._reduce_piece(piece, self._rows[:, piece.start - at : piece.stop - at], local)
+        for stream in streams:
+            if stream.reader is not None and stream.hashed.hexdigest() != stream.row.data.leaf(index):
                 self._refusals.add(
-                    row.participant,
+                    stream.row.participant,
                     HanseError(ErrorCode.TAMPERED, f"update: leaf {index} does not have the digest that was announced"),
                 )
         return None if self._refusals else {name: view.data for name, view in outputs.items()}
@@ -100,22 +115,38 @@ class LeafWorker:
                     part.view(DTYPES[piece.segment.dtype])[...] = plan.initial[name]
 
     def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
-        data.source.read_into(start, view.data)
+        hashed = hashlib.sha256()
+        with data.source.open_range(start, len(view)) as reader:
+            for at in range(0, len(view), BLOCK_BYTES):
+                _read(reader, view[at : at + BLOCK_BYTES], hashed)
         self.bytes_read += len(view)
-        if hashlib.sha256(view.data).hexdigest() != data.leaf(index):
+        if hashed.hexdigest() != data.leaf(index):
             raise HanseError(ErrorCode.TAMPERED, f"{what}: leaf {index} does not have the digest that was announced")
 
-    def _read_row(self, row: Row, at: int, target: Array, hashed: hashlib._Hash) -> bool:
+    def _open_row(self, row: Row, start: int, stop: int, stack: ExitStack) -> RangeReader | None:
         try:
-            row.data.source.read_into(at, target.data)
+            return stack.enter_context(row.data.source.open_range(start, stop - start))
         except HanseError as error:
-            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
-                raise
-            self._refusals.add(row.participant, error)
-            return False
+            self._refuse(row, error)
+            return None
+
+    def _read_row(self, stream: _Stream, target: Array) -> None:
+        if stream.reader is None:
+            return
+        try:
+            for at in range(0, len(target), BLOCK_BYTES):
+                _read(stream.reader, target[at : at + BLOCK_BYTES], stream.hashed)
+        except HanseError as error:
+            self._refuse(stream.row, error)
+            stream.reader = None
+            return
         self.bytes_read += len(target)
-        hashed.update(target.data)
-        return True
+
+    def _refuse(self, row: Row, error: HanseError) -> None:
+        """An update that is not there, or is too short, is refused; what concerns the store itself is raised."""
+        if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
+            raise error
+        self._refusals.add(row.participant, error)
 
     def _reduce_piece(self, piece: Piece, rows: Array, outputs: dict[str, Array]) -> None:
         """Check the rows (K, bytes) of a piece and reduce them into the outputs' bytes."""
@@ -188,6 +219,12 @@ def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
             yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
 
 
+def _read(reader: RangeReader, block: Array, hashed: hashlib._Hash) -> None:
+    """Fill a block and hash it while it is in the processor's cache."""
+    reader.read_into(block.data)
+    hashed.update(block.data)
+
+
 def _buffer(size: int) -> Array:
     """(size,) bytes of a mapping of their own, which goes back to the system with the worker: the allocator would
     keep buffers of this size per thread, and the process would grow from job to job."""
@@ -196,4 +233,4 @@ def _buffer(size: int) -> Array:
 
 def _span(rows: int, leaf: int) -> int:
     """Bytes of each of K rows held at once; a multiple of 64, so that no element straddles two sub-blocks."""
-    return min(leaf, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))
+    return min(leaf, SPAN_BYTES, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.store.port import ObjectStore, RangeReader
 from hanse_fabric.tensors.refs import check_leaves
 
 
@@ -22,6 +22,30 @@ class Source(Protocol):
         """Fill `buffer` from byte `offset` on; INVALID_INPUT if the object ends before."""
         ...
 
+    def open_range(self, offset: int, length: int) -> RangeReader:
+        """Begin to read bytes from front to back; INVALID_INPUT if the object ends before."""
+        ...
+
+
+@dataclass(slots=True)
+class MemoryRange:
+    """What is left of a range of bytes that are here already."""
+
+    left: memoryview
+
+    def read_into(self, buffer: memoryview) -> None:
+        buffer[:] = self.left[: len(buffer)]
+        self.left = self.left[len(buffer) :]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
@@ -33,10 +57,12 @@ class MemorySource:
         return len(self.data)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        piece = memoryview(self.data)[offset : offset + len(buffer)]
-        if len(piece) != len(buffer):
+        self.open_range(offset, len(buffer)).read_into(buffer)
+
+    def open_range(self, offset: int, length: int) -> MemoryRange:
+        if offset + length > len(self.data):
             raise HanseError(ErrorCode.INVALID_INPUT, f"object: ends at {len(self.data)} bytes, more were expected")
-        buffer[:] = piece
+        return MemoryRange(memoryview(self.data)[offset : offset + length])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,9 @@ class StoreSource:
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         self.store.read_into(self.key, offset, buffer)
+
+    def open_range(self, offset: int, length: int) -> RangeReader:
+        return self.store.open_range(self.key, offset, length)
 
 
 @dataclass(frozen=True, slots=True)
