@@ -1,0 +1,253 @@
+"""The coordinator as a deployed process on a real nats-server: enrolling, revoking, replicas, mutual TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from certificates import ThrowawayCa
+from hanse_fabric import tls
+from hanse_fabric.bus.jwt import credentials
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.bus.server import ServerTls
+from hanse_fabric.errors import HanseError
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.identity.secrets import make_api_key
+from hanse_fabric.messages import Presence
+from hanse_fabric.servers.program import free_ports
+from hanse_fabric.subjects import PRESENCE, Role
+from servers import NatsServer
+
+IDLE_MIB = 80
+JOB = {"rounds": 1, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
+
+
+@dataclass
+class Replica:
+    """A running coordinator."""
+
+    process: subprocess.Popen[str]
+    url: str
+    health: str
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(20)
+
+
+Start = Callable[..., Replica]
+
+
+@pytest.fixture
+def api_key() -> str:
+    return make_api_key().text
+
+
+@pytest.fixture
+def start(tmp_path: Path, api_key: str) -> Iterator[Start]:
+    """Starts a replica on a bus; the test waits until it is ready."""
+    started: list[subprocess.Popen[str]] = []
+    key_file = tmp_path / "key"
+    key_file.write_text(api_key)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
+
+    def begin(bus: NatsServer, name: str = "one", scheme: str = "http", **settings: Path | str) -> Replica:
+        http, health = free_ports(2)
+        own = {
+            "HANSE_BUS_URL": bus.url,
+            "HANSE_BUS_CREDS": bus.authority.service_credentials(Role.COORDINATOR),
+            "HANSE_BUS_AUTHORITY": bus.authority.folder,
+            "HANSE_STORE_URL": f"file://{tmp_path / 'store'}",
+            "HANSE_BOOTSTRAP_KEY_FILE": key_file,
+            "HANSE_HTTP_PORT": http,
+            "HANSE_HEALTH_PORT": health,
+            "HANSE_INSTANCE": name,
+        } | settings
+        environment = clean | {key: str(value) for key, value in own.items()}
+        argv = [sys.executable, "-m", "hanse_coordinator"]
+        process = subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return Replica(process, f"{scheme}://127.0.0.1:{http}", f"{scheme}://127.0.0.1:{health}")
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+async def ready(replica: Replica, client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            assert replica.process.poll() is None, replica.process.communicate()[1][-2000:]
+            try:
+                if (await client.get(f"{replica.health}/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+def client_of(api_key: str, **more: Any) -> httpx.AsyncClient:
+    return httpx.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}, timeout=20, trust_env=False, **more)
+
+
+async def invite(client: httpx.AsyncClient, url: str, project: str) -> str:
+    schema = {"kind": "open"}
+    (await client.post(f"{url}/v1/projects", json={"name": project, "schema": schema})).raise_for_status()
+    answer = await client.post(f"{url}/v1/projects/{project}/invitations", json={"participant": "north"})
+    return str(answer.raise_for_status().json()["token"])
+
+
+def joining(token: str, bus_key: KeyPair) -> dict[str, str]:
+    return {
+        "token": token,
+        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
+        "bus_key": bus_key.public,
+        "sent_at": datetime.now(UTC).isoformat(),
+    }
+
+
+async def say_hello(bus: NatsBus, project: str) -> None:
+    presence = Presence(project=project, participant="north", version="0.1.0", sent_at=datetime.now(UTC))
+    await bus.publish(PRESENCE.of(project=project, participant="north"), presence.encode(), timeout=5)
+
+
+async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
+    nats_server: NatsServer, start: Start, api_key: str
+) -> None:
+    replica = start(nats_server)
+    async with client_of(api_key) as client:
+        await ready(replica, client)
+        project, key = "joins-and-leaves", KeyPair.create(KeyKind.USER)
+        token = await invite(client, replica.url, project)
+        joined = (await client.post(f"{replica.url}/v1/join", json=joining(token, key))).raise_for_status().json()
+        site = await NatsBus.connect(
+            joined["bus_url"],
+            "site",
+            creds=credentials(joined["bus_jwt"], key),
+            inbox_prefix=f"_INBOX.{project}.north",
+        )
+        try:
+            await say_hello(site, project)
+            member = f"{replica.url}/v1/projects/{project}/participants/north"
+            async with asyncio.timeout(10):
+                while not (seen := (await client.get(member)).json())["online"]:  # noqa: ASYNC110 - HTTP has no event
+                    await asyncio.sleep(0.02)
+            assert abs(seen["clock_difference"]) < 60
+            (await client.post(f"{member}/revoke")).raise_for_status()
+            with pytest.raises(HanseError):
+                await say_hello(site, project)
+        finally:
+            await site.close()
+        with pytest.raises(HanseError):
+            await NatsBus.connect(joined["bus_url"], "site", creds=credentials(joined["bus_jwt"], key))
+        refused = await client.get(member, headers={"Authorization": f"Bearer {joined['api_key']}"})
+        assert refused.status_code == 401
+
+
+async def test_of_two_replicas_racing_for_one_token_one_wins_and_both_know_the_keys(
+    nats_server: NatsServer, start: Start, api_key: str
+) -> None:
+    replicas = [start(nats_server, name) for name in ("one", "two")]
+    async with client_of(api_key) as client:
+        await asyncio.gather(*(ready(replica, client) for replica in replicas))
+        token = await invite(client, replicas[0].url, "raced-for")
+        answers = await asyncio.gather(
+            *(
+                client.post(f"{replicas[place % 2].url}/v1/join", json=joining(token, KeyPair.create(KeyKind.USER)))
+                for place in range(6)
+            )
+        )
+        assert sum(answer.status_code == 200 for answer in answers) == 1
+        (key,) = [answer.json()["api_key"] for answer in answers if answer.status_code == 200]
+        for replica in replicas:
+            answer = await client.get(
+                f"{replica.url}/v1/projects/raced-for/participants/north", headers={"Authorization": f"Bearer {key}"}
+            )
+            assert answer.status_code == 200
+
+
+async def test_sigterm_ends_a_watched_coordinator_in_order_and_another_carries_the_watch_on(
+    nats_server: NatsServer, start: Start, api_key: str
+) -> None:
+    first, second = start(nats_server, "one"), start(nats_server, "two")
+    async with client_of(api_key) as client:
+        await asyncio.gather(ready(first, client), ready(second, client))
+        await invite(client, first.url, "watched")
+        runs = "/v1/projects/watched/runs"
+        run = (await client.post(f"{first.url}{runs}", json={"job": JOB})).raise_for_status().json()["run"]
+        async with client.stream("GET", f"{first.url}{runs}/{run}/events") as watching:
+            lines = watching.aiter_lines()
+            number = (await anext(lines)).removeprefix("id: ")
+            assert await asyncio.to_thread(first.stop) == 0
+            async for _ in lines:
+                pass
+        (await client.post(f"{second.url}{runs}/{run}/cancel")).raise_for_status()
+        again = await client.get(f"{second.url}{runs}/{run}/events", headers={"Last-Event-ID": number})
+        assert f"id: {number}\n" not in again.text
+        assert '"state":"cancelled"' in again.text
+
+
+async def test_every_link_may_be_mutual_tls(
+    new_nats: Callable[..., NatsServer], start: Start, api_key: str, tmp_path: Path
+) -> None:
+    ca = ThrowawayCa(tmp_path)
+    server, own, ours = ca.issue("server"), ca.issue("coordinator"), ca.issue("owner")
+    nats = new_nats(tls=ServerTls(server.cert, server.key, ca.cert), bare=True)
+    with_cert = tls.client_context(ca.cert, ours.cert, ours.key)
+    await nats.provision(with_cert)
+    replica = start(
+        nats, scheme="https",
+        HANSE_BUS_CA=ca.cert, HANSE_BUS_CERT=own.cert, HANSE_BUS_KEY=own.key,
+        HANSE_TLS_CERT=server.cert, HANSE_TLS_KEY=server.key, HANSE_TLS_CLIENT_CA=ca.cert,
+    )  # fmt: skip
+    async with client_of(api_key, verify=with_cert) as client:
+        await ready(replica, client)
+        key = KeyPair.create(KeyKind.USER)
+        token = await invite(client, replica.url, "sealed")
+        joined = (await client.post(f"{replica.url}/v1/join", json=joining(token, key))).raise_for_status().json()
+        assert joined["bus_ca"] == ca.cert.read_text()
+        site = await NatsBus.connect(
+            joined["bus_url"],
+            "site",
+            creds=credentials(joined["bus_jwt"], key),
+            inbox_prefix="_INBOX.sealed.north",
+            tls=with_cert,
+        )
+        await say_hello(site, "sealed")
+        await site.close()
+        revoked = await client.post(f"{replica.url}/v1/projects/sealed/participants/north/revoke")
+        assert revoked.status_code == 200, revoked.text
+    async with client_of(api_key, verify=tls.client_context(ca.cert)) as stranger:
+        with pytest.raises(httpx.TransportError):
+            await stranger.get(f"{replica.url}/v1/hub")
+
+
+async def test_at_rest_it_stays_small(nats_server: NatsServer, start: Start, api_key: str) -> None:
+    replica = start(nats_server)
+    async with client_of(api_key) as client:
+        await ready(replica, client)
+        (await client.get(f"{replica.url}/v1/status")).raise_for_status()
+        assert psutil.Process(replica.process.pid).memory_info().rss / 2**20 < IDLE_MIB
+
+
+def test_a_taken_port_ends_it_with_a_line_that_says_so(nats_server: NatsServer, start: Start) -> None:
+    first = start(nats_server)
+    other = start(nats_server, HANSE_HTTP_PORT=str(nats_server.port))
+    assert other.process.wait(30) == 10
+    assert other.process.stderr is not None
+    assert "HANSE_HTTP_PORT" in other.process.stderr.read()
+    assert first.stop() == 0
