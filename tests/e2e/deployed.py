@@ -15,6 +15,10 @@ import hanse
 from hanse.embedded.hub import EmbeddedHub
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.subjects import RESULT
+from hanse_fabric.tensors.file import encode_tensors, layout_like
+from hanse_fabric.tensors.refs import ref_of_bytes
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[SiteTask], None]
@@ -66,7 +70,7 @@ class DeployedHub:
 
 def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **changes: Any) -> dict[str, Any]:
     """A job of one round without evaluation that starts from an uploaded model."""
-    participants = {"minimum": 2, "quorum": 0.5, "deadline": 30.0, **changes.pop("participants", {})}
+    participants = {"minimum": 2, "quorum": 0.5, "deadline": 15.0, "retries": 0, **changes.pop("participants", {})}
     return {
         "rounds": 1,
         "model": {"name": "logistic"},
@@ -123,3 +127,23 @@ def completed(run: Run) -> Run:
     run.wait()
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
     return run
+
+
+def tensors(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A tensor file's bytes."""
+    return encode_tensors(layout_like(arrays), arrays)
+
+
+def hand_in(task: SiteTask, data: bytes, ref: ObjectRef | None = None) -> None:
+    """Hand in bytes as an update, under a true or a false reference, with a result that is signed properly."""
+    named = ref or ref_of_bytes(data)
+    link = task._site._link
+    task._site._worker.do(link.send_update_bytes(task._found.task, named, data))
+    task._answer(update=named, examples=1)
+
+
+def publish_result(task: SiteTask, data: bytes) -> None:
+    """Publish bytes where the site's result of the task belongs."""
+    asked = task._found.task
+    subject = RESULT.of(project=asked.project, run=asked.run, step=asked.step, participant=asked.participant)
+    task._site._worker.do(task._site._link.bus.publish(subject, data))
