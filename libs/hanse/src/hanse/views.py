@@ -33,6 +33,8 @@ class InvitationView(View):
 
 
 class ParticipantView(View):
+    """`clock_difference`: seconds that the site's clock is ahead of the hub's; None: not known."""
+
     participant: str
     enrolled_at: datetime | None = None
     revoked: bool = False
@@ -40,6 +42,7 @@ class ParticipantView(View):
     device: str = ""
     last_seen: datetime | None = None
     online: bool = False
+    clock_difference: float | None = None
 
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -22,19 +23,37 @@ ApiKey = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A hub to talk to."""
+
+    url: str
+    api_key: str | None
+
+    def connect(self, *, patience: float = 10.0) -> Hub:
+        return hanse.connect(self.url, api_key=self.api_key, ca=os.environ.get("HANSE_CA"), patience=patience)
+
+
+def chosen_hub(url: str | None, api_key: str | None) -> Chosen | None:
+    """The hub that the options or this folder name; None when neither does."""
+    if url:
+        return Chosen(url, api_key)
+    local = StateFolder(DEFAULT_STATE)
+    address = local.url()
+    return Chosen(address, api_key or local.api_key()) if address else None
+
+
 def hub(url: str | None, api_key: str | None) -> Hub:
     """Connect as the options say.
 
     Raises:
         HanseError: INVALID_INPUT when there is nothing to connect to.
     """
-    local = StateFolder(DEFAULT_STATE)
-    address = url or local.url()
-    if address is None:
+    chosen = chosen_hub(url, api_key)
+    if chosen is None:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             "--url: no hub was named, and no embedded hub was ever started in this folder",
             hint="give --url or HANSE_URL, or start one with `hanse up`",
         )
-    ca = os.environ.get("HANSE_CA")
-    return hanse.connect(address, api_key=api_key or (None if url else local.api_key()), ca=ca)
+    return chosen.connect()

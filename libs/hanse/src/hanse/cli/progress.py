@@ -44,7 +44,7 @@ class RunDisplay:
         """Take in one event."""
         self._take(event)
         if self._console.is_terminal:
-            self._live.update(self._picture())
+            self._live.update(self.picture())
         if event.kind in (_TOLD if self._console.is_terminal else _TOLD | {"round-finished"}):
             self._console.print(Text(describe(event)))  # no markup: sites write into it
 
@@ -69,7 +69,8 @@ class RunDisplay:
             case _:
                 pass
 
-    def _picture(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """The run as it stands now."""
         head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
         bar = ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40)
         metrics = Text(metrics_text(self._metrics))

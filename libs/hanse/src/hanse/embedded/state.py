@@ -29,11 +29,12 @@ class StateFolder:
 
     @property
     def authority(self) -> Path:
+        """The folder of the bus's keys and credentials."""
         return self.root / "bus-authority"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder.
+        """Hold the folder; the lock ends with the process, however it ends.
 
         Raises:
             HanseError: LOCKED when another hub holds it.
@@ -58,13 +59,12 @@ class StateFolder:
 
     def ports(self, http_port: int | None) -> dict[str, int]:
         """The hub's ports: chosen free at the first start, remembered for the next ones."""
-        path = self.root / "ports.json"
-        remembered = json.loads(path.read_text()) if path.exists() else {}
+        remembered = self._remembered()
         fresh = dict(zip(PORTS, free_ports(len(PORTS), shifted=10_000), strict=True))
         chosen = {name: remembered.get(name, fresh[name]) for name in PORTS}
         if http_port:
             chosen["http"] = http_port
-        write_private(path, json.dumps(chosen, indent=1))
+        write_private(self.root / "ports.json", json.dumps(chosen, indent=1))
         return chosen
 
     def api_key(self) -> str | None:
@@ -73,8 +73,22 @@ class StateFolder:
 
     def url(self) -> str | None:
         """The hub's address, if it was ever started."""
+        remembered = self._remembered()
+        return f"http://127.0.0.1:{remembered['http']}" if remembered else None
+
+    def _remembered(self) -> dict[str, int]:
         path = self.root / "ports.json"
-        return f"http://127.0.0.1:{json.loads(path.read_text())['http']}" if path.exists() else None
+        if not path.exists():
+            return {}
+        try:
+            read = {str(name): int(port) for name, port in json.loads(path.read_text()).items()}
+        except (ValueError, TypeError, AttributeError):
+            read = {}
+        if "http" not in read:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"{path}: no list of ports", hint="remove it, and new ones are chosen"
+            )
+        return read
 
 
 def write_private(path: Path, text: str) -> None:
