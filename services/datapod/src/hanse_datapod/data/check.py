@@ -36,6 +36,8 @@ def checked(raw: Raw, schema: DataSchema) -> Examples:
         raise mismatch(
             f"{raw.where}: x has shape {list(x.shape)} and y {list(y.shape)}, x (n, ...) and y (n,) were expected"
         )
+    if not x.size:
+        raise mismatch(f"{raw.where}: there are no examples")
     shape = _shape(schema)
     if shape is not None and x.shape[1:] != shape:
         raise mismatch(f"{raw.where}: examples have shape {list(x.shape[1:])}, the schema says {list(shape)}")

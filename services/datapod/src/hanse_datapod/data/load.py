@@ -42,8 +42,6 @@ def read_site_data(settings: DataSettings, schema: DataSchema, code: Path | None
             raise invalid("data", None, "the path of a data file")
         train = read_examples(settings.train, settings, schema)
         test = read_examples(settings.test, settings, schema) if settings.test is not None else None
-    if not len(train):
-        raise HanseError(ErrorCode.SCHEMA_MISMATCH, f"data {settings.train or 'of load()'}: there are no examples")
     if test is None and settings.test_fraction > 0:
         return _split(train, settings)
     return SiteData(train, test)

@@ -15,14 +15,11 @@ from hanse_fabric.tensors.layout import Layout
 _KEPT = 2
 
 
-def read_local(state: Path, round_number: int, layout: Layout) -> dict[str, np.ndarray] | None:
-    """The newest buffers from before `round_number`, or of it where the model that is evaluated came from it.
-
-    None where nothing is kept locally or no round was trained yet.
-    """
+def read_local(state: Path, before: int, layout: Layout) -> dict[str, np.ndarray] | None:
+    """The newest buffers from rounds earlier than `before`; None where nothing is kept or no round was trained yet."""
     if not layout.entries:
         return None
-    earlier = [number for number in _rounds(state) if number < round_number]
+    earlier = [number for number in _rounds(state) if number < before]
     return read_tensors(_path(state, earlier[-1]))[1] if earlier else None
 
 

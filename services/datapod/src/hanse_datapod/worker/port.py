@@ -65,7 +65,8 @@ class Worker(Protocol):
         """Do one task's work; the same request on the same machine gives the same bits.
 
         Raises:
-            HanseError: TRAINING_FAILED with the reason, TIMEOUT, TOO_LARGE (memory), INVALID_INPUT, SCHEMA_MISMATCH.
+            HanseError: TRAINING_FAILED with the reason, TIMEOUT, TOO_LARGE (memory), INVALID_INPUT, SCHEMA_MISMATCH;
+                UNAVAILABLE where the process was killed, after which the same request may be made again.
         """
 
     async def check_data(self, schema: DataSchema) -> DataSummary:

@@ -90,7 +90,7 @@ class SiteCodeFile:
         except HanseError:
             raise
         # Site code may raise anything; the owner is told what and where, and the worker goes on.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _raised(self.path, name, error) from error
 
     def _arrays(self, name: str, value: object) -> dict[str, np.ndarray]:
@@ -162,12 +162,12 @@ def load_code(location: Path | None, wanted: Mapping[str, Any] | None = None) ->
     try:
         loader.exec_module(module)
     # An import may raise anything; see `_call`.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _raised(path, "import", error) from error
     return SiteCodeFile(path, digest, module)
 
 
-def _raised(path: Path, name: str, error: Exception) -> HanseError:
+def _raised(path: Path, name: str, error: BaseException) -> HanseError:
     traceback.print_exception(error)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f", line {lines[-1]}" if lines else ""

@@ -99,7 +99,9 @@ def _receive(work: WorkContext, module: nn.Module, entries: Entries) -> dict[str
         raise invalid("model", None, f"a tensor file, which {work.kind.value} needs")
     _, arrays = read_tensors(work.model)
     load(module, arrays, entries.travelling)
-    local = read_local(work.state, work.round, entries.local)
+    # Evaluation comes after the round's training; a repeated training starts from where it started the first time.
+    before = work.round if work.kind is TaskKind.TRAIN else work.round + 1
+    local = read_local(work.state, before, entries.local)
     if local is not None:
         load(module, local, entries.local)
     return arrays

@@ -1,0 +1,172 @@
+"""Reading the site's data: what fits is read, what does not is refused with the place of the fault."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from hanse_datapod.data import DataSettings
+from hanse_datapod.data.load import fingerprint, read_site_data
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import ArraySchema, Column, OpenSchema, TabularSchema
+
+TABLE = TabularSchema(
+    features=(Column(name="age", minimum=0, maximum=120), Column(name="beds", dtype="integer")), target="ill", classes=2
+)
+ARRAYS = ArraySchema(shape=(2,), classes=3, minimum=0, maximum=1)
+GOOD = "age,beds,ill\n40,1,0\n50.5,2,1\n60,3,0\n70,4,1\n80,5,0\n"
+
+
+def read(path, schema, **settings):
+    return read_site_data(DataSettings(train=path, **settings), schema)
+
+
+def csv(tmp_path, text):
+    path = tmp_path / "ward.csv"
+    path.write_text(text)
+    return path
+
+
+def npz(tmp_path, **arrays):
+    path = tmp_path / "ward.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def test_csv_and_parquet_of_the_same_table_are_the_same_data(tmp_path):
+    path = csv(tmp_path, GOOD)
+    pd.read_csv(path).to_parquet(tmp_path / "ward.parquet")
+    one, two = (read(p, TABLE, test_fraction=0) for p in (path, tmp_path / "ward.parquet"))
+    assert fingerprint(one) == fingerprint(two)
+    assert one.train.x.dtype == np.float32
+    assert one.train.y.tolist() == [0, 1, 0, 1, 0]
+
+
+def test_the_test_fraction_is_set_aside_the_same_way_each_time(tmp_path):
+    path = csv(tmp_path, GOOD)
+    data = read(path, TABLE, test_fraction=0.4)
+    assert (len(data.train), len(data.test)) == (3, 2)
+    assert fingerprint(data) == fingerprint(read(path, TABLE, test_fraction=0.4))
+    assert sorted([*data.train.x[:, 0], *data.test.x[:, 0]]) == [40, 50.5, 60, 70, 80]
+
+
+def test_a_test_file_is_used_instead_of_a_fraction(tmp_path):
+    path = csv(tmp_path, GOOD)
+    data = read(path, TABLE, test=path)
+    assert len(data.train) == len(data.test) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("age,ill\n40,1\n", "column beds is missing, it has age, ill"),
+        (GOOD + "old,1,0\n", "column age, line 7: 'old' is not a finite number"),
+        (GOOD + "30,,0\n", "column beds, line 7: an empty cell is not a finite number"),
+        (GOOD + "130,1,0\n", r"column age, line 7: 130.* is not at most 120"),
+        (GOOD + "-1,1,0\n", r"column age, line 7: -1.* is not at least 0"),
+        (GOOD + "30,1.5,0\n", r"column beds, line 7: 1.5 is not a whole number"),
+        (GOOD + "30,1,2\n", r"column ill, line 7: 2 is not at most 1"),
+        ("age,beds,ill\n", "there are no examples"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_with_column_and_line(tmp_path, text, message):
+    with pytest.raises(HanseError, match=message) as caught:
+        read(csv(tmp_path, text), TABLE)
+    assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("ward.csv", b""), ("ward.csv", b"\xff\xfe\x00\x01\n"), ("ward.parquet", b"not parquet"), ("ward.npz", b"not npz"),
+    ("ward.npz", b""), ("ward.xlsx", b"x"),
+])  # fmt: skip
+def test_a_malformed_file_is_refused_by_name(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(HanseError, match=f"data file .*{name}") as caught:
+        read(path, TABLE)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path):
+    with pytest.raises(HanseError, match=r"nowhere\.csv: there is no such file") as caught:
+        read(tmp_path / "nowhere.csv", TABLE)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_a_file_above_the_limit_is_refused_before_it_is_read(tmp_path):
+    with pytest.raises(HanseError, match="at most 10") as caught:
+        read(csv(tmp_path, GOOD), TABLE, max_bytes=10)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+X = np.full((4, 2), 0.5)
+Y = np.array([0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": X}, "array y is missing, it has x"),
+        ({"x": X, "y": Y[:3]}, r"x has shape \[4, 2\] and y \[3\]"),
+        ({"x": np.ones((4, 3)), "y": Y}, r"examples have shape \[3\], the schema says \[2\]"),
+        ({"x": X, "y": Y + 1}, "y of example 3, value 1: 3 is not a label from 0 to 2"),
+        ({"x": X, "y": Y + 0.5}, "y of example 1, value 1: 0.5 is not a whole number"),
+        ({"x": X * np.nan, "y": Y}, "x of example 1, value 1: nan is not a finite number"),
+        ({"x": X * 4, "y": Y}, "x of example 1, value 1: 2.0 is not at most 1"),
+        ({"x": X.astype(str), "y": Y}, "numbers were expected"),
+        ({"x": X.astype(object), "y": Y}, "not an NPZ file of plain arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_with_the_example(tmp_path, arrays, message):
+    with pytest.raises(HanseError, match=message):
+        read(npz(tmp_path, **arrays), ARRAYS)
+
+
+def test_an_npz_that_unpacks_to_more_than_the_limit_is_refused(tmp_path):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x=np.zeros((100_000, 2)), y=np.zeros(100_000))
+    with pytest.raises(HanseError, match="unpacks to"):
+        read(path, ARRAYS, max_bytes=100_000)
+
+
+def images(folder, classes, size=(4, 3), mode="L"):
+    for number, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        Image.new(mode, size, color=255 if mode == "L" else (255, 0, 0)).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_image_folders_are_read_by_class(tmp_path):
+    folder = images(tmp_path / "scans", ["benign", "malign"])
+    data = read(folder, ArraySchema(shape=(1, 3, 4), classes=2), test_fraction=0)
+    assert data.train.x.shape == (2, 1, 3, 4)
+    assert data.train.x.max() == 1.0
+    assert data.train.y.tolist() == [0, 1]
+
+
+def test_colour_images_have_three_channels_first(tmp_path):
+    folder = images(tmp_path / "scans", ["0", "7"], mode="RGB")
+    data = read(folder, ArraySchema(shape=(3, 3, 4), classes=10), test_fraction=0)
+    assert data.train.x[0].mean(axis=(1, 2)).tolist() == [1, 0, 0]
+    assert data.train.y.tolist() == [0, 7]
+
+
+def test_bad_image_folders_are_refused(tmp_path):
+    folder = images(tmp_path / "scans", ["benign", "malign"])
+    with pytest.raises(HanseError, match=r"2 subfolders \(benign, malign\), the schema says 3 classes"):
+        read(folder, ArraySchema(shape=(3, 4), classes=3))
+    with pytest.raises(HanseError, match=r"benign/0\.png: 3 x 4 pixels .*, 5 x 5 were expected"):
+        read(folder, ArraySchema(shape=(5, 5), classes=2))
+    (folder / "benign" / "0.png").write_bytes(b"no image")
+    with pytest.raises(HanseError, match=r"benign/0\.png: it cannot be read"):
+        read(folder, ArraySchema(shape=(3, 4), classes=2))
+
+
+def test_the_sites_own_load_is_called(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text("import numpy as np\ndef load():\n    return {'train': (np.ones((6, 2)), np.zeros(6, int))}\n")
+    data = read_site_data(DataSettings(kind="code", test_fraction=0.5), ARRAYS, code)
+    assert (len(data.train), len(data.test)) == (3, 3)
+    code.write_text("def load():\n    return 3\n")
+    with pytest.raises(HanseError, match=r"load\(\): 3 is not a mapping with `train`"):
+        read_site_data(DataSettings(kind="code"), OpenSchema(), code)
