@@ -80,17 +80,20 @@ def load(module: nn.Module, arrays: Arrays, layout: Layout) -> None:
             raise _differs(
                 f"entry {entry.name} is {array.dtype}{list(array.shape)}, {entry.dtype}{list(entry.shape)} was expected"
             )
-        with torch.no_grad():
-            named[entry.name].copy_(torch.from_numpy(np.array(array)))
+        np.copyto(named[entry.name].detach().numpy(), array)  # the tensor's own memory
     unknown = sorted(arrays.keys() - {entry.name for entry in layout})
     if unknown:
         raise _differs(f"entry {unknown[0]} is not in it")
 
 
-def update_of(received: Arrays, trained: Arrays, layout: Layout) -> dict[str, np.ndarray]:
-    """What is sent: trained minus received for parameters, values for buffers."""
+def update_of(received: Arrays, trained: Arrays, layout: Layout, *, consume: bool = False) -> dict[str, np.ndarray]:
+    """What is sent: trained minus received for parameters, values for buffers.
+
+    Args:
+        consume: write the differences over `trained`, which is not needed any more: fresh memory is slow.
+    """
     return {
-        entry.name: trained[entry.name] - received[entry.name]
+        entry.name: np.subtract(trained[entry.name], received[entry.name], out=trained[entry.name] if consume else None)
         if entry.rule is Rule.PARAMETER
         else np.asarray(trained[entry.name])
         for entry in layout
