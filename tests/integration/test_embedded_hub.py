@@ -1,0 +1,88 @@
+"""The embedded hub: real servers and services as processes, one hub at a time, the same state at every start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+
+import hanse
+from hanse.embedded.hub import EmbeddedHub
+from hanse_fabric.errors import ErrorCode, HanseError
+
+SERVICES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator"}
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_hub_starts_as_real_processes_is_refused_a_second_time_and_finds_its_state_again(
+    tmp_path: Path,
+) -> None:
+    async with EmbeddedHub(tmp_path / "hub") as hub:
+        pids = hub.supervisor.pids()
+        assert set(pids) == SERVICES
+        async with hanse.aconnect(hub.url, api_key=hub.api_key) as client:
+            assert (await client.info())["version"] == hanse.__version__
+            status = await client.status()
+            assert (status["bus_ready"], status["store_ready"]) == (True, True)
+            await client.projects.create("triage", schema={"kind": "open"})
+            await (await client.projects.get("triage")).invite("north")
+        with pytest.raises(HanseError, match=f"process {os.getpid()}") as caught:
+            await EmbeddedHub(tmp_path / "hub").__aenter__()
+        assert caught.value.code is ErrorCode.LOCKED
+        assert hub.supervisor.pids() == pids, "the refused hub left the first one alone"
+        first = (hub.url, hub.api_key)
+    assert all(gone(pid) for pid in pids.values())
+
+    async with EmbeddedHub(tmp_path / "hub") as hub:
+        assert (hub.url, hub.api_key) == first
+        async with hanse.aconnect(hub.url, api_key=hub.api_key) as client:
+            assert [view.name for view in await client.projects.list()] == ["triage"]
+            audit = await (await client.projects.get("triage")).audit()
+            assert [entry["action"] for entry in audit] == ["project.create", "participant.invite"]
+        again = hub.supervisor.pids()
+    assert all(gone(pid) for pid in again.values())
+
+
+async def test_secrets_in_the_hubs_folder_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    async with EmbeddedHub(tmp_path / "hub") as hub:
+        root = hub.state.root
+        assert stat.S_IMODE(root.stat().st_mode) == 0o700
+        secrets = [hub.state.key_file, root / "registry.key", *hub.state.authority.rglob("*")]
+        exposed = [path for path in secrets if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077]
+        assert exposed == []
+
+
+async def test_a_killed_service_is_started_again_at_the_same_place(tmp_path: Path) -> None:
+    async with (
+        EmbeddedHub(tmp_path / "hub") as hub,
+        hanse.aconnect(hub.url, api_key=hub.api_key, patience=60) as client,
+    ):
+        await client.projects.create("triage", schema={"kind": "open"})
+        for name in ("coordinator", "nats-server"):
+            os.kill(hub.supervisor.pids()[name], signal.SIGKILL)
+            async with asyncio.timeout(60):
+                while hub.supervisor.pids().get(name) is None:  # noqa: ASYNC110 - a process's start has no event
+                    await asyncio.sleep(0.02)
+            assert [view.name for view in await client.projects.list()] == ["triage"]
+
+
+async def test_a_hub_that_cannot_start_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async with taken:
+        port = taken.sockets[0].getsockname()[1]
+        with pytest.raises(HanseError, match="coordinator did not become ready") as caught:
+            await EmbeddedHub(tmp_path / "hub", http_port=port).__aenter__()
+    assert str(port) in caught.value.message
+    left = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert all(gone(pid) for pid in left)
+    async with EmbeddedHub(tmp_path / "hub", http_port=None) as hub:
+        assert hub.url.endswith(f":{port}")
