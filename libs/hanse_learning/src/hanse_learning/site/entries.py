@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
-import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid

@@ -82,7 +82,7 @@ def execute(work: WorkContext) -> Done:
     metrics = train(module, examples, config, problem, work.seed, work.on_progress)
     trained = arrays_of(module)
     write_local(work.state, work.round, entries.local, trained)
-    write_tensors(work.output, entries.travelling, update_of(received, trained, entries.travelling))
+    write_tensors(work.output, entries.travelling, update_of(received, trained, entries.travelling, consume=True))
     return Done(True, len(examples), metrics)
 
 
