@@ -82,9 +82,9 @@ def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **chang
 
 
 @contextmanager
-def site(project: Project, name: str, folder: Path, answer: Answer) -> Iterator[Site]:
+def site(project: Project, name: str, folder: Path, answer: Answer, *, ca: Path | None = None) -> Iterator[Site]:
     """A site that answers each of its tasks by `answer`, in a thread of its own, while inside."""
-    joined = hanse.join(project_url(project), project.invite(name), home=folder / name)
+    joined = hanse.join(project_url(project), project.invite(name), home=folder / name, ca=ca)
     failures: list[BaseException] = []
 
     def work() -> None:

@@ -75,8 +75,9 @@ class Connection:
             credentials: text of a `.creds` file.
 
         Raises:
-            HanseError: UNAVAILABLE when no server answers within `timeout` seconds; UNAUTHENTICATED when it refuses
-                the credentials; FORBIDDEN when they do not permit the inbox.
+            HanseError: UNAVAILABLE when no server that can be trusted answers within `timeout` seconds;
+                UNAUTHENTICATED when it refuses the credentials or the certificate; FORBIDDEN when they do not permit
+                the inbox.
         """
         connection = cls(url, inbox_prefix)
         await connection._connect(name, credentials, tls, timeout)
@@ -124,7 +125,7 @@ class Connection:
             connecting.result()
         except (OSError, nats.errors.Error, ssl.SSLError) as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: {error}") from None
-        self._connected_once = True
+        self._connected_once, self._refusals = True, 0
         self._up.set()
         try:
             await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
@@ -285,6 +286,35 @@ class Connection:
             # A server that just restarted may not know its accounts yet; one that still refuses means it.
             if not self._connected_once or self._refusals >= _REFUSALS_BELIEVED:
                 self._refuse(error)
+        elif not self._connected_once:
+            self._judge_handshake(error)
+
+    def _judge_handshake(self, error: Exception) -> None:
+        """End an attempt to connect that certificates will not let succeed: neither side trusts the other tomorrow."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._end_connecting(
+                HanseError(
+                    ErrorCode.UNAVAILABLE,
+                    f"bus at {self.url}: its certificate is refused ({error.verify_message})",
+                    hint="give the file of the CA that signed it: HANSE_BUS_CA; bus-ca.pem in a site's home",
+                )
+            )
+        elif self.client._server_info.get("tls_verify"):
+            self._refusals += 1
+            # The server only hangs up, as it does when it restarts.
+            if self._refusals >= _REFUSALS_BELIEVED:
+                self._end_connecting(
+                    HanseError(
+                        ErrorCode.UNAUTHENTICATED,
+                        f"bus at {self.url}: it wants a client certificate that it trusts, and hangs up ({error})",
+                        hint="give one: HANSE_BUS_CERT, HANSE_BUS_KEY; bus-cert.pem, bus-key.pem in a site's home",
+                    )
+                )
+
+    def _end_connecting(self, error: HanseError) -> None:
+        self._end(error)
+        if not self._refused.done():
+            self._refused.set_result(None)
 
     def _deny(self, text: str) -> None:
         found = re.search(r'"([^"]+)"', text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -39,6 +38,7 @@ from hanse_fabric.site.identity import (
     load_identity,
     parse_schema,
 )
+from hanse_fabric.tls import client_context
 
 ALLOWED_SKEW_S = 300.0
 _MAX_REPLY = 1 << 20
@@ -138,7 +138,7 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
 
 
 async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float) -> JoinReply:
-    context = ssl.create_default_context(cafile=ca) if ca else True
+    context = client_context(ca)
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
         async with (
@@ -148,6 +148,12 @@ async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float)
             check_clock(answer.headers.get("Date"))
             data = await answer.content.read(_MAX_REPLY)
             status = answer.status
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise HanseError(
+            ErrorCode.UNAVAILABLE,
+            f"hub {url}: its certificate is refused ({error.certificate_error})",
+            hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
+        ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise HanseError(
             ErrorCode.UNAVAILABLE,

@@ -2,6 +2,7 @@
 
 The home holds `signing.pem` (Ed25519, signs results), `bus.seed` (nkey, signs in on the bus), `bus.creds` (what the
 hub gave for it), `site.json` (this record), all readable by their owner alone, and the hub's CA certificates if any.
+Where the bus wants a client certificate, the administrator puts `bus-cert.pem` and `bus-key.pem` there before joining.
 The two private keys are made here and never leave.
 """
 
@@ -26,6 +27,8 @@ BUS_SEED = "bus.seed"
 BUS_CREDS = "bus.creds"
 BUS_CA = "bus-ca.pem"
 STORE_CA = "store-ca.pem"
+BUS_CERT = "bus-cert.pem"
+BUS_KEY = "bus-key.pem"
 
 
 class SiteRecord(Message):
@@ -80,6 +83,15 @@ class SiteIdentity:
     @property
     def bus_ca(self) -> Path | None:
         return _existing(self.home / BUS_CA)
+
+    @property
+    def bus_cert(self) -> Path | None:
+        """For mutual TLS with the bus, where the administrator has put it; so is `bus_key`."""
+        return _existing(self.home / BUS_CERT)
+
+    @property
+    def bus_key(self) -> Path | None:
+        return _existing(self.home / BUS_KEY)
 
     @property
     def store_ca(self) -> Path | None:

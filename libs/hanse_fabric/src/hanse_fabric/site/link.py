@@ -70,7 +70,7 @@ class SiteLink:
         """Connect to the hub's bus with the identity's own credentials and inbox.
 
         Args:
-            cert, key: PEM files for mutual TLS, where the hub asks for it.
+            cert, key: PEM files for mutual TLS, where the hub asks for it; None: those in the identity's home, if any.
 
         Raises:
             HanseError: UNAVAILABLE, UNAUTHENTICATED (revoked), or FORBIDDEN.
@@ -84,8 +84,8 @@ class SiteLink:
             creds=identity.creds,
             inbox_prefix=identity.inbox_prefix,
             ca=identity.bus_ca,
-            cert=cert,
-            key=key,
+            cert=cert or identity.bus_cert,
+            key=key or identity.bus_key,
         )
         return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
 
