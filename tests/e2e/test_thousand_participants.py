@@ -1,7 +1,7 @@
 """A thousand participants on one machine, a tenth of them silent at random in every round.
 
-They are played by this process, each with its own identity, credentials and bus connection, as datapods have; the hub is
-the real one. What is shown: no round is lost, and the coordinator's memory does not grow with the rounds.
+They are played by this process, each with its own identity, credentials and bus connection, as datapods have; the hub
+is the real one. What is shown: no round is lost, and the coordinator's memory does not grow with the rounds.
 """
 
 from __future__ import annotations
