@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,6 +55,20 @@ class DeployedHub:
     def client(self) -> Hub:
         """The operator's connection."""
         return hanse.connect(self.hub.url, api_key=self.hub.api_key)
+
+    def sibling_client(self, coordinator: str) -> Hub:
+        """The operator's connection to the other one of two coordinators than the named."""
+        if coordinator != "coordinator":
+            return self.client()
+        log = (self.folder / "logs" / "coordinator-2.log").read_text()
+        address = re.findall(r"127\.0\.0\.1:\d+", "\n".join(line for line in log.splitlines() if "API listens" in line))
+        return hanse.connect(f"http://{address[-1]}", api_key=self.hub.api_key)
+
+    def kill_for_good(self, name: str) -> None:
+        """SIGKILL a process that is not started again."""
+        (child,) = [child for child, _ in self.hub.supervisor._children if child.spec.name == name]
+        child._stopping = True
+        os.kill(self.hub.supervisor.pids()[name], signal.SIGKILL)
 
     def _run(self) -> None:
         try:

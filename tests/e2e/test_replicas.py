@@ -1,0 +1,135 @@
+"""Two coordinators and two aggregators on one hub: one may die for good, and nobody loses a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from deployed import DeployedHub, completed, honest, site, start_job
+
+from hanse.hub import Hub, Project, Run
+from hanse.site import SiteTask
+from hanse_fabric.tensors.file import read_tensors
+
+ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def hub(new_hub: Callable[..., DeployedHub]) -> DeployedHub:
+    return new_hub(coordinators=2, aggregators=2)
+
+
+def seeded(
+    reached: threading.Event | None = None, goes_on: threading.Event | None = None
+) -> Callable[[SiteTask], None]:
+    """Trains by its task's seed: any other round, site or order gives other bits. May stop in round 3 for a signal."""
+
+    def answer(task: SiteTask) -> None:
+        if task.kind == "train":
+            if task.round == 3 and reached is not None and goes_on is not None:
+                reached.set()
+                assert goes_on.wait(30)
+            chance, model = np.random.default_rng(task.seed), task.model()
+            trained = {
+                name: array + chance.normal(size=array.shape).astype(np.float32) for name, array in model.items()
+            }
+            task.push(trained, examples=1 + task.seed % 97)
+        else:
+            task.report(examples=1, metrics={"accuracy": 0.5})
+
+    return answer
+
+
+def holder(project: Project, run: Run) -> str:
+    """The coordinator that took the run last, by the audit."""
+    taken = [entry for entry in project.audit() if entry["action"] == "run.take" and run.id in str(entry)]
+    return str(taken[-1]["actor"]).rpartition("/")[2]
+
+
+def check_takeover(hub: DeployedHub, folder: Path, name: str, disturb: Callable[[str], None]) -> None:
+    """The coordinator that works on a run is disturbed in round 3; the sibling ends the run with the same model."""
+    with hub.client() as client:
+        project = client.projects.create(name, schema={"kind": "open"})
+        reached, goes_on = threading.Event(), threading.Event()
+        with site(project, "north", folder, seeded(reached, goes_on)), site(project, "south", folder, seeded()):
+            goes_on.set()
+            undisturbed = completed(project.run(start_job(project, rounds=ROUNDS))).view.model_digest
+            reached.clear()
+            goes_on.clear()
+            run = project.run(start_job(project, rounds=ROUNDS))
+            assert reached.wait(20)
+            first = holder(project, run)
+            disturb(first)
+            goes_on.set()
+            with hub.sibling_client(first) as survivor:
+                there = survivor.projects.get(name)
+                assert completed(there.get_run(run.id)).view.model_digest == undisturbed
+                assert holder(there, run) != first
+
+
+def test_a_run_goes_on_at_the_sibling_of_a_coordinator_that_hangs(hub: DeployedHub, tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def hang(name: str) -> None:
+        stopped.append(hub.hub.supervisor.pids()[name])
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        check_takeover(hub, tmp_path, "hanging", hang)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_two_runs_of_one_project_at_once_do_not_disturb_each_other(
+    hub: DeployedHub, client: Hub, tmp_path: Path
+) -> None:
+    project = client.projects.create("busy", schema={"kind": "open"})
+    with site(project, "north", tmp_path, seeded()), site(project, "south", tmp_path, seeded()):
+        alone = [
+            completed(project.run(start_job(project, rounds=ROUNDS, seed=seed))).view.model_digest for seed in (1, 2)
+        ]
+        runs = [project.run(start_job(project, rounds=ROUNDS, seed=seed)) for seed in (1, 2)]
+        together = [completed(run).view.model_digest for run in runs]
+    assert together == alone
+    assert alone[0] != alone[1]
+
+
+def test_two_projects_with_sites_of_one_name_do_not_meet(hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
+    answers = {"one": honest(step=1.0), "two": honest(step=5.0)}
+    projects = {name: client.projects.create(f"apart-{name}", schema={"kind": "open"}) for name in answers}
+    with (
+        site(projects["one"], "north", tmp_path / "1", answers["one"]),
+        site(projects["one"], "south", tmp_path / "1", answers["one"]),
+        site(projects["two"], "north", tmp_path / "2", answers["two"]),
+        site(projects["two"], "south", tmp_path / "2", answers["two"]),
+    ):
+        runs = {name: project.run(start_job(project)) for name, project in projects.items()}
+        for name, run in runs.items():
+            completed(run)
+            _, arrays = read_tensors(run.model.download(tmp_path / f"{name}.safetensors"))
+            assert np.all(arrays["bias"] == (1.0 if name == "one" else 5.0))
+
+
+def test_an_aggregator_that_hangs_is_not_missed(hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
+    project = client.projects.create("halved", schema={"kind": "open"})
+    large = {"weight": np.zeros((256, 256), np.float32)}
+    pid = hub.hub.supervisor.pids()["aggregator"]
+    with site(project, "north", tmp_path, honest(1, 1.0)), site(project, "south", tmp_path, honest(3, 5.0)):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            run = completed(project.run(start_job(project, large, rounds=3)))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    _, arrays = read_tensors(run.model.download(tmp_path / "model.safetensors"))
+    assert np.all(arrays["weight"] == 12.0)
+
+
+def test_a_run_goes_on_at_the_sibling_of_a_coordinator_that_is_gone(hub: DeployedHub, tmp_path: Path) -> None:
+    """The last test of this hub, which has one coordinator less from here on."""
+    check_takeover(hub, tmp_path, "lasting", hub.kill_for_good)
