@@ -6,11 +6,14 @@ import asyncio
 import json as json_module
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hanse.cli.connection import DEFAULT_STATE, Json
+
+if TYPE_CHECKING:
+    from hanse.embedded.hub import EmbeddedHub
 
 
 def up(
@@ -30,33 +33,32 @@ def up(
 
 async def _until_stopped(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
     """Serve until SIGINT or SIGTERM, which end a start that is under way, too."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    serving = loop.create_task(_serve(state, port, aggregators, coordinators, json))
-    stopping = loop.create_task(stop.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if serving.done():
-        serving.result()
-        return
-    if not json:
-        print("\nStopping ...", flush=True)
-    serving.cancel()
-    await asyncio.wait({serving})
-    if not serving.cancelled():
-        serving.result()
-
-
-async def _serve(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
     from hanse.embedded.hub import EmbeddedHub
 
-    async with EmbeddedHub(state, http_port=port, aggregators=aggregators, coordinators=coordinators) as hub:
-        if json:
-            print(json_module.dumps({"url": hub.url, "key_file": str(hub.state.key_file)}), flush=True)
-        else:
-            print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
-            print(f"State, logs and processes: {state}. `hanse` commands in this folder find it by themselves.")
-            print("Ctrl-C stops it.", flush=True)
-        await asyncio.Event().wait()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    hub = EmbeddedHub(state, http_port=port, aggregators=aggregators, coordinators=coordinators)
+    starting, stopping = loop.create_task(hub.__aenter__()), loop.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()  # it tidies up; but what is below may not heed it, and then the hub has started all the same
+        await asyncio.wait({starting})
+        if starting.cancelled() or starting.exception() is not None:
+            return
+    starting.result()
+    try:
+        if not stop.is_set():
+            _announce(hub, state, json)
+        await stopping
+    finally:
+        await hub.__aexit__(None, None, None)
+
+
+def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
+    if json:
+        print(json_module.dumps({"url": hub.url, "key_file": str(hub.state.key_file)}), flush=True)
+        return
+    print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
+    print(f"State, logs and processes: {state}. `hanse` commands in this folder find it by themselves.")
+    print("Ctrl-C stops it.", flush=True)

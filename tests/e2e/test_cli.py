@@ -1,0 +1,148 @@
+"""The command line against a hub that `hanse up` runs: the whole way of an owner and a site's administrator."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+import pytest
+
+HANSE = (sys.executable, "-m", "hanse")
+SCHEMA = """\
+kind: array
+shape: [4]
+task: classification
+classes: 3
+"""
+JOB = """\
+rounds: 1
+model: {name: mlp, hidden: [8]}
+participants: {minimum: 1, patience: 1}
+"""
+
+
+@dataclass(frozen=True)
+class Up:
+    """A running `hanse up`, and the folder that commands are typed in."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    url: str
+
+    def run(self, *arguments: str, status: int = 0) -> Any:
+        """The JSON that a command answers; of an error, that on standard error."""
+        argv = [*HANSE, *arguments, "--json"]
+        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done.stderr
+        return json.loads(done.stdout.splitlines()[-1] if status == 0 else done.stderr)
+
+    def pids(self) -> list[int]:
+        listing = json.loads((self.folder / ".hanse/hub/processes.json").read_text())
+        return list(listing.values())
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
+    return subprocess.Popen(
+        [*HANSE, "up", "--json", *arguments], cwd=folder, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def first_line(stream: IO[str] | None) -> Any:
+    assert stream is not None
+    return json.loads(stream.readline())
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("up")
+    process = start(folder)
+    try:
+        yield Up(process, folder, first_line(process.stdout)["url"])
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_owner_creates_a_project_and_a_site_joins_it_once(up: Up) -> None:
+    (up.folder / "schema.yaml").write_text(SCHEMA)
+    assert up.run("project", "create", "triage", "--schema", "schema.yaml") == {"project": "triage"}
+    assert up.run("project", "create", "triage", "--schema", "schema.yaml", status=5)["error"]["code"] == "conflict"
+    invited = up.run("project", "invite", "triage", "north")
+    assert invited["url"] == up.url
+    joined = up.run("site", "join", up.url, invited["token"], "--home", "north")
+    assert (joined["project"], joined["participant"]) == ("triage", "north")
+    again = up.run("site", "join", up.url, invited["token"], "--home", "other", status=5)
+    assert again["error"]["code"] == "conflict"
+    assert [site["participant"] for site in up.run("project", "participants", "triage")] == ["north"]
+    done = [entry["action"] for entry in up.run("project", "audit", "triage")]
+    assert done[:2] == ["project.create", "participant.invite"]
+
+
+def test_a_run_that_nobody_comes_to_ends_with_the_quorums_status(up: Up) -> None:
+    (up.folder / "schema.yaml").write_text(SCHEMA)
+    (up.folder / "job.yaml").write_text(JOB)
+    up.run("project", "create", "lonely", "--schema", "schema.yaml")
+    assert up.run("run", "check", "lonely", "job.yaml")["warnings"]
+    error = up.run("run", "submit", "lonely", "job.yaml", "--watch", status=9)["error"]
+    assert error["code"] == "quorum"
+    assert [run["state"] for run in up.run("run", "list", "lonely")] == ["failed"]
+
+
+def test_doctor_finds_the_hub_of_the_folder_and_a_sites_way_to_it(up: Up) -> None:
+    (up.folder / "schema.yaml").write_text(SCHEMA)
+    up.run("project", "create", "checked", "--schema", "schema.yaml")
+    token = up.run("project", "invite", "checked", "south")["token"]
+    up.run("site", "join", up.url, token, "--home", "south")
+    for arguments in ((), ("--home", "south")):
+        found = {one["check"]: one["well"] for one in up.run("doctor", *arguments)}
+        assert all(found.values()), found
+        assert {"hub", "release", "clock", "bus", "api key", "hub's secrets"} <= set(found)
+
+
+def test_a_second_hub_on_the_folder_is_refused_with_the_status_of_a_lock(up: Up) -> None:
+    second = subprocess.run(
+        [*HANSE, "up", "--json"], cwd=up.folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert second.returncode == 13
+    assert f"process {up.process.pid}" in json.loads(second.stderr)["error"]["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path)
+    first_line(process.stdout)
+    left = [psutil.Process(pid) for pid in json.loads((tmp_path / ".hanse/hub/processes.json").read_text()).values()]
+    assert len(left) == 5
+    process.send_signal(number)
+    assert process.wait(60) == (-number if number == signal.SIGKILL else 0)
+    _, alive = psutil.wait_procs(left, timeout=30)
+    assert all(gone(one.pid) for one in alive)
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.1, 0.5])
+def test_ctrl_c_during_the_start_ends_it_and_leaves_nothing_running(tmp_path: Path, delay: float) -> None:
+    process = start(tmp_path)
+    listing = tmp_path / ".hanse/hub/processes.json"
+    while not listing.exists() and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(delay)  # the moment is what is varied; any is good
+    seen = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0
+    _, alive = psutil.wait_procs(seen, timeout=30)
+    assert all(gone(one.pid) for one in alive)
+    assert not listing.exists()
