@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import hanse
+from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
@@ -55,6 +56,16 @@ class DeployedHub:
     def client(self) -> Hub:
         """The operator's connection."""
         return hanse.connect(self.hub.url, api_key=self.hub.api_key)
+
+    def start_datapod(self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None) -> None:
+        """A datapod process for a site that is invited now."""
+        spec = datapod(name, home=home, url=self.hub.url, token=project.invite(name), data=data, test=test)
+
+        async def start() -> None:
+            self.hub.supervisor.start(spec)
+
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(start(), self._loop).result(20)
 
     def sibling_client(self, coordinator: str) -> Hub:
         """The operator's connection to the other one of two coordinators than the named."""
