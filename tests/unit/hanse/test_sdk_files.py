@@ -116,6 +116,14 @@ def test_a_download_whose_record_was_altered_leaves_no_file_and_keeps_the_old_on
     assert (tmp_path / "m").read_bytes() == b"old"
 
 
+def test_a_link_to_another_model_than_was_asked_for_is_refused(hub: ScriptedHub, tmp_path: Path) -> None:
+    model, other = serve_model(hub, signed_model()), signed_model(b"another")
+    hub.answer("GET", f"{MODEL}/download", (200, {"url": f"{hub.url}/bucket/x", "version": other.view}))
+    with pytest.raises(HanseError, match="asked for") as caught:
+        model.download(tmp_path / "m")
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
 def test_a_download_to_where_nothing_can_be_written_is_an_error_of_the_catalogue(
     hub: ScriptedHub, tmp_path: Path
 ) -> None:

@@ -223,7 +223,7 @@ class AsyncModel:
         """As `hanse.hub.Model.download`."""
         found = await self._transport.send(calls.download(self.view.project, self.version))
         ca, patience = self._transport.ca, self._transport.patience
-        return await asyncio.to_thread(save_model, found, Path(path), ca=ca, patience=patience)
+        return await asyncio.to_thread(save_model, found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
     async def promote(self, stage: str, *, reason: str = "") -> AsyncModel:
         """Move the version to a stage: candidate, staging, production or archived."""

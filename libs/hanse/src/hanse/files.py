@@ -31,11 +31,12 @@ def record_path(model: Path) -> Path:
     return model.with_name(model.name + ".json")
 
 
-def save_model(found: Download, path: Path, *, ca: Path | None, patience: float) -> Path:
+def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, patience: float) -> Path:
     """Download a model version, verify it, and only then store it, with its signed record beside it.
 
     Args:
         found: the record and a presigned link to the file.
+        digest: of the version that was asked for.
         ca: of the object store, where it is a private one.
         patience: seconds for which a store that does not answer is tried again.
 
@@ -46,6 +47,10 @@ def save_model(found: Download, path: Path, *, ca: Path | None, patience: float)
     from hanse_fabric.store.transfer import HttpTransfer
 
     record = found.version
+    if record.digest != digest:
+        raise HanseError(
+            ErrorCode.TAMPERED, f"version {record.version}: the link is to {record.digest}, {digest} was asked for"
+        )
     unverified = path.with_name(path.name + ".unverified")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

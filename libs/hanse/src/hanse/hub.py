@@ -273,7 +273,8 @@ class Model:
         Beside it, `<name>.json` holds the signed record, for `hanse model verify` without a hub.
         """
         found = self._transport.send(calls.download(self.view.project, self.version))
-        return save_model(found, Path(path), ca=self._transport.ca, patience=self._transport.patience)
+        ca, patience = self._transport.ca, self._transport.patience
+        return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
     def promote(self, stage: str, *, reason: str = "") -> Model:
         """Move the version to a stage: candidate, staging, production or archived."""
