@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hanse_aggregator.engine import Engine
+from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
@@ -58,3 +60,32 @@ def test_a_tensor_file_above_2_gib_makes_the_round_trip(
     assert (arrays["a"][0], arrays["a"][-1]) == (1, 2)
     assert arrays["b"].tolist() == [3, 4, 5]
     store.delete(key)
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+def test_updates_above_2_gib_are_reduced_in_the_store(
+    weed: Any, large_file: tuple[Path, Layout], tmp_path: Path
+) -> None:
+    path, _ = large_file
+    store = weed.store()
+    refs = []
+    for name in ("model", "first", "second"):
+        store.put_file(f"models/large/{name}", path)
+        refs.append(ref_of_file(path, key=f"models/large/{name}"))
+    model, *updates = refs
+    job = ReduceJob(
+        id="large", project="large", run="l" * 12, step="r1-reduce", kind=JobKind.WHOLE, round=1, strategy={},
+        updates=tuple(UpdateInput(participant=p, weight=1, ref=r) for p, r in zip("ab", updates, strict=True)),
+        model=model, output_key="models/large/out",
+    )  # fmt: skip
+
+    made = Engine(store).run(job).outputs["model"]
+
+    store.get_file("models/large/out/model", tmp_path / "out", limit=made.size)
+    verify_file(made, tmp_path / "out")
+    _, arrays = read_tensors(tmp_path / "out")
+    assert (arrays["a"][0], arrays["a"][-1]) == (2, 4)
+    assert arrays["b"].tolist() == [6, 8, 10]
+    for key in list(store.keys("models/large/")):
+        store.delete(key)
