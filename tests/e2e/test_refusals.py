@@ -74,10 +74,11 @@ def run_with(project: Project, folder: Path, bad: Answer, good: Answer | None = 
 
 
 def check_left_out(run: Run, expected: str) -> None:
-    """East was left out for a reason that has `expected` in it; the model is the two others'."""
+    """East was left out for a reason that has `expected` in it, and what to do; the model is the two others'."""
     refused = events(run, "refused")
     assert [event.data["participant"] for event in refused] == ["east"]
     assert expected in refused[0].data["reason"], refused[0].data["reason"]
+    assert refused[0].data["reason"].endswith(")"), f"without a hint: {refused[0].data['reason']}"
     assert run.model.view.lineage["participants"] == ["north", "south"]
 
 

@@ -34,6 +34,7 @@ SPAN_BYTES = 1 << 20
 
 _MEANS_BYTES = 64 << 10
 """Bytes of a row of means that are read at once beside their variances."""
+_DIVERGED = "training diverged at that site: lower its learning rate, clip the gradient norm, or check its data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class LeafWorker:
             if stream.reader is not None and stream.hashed.hexdigest() != stream.row.data.leaf(index):
                 self._refusals.add(
                     stream.row.participant,
-                    HanseError(ErrorCode.TAMPERED, f"update: leaf {index} does not have the digest that was announced"),
+                    _tampered("update", index),
                 )
         return None if self._refusals else {name: view.data for name, view in outputs.items()}
 
@@ -121,7 +122,7 @@ class LeafWorker:
                 _read(reader, view[at : at + BLOCK_BYTES], hashed)
         self.bytes_read += len(view)
         if hashed.hexdigest() != data.leaf(index):
-            raise HanseError(ErrorCode.TAMPERED, f"{what}: leaf {index} does not have the digest that was announced")
+            raise _tampered(what, index)
 
     def _open_row(self, row: Row, start: int, stop: int, stack: ExitStack) -> RangeReader | None:
         try:
@@ -162,7 +163,9 @@ class LeafWorker:
             for row, value in zip(plan.rows, values, strict=True):
                 if not all_finite(value):
                     reason = describe(value, piece.start, plan.layout)
-                    self._refusals.add(row.participant, HanseError(ErrorCode.INVALID_INPUT, f"update: {reason}"))
+                    self._refusals.add(
+                        row.participant, HanseError(ErrorCode.INVALID_INPUT, f"update: {reason}", hint=_DIVERGED)
+                    )
         if self._refusals:
             return
         model = outputs[MODEL].view(dtype)
@@ -234,3 +237,11 @@ def _buffer(size: int) -> Array:
 def _span(rows: int, leaf: int) -> int:
     """Bytes of each of K rows held at once; a multiple of 64, so that no element straddles two sub-blocks."""
     return min(leaf, SPAN_BYTES, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))
+
+
+def _tampered(what: str, index: int) -> HanseError:
+    return HanseError(
+        ErrorCode.TAMPERED,
+        f"{what}: leaf {index} does not have the digest that was announced",
+        hint="they are not the bytes that the site signed; look at its code, its disk, and what lies between",
+    )

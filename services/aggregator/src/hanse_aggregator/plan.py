@@ -34,7 +34,7 @@ class Refusals:
         with self._lock:
             if participant not in self.by_participant or error.code is ErrorCode.TAMPERED:
                 self.by_participant[participant] = Refusal(
-                    participant=participant, reason=error.message, code=error.code.code
+                    participant=participant, reason=str(error), code=error.code.code
                 )
 
     def __bool__(self) -> bool:

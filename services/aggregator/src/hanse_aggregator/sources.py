@@ -10,6 +10,8 @@ from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.port import ObjectStore, RangeReader
 from hanse_fabric.tensors.refs import check_leaves
 
+_ANNOUNCE = "announce size and digest of the very bytes that are sent"
+
 
 class Source(Protocol):
     """Bytes by range. Methods block."""
@@ -101,9 +103,13 @@ class Input:
         """Raises HanseError: TOO_LARGE or INVALID_INPUT when there are more or fewer bytes than were announced."""
         actual = self.source.size()
         if actual > self.ref.size:
-            raise HanseError(ErrorCode.TOO_LARGE, f"object of {actual} bytes, {self.ref.size} were announced")
+            raise HanseError(
+                ErrorCode.TOO_LARGE, f"object of {actual} bytes, {self.ref.size} were announced", hint=_ANNOUNCE
+            )
         if actual < self.ref.size:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"object of {actual} bytes, {self.ref.size} were announced")
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"object of {actual} bytes, {self.ref.size} were announced", hint=_ANNOUNCE
+            )
 
 
 def open_input(ref: ObjectRef, store: ObjectStore | None, fetched: bytes | None = None) -> Input:

@@ -71,7 +71,11 @@ class VerifyKey:
             HanseError: TAMPERED.
         """
         if not self.is_valid(signature, data):
-            raise HanseError(ErrorCode.TAMPERED, f"{what}: the signature is not the one of the expected key")
+            raise HanseError(
+                ErrorCode.TAMPERED,
+                f"{what}: the signature is not the one of the expected key",
+                hint="whoever sent it does not hold that key; a site with new keys is revoked and invited again",
+            )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VerifyKey) and self._raw == other._raw

@@ -20,6 +20,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 MAX_HEADER_BYTES = 16 << 20
+_WRITE = "write it with hanse_fabric.tensors"
 _ALIGN = 64
 
 DTYPES: dict[str, np.dtype] = {
@@ -195,10 +196,12 @@ def dtype_name(dtype: np.dtype) -> str:
 def header_length(first: bytes) -> int:
     """Bytes of the header including its length field, from the file's first 8 bytes."""
     if len(first) < 8:
-        raise HanseError(ErrorCode.INVALID_INPUT, "tensor file: shorter than 8 bytes, not safetensors")
+        raise HanseError(ErrorCode.INVALID_INPUT, "tensor file: shorter than 8 bytes, not safetensors", hint=_WRITE)
     length = int.from_bytes(first[:8], "little")
     if not 2 <= length <= MAX_HEADER_BYTES:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: header of {length} bytes, not safetensors")
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"tensor file: header of {length} bytes, not safetensors", hint=_WRITE
+        )
     return 8 + length
 
 
@@ -237,7 +240,7 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"tensor file: entry {name} lies at bytes {start}..{stop}, not at {expected[name]}",
-                hint="write it with hanse_fabric.tensors",
+                hint=_WRITE,
             )
     if size is not None and base + offset != size:
         raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {size} bytes, its header describes {base + offset}")

@@ -130,8 +130,8 @@ class Inbox:
         about = f"{record.subject}/{record.sequence}"
         _LOG.warning("result on %s refused: %s", record.subject, error)
         self._notices.event(
-            "refused", about, round=round_number, participant=name, code=error.code.code, reason=error.message
+            "refused", about, round=round_number, participant=name, code=error.code.code, reason=str(error)
         )
         self._notices.audit(
-            "result.refuse", about, subject=f"participant:{name}", code=error.code.code, reason=error.message
+            "result.refuse", about, subject=f"participant:{name}", code=error.code.code, reason=str(error)
         )
