@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -378,3 +379,11 @@ def api(hub: DeployedHub) -> httpx.Client:
     """The HTTP API as any client meets it, with the operator's key."""
     headers = {"Authorization": f"Bearer {hub.hub.api_key}"}
     return httpx.Client(base_url=hub.hub.url, headers=headers, trust_env=False, timeout=20)
+
+
+def test_every_test_that_the_page_of_refusals_names_exists() -> None:
+    root = Path(__file__).parents[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (root / "docs" / "refusals.md").read_text())
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}" in (root / file).read_text(), f"{file}::{test}"
