@@ -131,8 +131,11 @@ def answer(data: Mapping[str, Any]) -> str:
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Numbers by name, on one line."""
-    return ", ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if isinstance(value, int | float))
+    """Numbers by name, on one line: what was measured on the model. Minima over sites and what training reported are
+    in the data, but would crowd it out; they are shown where there is nothing else."""
+    numbers = {name: value for name, value in sorted(metrics.items()) if isinstance(value, int | float)}
+    main = {name: value for name, value in numbers.items() if not name.startswith("train_") and name[-4:] != "_min"}
+    return ", ".join(f"{name} {value:.4f}" for name, value in (main or numbers).items())
 
 
 def _missing(data: Mapping[str, Any]) -> str:
