@@ -30,11 +30,11 @@ async def watch_run(hub: Hub, request: Request) -> web.StreamResponse:
     await response.prepare(request.http)
     try:
         await _send(hub, request.http, response, tokens, after)
+        await response.write_eof()
     except ConnectionError:
-        return response  # the watcher has left
+        return response  # the watcher has left, perhaps because it has seen the last event
     except HanseError:
         return response  # the bus is away; the watcher comes back with Last-Event-ID
-    await response.write_eof()
     return response
 
 
