@@ -78,8 +78,8 @@ async def first_model(run: RunContext) -> ObjectRef:
 
 
 async def initialized(run: RunContext, chosen: tuple[str, ...]) -> Gathered:
-    """One participant is asked; a few others together where that one is silent or cannot. (Whoever is asked at the
-    same time as one that is faster has begun in vain, and takes seconds to drop it.)"""
+    """One participant is asked; where that one is silent or cannot, the others, a few together. (Whoever is asked at
+    the same time as one that is faster has begun in vain, and takes seconds to drop it.)"""
     job = run.job
     seed = derive_seed(job.seed, "initialize")
 
@@ -89,14 +89,21 @@ async def initialized(run: RunContext, chosen: tuple[str, ...]) -> Gathered:
             model=None, needed=1, grace=0.0, deadline=deadline, retries=retries,
         )  # fmt: skip
 
-    wanted = job.participants
+    wanted, asked = job.participants, 1
     try:
         return await run.gather("r0-initialize", asking(chosen[:1], min(wanted.deadline, _INITIALIZE_SECONDS), 0))
     except RunFailure as failure:
         if failure.code is not ErrorCode.QUORUM or len(chosen) == 1:
             raise
-    others = chosen[1 : 1 + _OTHER_INITIALIZERS]
-    return await run.gather("r0-initialize-others", asking(others, wanted.deadline, wanted.retries))
+    while True:
+        others = chosen[asked : asked + _OTHER_INITIALIZERS]
+        step = "r0-initialize-others" if asked == 1 else f"r0-initialize-others-{asked}"
+        asked += len(others)
+        try:
+            return await run.gather(step, asking(others, wanted.deadline, wanted.retries))
+        except RunFailure as failure:
+            if failure.code is not ErrorCode.QUORUM or asked >= len(chosen):
+                raise
 
 
 def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
