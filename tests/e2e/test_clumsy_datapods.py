@@ -55,12 +55,12 @@ def fill(folder: Path) -> None:
 
 def write_files(folder: Path) -> dict[str, Path]:
     """Each site's training file."""
-    write_shares(folder, ["able"], seed=3)
-    files = {name: folder / name / "train.npz" for name in ["able", *EXPECTED]}
+    write_shares(folder, ["well"], seed=3)
+    files = {name: folder / name / "train.npz" for name in ["well", *EXPECTED]}
     for path in files.values():
         path.parent.mkdir(exist_ok=True)
-    good = np.load(files["able"])
-    files["garbled"].write_bytes(files["able"].read_bytes()[:1000])
+    good = np.load(files["well"])
+    files["garbled"].write_bytes(files["well"].read_bytes()[:1000])
     np.savez(files["narrow"], x=good["x"][:, :32], y=good["y"])
     np.savez(files["full"], x=good["x"], y=good["y"])
     return files
@@ -82,7 +82,7 @@ def answers(
         wait_online(project, 1 + len(EXPECTED))
         fill(small_disk)
         run = completed(project.run(JOB))
-        assert run.model.view.lineage["participants"] == ["able"]
+        assert run.model.view.lineage["participants"] == ["well"]
         told = [event.data for event in run.watch() if event.kind == "task-answered"]
     return {
         data["participant"]: (data["outcome"], data.get("code", ""), data.get("reason", ""))
@@ -99,8 +99,8 @@ def wait_online(project: Project, count: int) -> None:
 
 
 def test_the_site_where_all_is_well_is_not_held_up(answers: dict[str, tuple[str, str, str]]) -> None:
-    assert answers["able"][0] == "done"
-    assert answers.keys() == {"able", *EXPECTED}
+    assert answers["well"][0] == "done"
+    assert answers.keys() == {"well", *EXPECTED}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
