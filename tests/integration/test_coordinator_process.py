@@ -51,6 +51,12 @@ class Replica:
 Start = Callable[..., Replica]
 
 
+@pytest.fixture(scope="module")
+def nats_server(new_nats: Callable[..., NatsServer]) -> NatsServer:
+    """A hub's bus of this module's own: coordinators read all of it."""
+    return new_nats()
+
+
 @pytest.fixture
 def api_key() -> str:
     return make_api_key().text

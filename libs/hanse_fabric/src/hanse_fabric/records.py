@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,6 +19,7 @@ from hanse_fabric.subjects import Stream, Subject
 M = TypeVar("M", bound=Message)
 
 _TOKEN = re.compile(r"^[A-Za-z0-9_=-]{1,128}$")
+_log = logging.getLogger(__name__)
 _TOMBSTONE = {"KV-Operation": "DEL"}
 _TRIES = 50
 
@@ -131,7 +133,10 @@ class Bucket(Generic[M]):
 
     @asynccontextmanager
     async def watch(self, **tokens: str) -> AsyncIterator[AsyncIterator[Change[M] | None]]:
-        """The current records, then None once (caught up), then every change as it comes; ends with the context."""
+        """The current records, then None once (caught up), then every change as it comes; ends with the context.
+
+        A record that this release cannot read is logged and passed over: one newer record must not stop a service.
+        """
         pattern = self._pattern(tokens)
         current = await self._bus.snapshot(self._stream, pattern)
         after = max((record.sequence for record in current), default=0)
@@ -144,14 +149,19 @@ class Bucket(Generic[M]):
         live: AsyncIterator[Record],
     ) -> AsyncIterator[Change[M] | None]:
         for record in current:
-            if not _deleted(record):
-                yield self._as_change(record)
+            if not _deleted(record) and (change := self._as_change(record)) is not None:
+                yield change
         yield None
         async for record in live:
-            yield self._as_change(record)
+            if (change := self._as_change(record)) is not None:
+                yield change
 
-    def _as_change(self, record: Record) -> Change[M]:
-        value = None if _deleted(record) else self._message.decode(record.data)
+    def _as_change(self, record: Record) -> Change[M] | None:
+        try:
+            value = None if _deleted(record) else self._message.decode(record.data)
+        except HanseError as error:
+            _log.error("record %s cannot be read: %s", record.subject, error)
+            return None
         return Change(value, record.sequence, self._subject.parse(record.subject))
 
     def _entry(self, record: Record) -> Entry[M]:
