@@ -23,7 +23,7 @@ from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
 from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.watch import watch_over
-from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import SPARE, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.schema import DataSchema
@@ -222,10 +222,13 @@ class Agent:
         self._journal.begin(task)
 
     def _clear(self, work: Path, task: Task) -> None:
-        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time."""
-        oldest = time.time() - 2 * 86_400
+        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
+        One stays, for the next update to be written over."""
+        oldest, spare = time.time() - 2 * 86_400, work / SPARE
         for path in work.iterdir():
-            if path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
+            if path.name.startswith(f"{task.run}.") and path.suffix == ".update":
+                path.replace(spare)
+            elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
 
     def _finish(self, task: Task, outcome: WorkOutcome) -> Finished:

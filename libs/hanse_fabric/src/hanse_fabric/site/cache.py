@@ -15,6 +15,7 @@ from hanse_fabric.site.durable import space_errors
 from hanse_fabric.tensors.digest import digest_file
 
 KEPT = 3
+_SPARE = "spare"
 
 
 class ModelCache:
@@ -47,6 +48,8 @@ class ModelCache:
         try:
             with space_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with suppress(FileNotFoundError):
+                    (self._folder / _SPARE).replace(partial)  # written over: its pages are in memory already
                 await download(partial)
             if not await asyncio.to_thread(_holds, partial, ref):
                 raise HanseError(
@@ -59,10 +62,16 @@ class ModelCache:
                 partial.unlink()
 
     def _prune(self) -> None:
+        """Drop what is no longer kept; one of it stays, as the file that the next download is written over."""
+        spare = self._folder / _SPARE
         for path in self._folder.iterdir():
-            if path.name not in self._verified:
-                with suppress(FileNotFoundError):
+            if path.name in self._verified or path == spare:
+                continue
+            with suppress(FileNotFoundError):
+                if spare.exists():
                     path.unlink()
+                else:
+                    path.replace(spare)
 
 
 def _holds(path: Path, ref: ObjectRef) -> bool:

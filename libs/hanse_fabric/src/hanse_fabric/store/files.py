@@ -17,12 +17,14 @@ BLOCK_BYTES = 256 << 10
 
 
 @contextmanager
-def whole_file(path: Path, *, replace: bool = True, sync: bool = True) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, replace: bool = True, sync: bool = True, recycle: bool = False) -> Iterator[BinaryIO]:
     """A file open for writing that gets its name only when the block ends without an error.
 
     Args:
         replace: whether a file that exists is replaced.
         sync: whether it is flushed to the disk first. Not needed for what can be fetched again, by its digest.
+        recycle: write over the file that has the name already, where there is one. Its pages are in memory, and writing
+            to them is many times faster than to new ones; nobody else may have it open.
 
     Raises:
         HanseError: CONFLICT when the file exists and is not to be replaced; NO_SPACE when the disk is full.
@@ -30,9 +32,14 @@ def whole_file(path: Path, *, replace: bool = True, sync: bool = True) -> Iterat
     partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w+b") as file:
+        recycled = recycle and path.exists()
+        if recycled:
+            path.replace(partial)
+        with partial.open("r+b" if recycled else "w+b") as file:
             yield file
             file.flush()
+            if recycled:
+                file.truncate()
             if sync:
                 os.fsync(file.fileno())
         if replace:

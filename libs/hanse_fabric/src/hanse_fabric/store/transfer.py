@@ -23,6 +23,8 @@ class Transfer(Protocol):
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         """Download into `path`, whole or not at all; TOO_LARGE beyond `limit` bytes, GONE if the link has expired.
 
+        A file that has the name already may be written over, and is lost where the download fails.
+
         The file is not flushed to the disk: who keeps it across a power failure verifies its digest then.
         """
         ...
@@ -47,7 +49,7 @@ class HttpTransfer:
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         _check_web(url)
-        with whole_file(path, sync=False) as file:
+        with whole_file(path, sync=False, recycle=True) as file:
             download(self._http, url, file, limit=limit, what=f"download of {path.name}")
 
     def send(self, path: Path, url: str) -> None:

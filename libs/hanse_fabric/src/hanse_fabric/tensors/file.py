@@ -28,17 +28,25 @@ def encode_tensors(layout: Layout, arrays: Arrays) -> bytes:
     return b"".join(_chunks(layout, arrays))
 
 
-def write_tensors(path: Path, layout: Layout, arrays: Arrays) -> None:
+def write_tensors(path: Path, layout: Layout, arrays: Arrays, *, over: Path | None = None) -> None:
     """Write a file, whole or not at all, and flush it to the disk.
+
+    Args:
+        over: an old file that is used up: its pages are in memory, and writing to them is many times faster than to
+            new ones. Nobody else may have it open.
 
     Raises:
         HanseError: as `encode_tensors`; NO_SPACE when the disk is full.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        recycled = over is not None and over.exists()
+        if over is not None and recycled:
+            over.replace(partial)
+        with partial.open("r+b" if recycled else "wb") as file:
             for chunk in _chunks(layout, arrays):
                 file.write(chunk)
+            file.truncate()
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

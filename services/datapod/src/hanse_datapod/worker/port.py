@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema
 
+SPARE = "spare"
+"""Name, beside a request's `output`, of an old file that the worker may write over: faster than a new one."""
+
 OnProgress = Callable[[float, str], None]
 """Called with the fraction done in [0, 1] and a short text."""
 

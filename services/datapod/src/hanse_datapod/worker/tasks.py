@@ -15,6 +15,7 @@ from torch import nn
 
 from hanse_datapod.data.load import SiteData
 from hanse_datapod.worker.local_state import read_local, write_local
+from hanse_datapod.worker.port import SPARE
 from hanse_datapod.worker.site_code import SiteCodeFile, load_code
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
@@ -85,7 +86,8 @@ def execute(work: WorkContext) -> Done:
     trained = arrays_of(module)
     module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
     write_local(work.state, work.round, entries.local, trained)
-    write_tensors(work.output, entries.travelling, update_of(received, trained, entries.travelling, consume=True))
+    update = update_of(received, trained, entries.travelling, consume=True)
+    write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
     return Done(True, len(examples), metrics)
 
 
