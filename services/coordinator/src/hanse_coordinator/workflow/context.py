@@ -487,6 +487,7 @@ class RunContext:
         """Remove what only a run that goes on would need. For the end of the run."""
         await self._tolerant(self._purge_run())
         await self._tolerant(self._objects.forget(self._last_state))
+        await self._tolerant(self._objects.abort_uploads(self.run))
 
     async def _purge_run(self) -> None:
         for subject in (TASK, JOB, RESULT, UPDATE, EXCHANGE, EXCHANGED, REDUCED):

@@ -44,6 +44,10 @@ class RunObjects:
         if keys:
             await asyncio.to_thread(self._delete, keys)
 
+    async def abort_uploads(self, run: str) -> None:
+        """End the uploads that a run's reductions began and will not finish."""
+        await asyncio.to_thread(self._store.abort_uploads, f"models/{self._project}/{run}/")
+
     def _key(self, digest: str) -> str:
         return f"models/{self._project}/{digest}"
 
