@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse.demo.program import output_of
 
 
 @dataclass(frozen=True)
@@ -75,17 +74,6 @@ def _tests(paths: list[Path]) -> list[str]:
 
 
 async def _accuracies(arguments: list[str]) -> dict[str, float]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hanse_datapod",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    output, errors = await process.communicate()
-    if process.returncode != 0:
-        said = errors.decode(errors="replace").strip()[-500:]
-        raise HanseError(ErrorCode.INTERNAL, f"the comparison failed: {said}")
-    answer = json.loads(output.decode().splitlines()[-1])
+    output = await output_of("hanse_datapod", *arguments)
+    answer = json.loads(output.splitlines()[-1])
     return {path: metrics["accuracy"] for path, metrics in answer["tests"].items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 
 from hanse.demo.comparison import Comparison, compare
+from hanse.demo.program import output_of
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Project, Run
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -125,13 +125,8 @@ class Scenario:
 
     async def _make_data(self) -> dict[str, int]:
         """Shares of scikit-learn's digits, made by a process of its own: nothing heavy is loaded here."""
-        argv = ("-m", "hanse_learning.digits", str(self.folder / "data"), "--seed", str(self.seed))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *argv, "--sites", *self.sites, stdout=asyncio.subprocess.PIPE
-        )
-        output, _ = await process.communicate()
-        if process.returncode != 0:
-            raise HanseError(ErrorCode.INTERNAL, f"the demonstration's data could not be made ({process.returncode})")
+        folder, seed = str(self.folder / "data"), str(self.seed)
+        output = await output_of("hanse_learning.digits", folder, "--seed", seed, "--sites", *self.sites)
         counts: dict[str, int] = json.loads(output)
         return counts
 
