@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?= 10
 
-DISTRIBUTIONS := libs/hanse_fabric libs/hanse_learning services/coordinator services/aggregator \
-                 services/model_registry services/datapod libs/hanse
-PACKAGES := hanse hanse_fabric hanse_learning hanse_coordinator hanse_aggregator hanse_model_registry hanse_datapod
-EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_learning[torch]' -e services/coordinator \
-            -e services/aggregator -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
+DISTRIBUTIONS := libs/hanse_fabric libs/hanse_privacy libs/hanse_learning services/coordinator services/aggregator \
+                 services/compensator services/model_registry services/datapod libs/hanse
+PACKAGES := hanse hanse_fabric hanse_privacy hanse_learning hanse_coordinator hanse_aggregator hanse_compensator \
+            hanse_model_registry hanse_datapod
+EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_privacy[accounting]' \
+            -e 'libs/hanse_learning[torch]' -e services/coordinator -e services/aggregator -e services/compensator \
+            -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
 .PHONY: help setup demo test test-large lint chaos bench bench-reduce clean
 

@@ -22,6 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     MAX_MESSAGE_BYTES,
     AuditEvent,
+    CompensatorRecord,
     Contribution,
     ExchangeJob,
     ExchangeSum,
@@ -30,6 +31,11 @@ from hanse_fabric.messages import (
     Link,
     LinkReply,
     LinkRequest,
+    MaskAnswer,
+    MaskRecord,
+    MaskRequest,
+    MaskShape,
+    MaskSum,
     Message,
     ModelVersion,
     ObjectRef,
@@ -45,12 +51,14 @@ from hanse_fabric.messages import (
     RegistryRequest,
     Result,
     RunEvent,
+    SealedSeed,
     Stage,
     Task,
     TaskKind,
     UpdateInput,
 )
 from hanse_fabric.messages.base import MAX_DECODED_BYTES
+from hanse_fabric.messages.participants import ParticipantRecord
 
 GOLDEN = Path(__file__).parent / "golden"
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -67,7 +75,17 @@ VERSION = ModelVersion(
     public_key=b"AAAA", signature=b"AQID",
 )  # fmt: skip
 
+SESSION: dict[str, Any] = {"project": "triage", "run": "abcdefghijkl", "session": "r1-train"}
+SEED = SealedSeed(participant="north", sealed=b"AQID", update=MaskShape(u64=2, u32=3), tally=9, signature=b"AQID")
+
 EXAMPLES: tuple[Message, ...] = (
+    MaskRequest(**SESSION, members=(SEED,)),
+    MaskAnswer(**SESSION, participants=("north", "south"), sum=MaskSum(update=STORED, tally=INLINE)),
+    MaskRecord(**SESSION, participants=("north", "south"), members="a" * 64, at=AT),
+    CompensatorRecord(public_key=b"A" * 43 + b"=", version="0.1.0", at=AT),
+    ParticipantRecord(
+        project="triage", participant="north", public_key=b"AQID", bus_key="U" + "A" * 55, api_key="x", enrolled_at=AT
+    ),
     Task(
         **WHERE, id="0" * 32, participant="north", workflow="federated_averaging", kind=TaskKind.TRAIN, round=1,
         config={"model": {"name": "linear"}}, seed=5, model=STORED, peers=2, issued_at=AT, deadline=AT,

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.names import Digest
+from hanse_fabric.privacy import Privacy, SecureAggregation
 
 
 class Participation(Frozen):
@@ -89,7 +90,9 @@ class Job(Frozen):
         weighting: a participant's weight in the mean: its number of examples, or 1.
         checkpoint_every: publish a version every so many rounds (the last always); 0: only the last.
         initial_model: an owner's uploaded tensor file to start from, by digest; None: initialized from the seed.
-        seed: of everything random in the run.
+        seed: of everything random in the run that is not secret.
+        secure_aggregation: sums of which nobody sees the summands; None: aggregators see the updates.
+        privacy: differential privacy; None: none.
     """
 
     workflow: Literal["federated_averaging"] = "federated_averaging"
@@ -105,6 +108,8 @@ class Job(Frozen):
     checkpoint_every: int = Field(default=1, ge=0)
     initial_model: Digest | None = None
     seed: int = Field(default=0, ge=0, lt=2**63)
+    secure_aggregation: SecureAggregation | None = None
+    privacy: Privacy | None = None
 
     @model_validator(mode="after")
     def _can_meet(self) -> Job:

@@ -18,6 +18,7 @@ class Role(StrEnum):
 
     COORDINATOR = "coordinator"
     AGGREGATOR = "aggregator"
+    COMPENSATOR = "compensator"
     MODEL_REGISTRY = "model-registry"
     PARTICIPANT = "participant"
     PROVISIONER = "provisioner"
@@ -154,6 +155,25 @@ REDUCED = Subject(
     _rights(coordinator={FOLLOW, LAST, PURGE}, aggregator={PUBLISH, LAST}),
 )
 
+MASK_REQUEST = Subject(
+    f"hanse.{VERSION}.mask-request.{{project}}.{{run}}.{{session}}",
+    Stream("HANSE_MASK_REQUESTS", retention=Retention.QUEUE, max_age_s=_MONTH, workers="compensators", ack_wait_s=5.0),
+    _rights(coordinator={PUBLISH, PURGE}, compensator={WORK}),
+)
+
+MASK_ANSWER = Subject(
+    f"hanse.{VERSION}.mask-answer.{{project}}.{{run}}.{{session}}",
+    Stream("HANSE_MASK_ANSWERS", max_age_s=_MONTH, last_only=True),
+    _rights(coordinator={FOLLOW, LAST, PURGE}, compensator={PUBLISH, LAST}),
+)
+
+MASKS = Subject(
+    f"hanse.{VERSION}.masks.{{project}}.{{run}}.{{session}}.{{digest}}",
+    Stream("HANSE_MASKS", max_age_s=_DAY, last_only=True),
+    _rights(aggregator={LAST}, compensator={PUBLISH}, coordinator={PURGE}),
+)
+"""Sums of masks up to INLINE_LIMIT, which the coordinator may not read; larger ones go through the object store."""
+
 JOURNAL = Subject(
     f"hanse.{VERSION}.journal.{{project}}.{{run}}",
     Stream("HANSE_JOURNAL"),
@@ -206,7 +226,15 @@ PROJECTS = Subject(
     "$KV.hanse_projects.{project}", _bucket("projects"), _rights(coordinator=_RECORD, model_registry={LAST})
 )
 PARTICIPANTS = Subject(
-    "$KV.hanse_participants.{project}.{participant}", _bucket("participants"), _rights(coordinator=_RECORD)
+    "$KV.hanse_participants.{project}.{participant}",
+    _bucket("participants"),
+    _rights(coordinator=_RECORD, compensator={FOLLOW, LAST}),
+)
+COMPENSATORS = Subject(
+    "$KV.hanse_compensators.{name}", _bucket("compensators"), _rights(coordinator={FOLLOW, LAST}, compensator=_RECORD)
+)
+MASK_RECORDS = Subject(
+    "$KV.hanse_mask_records.{project}.{run}.{session}", _bucket("mask_records"), _rights(compensator=_RECORD)
 )
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
@@ -220,7 +248,8 @@ MODELS = Subject(
 
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, LINK,
-    PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, INVITATIONS, KEYS, RUNS, LEASES, MODELS,
+    MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
+    INVITATIONS, KEYS, RUNS, LEASES, MODELS,
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -7,12 +7,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
-from pydantic import Base64Bytes, Field
+from pydantic import Field
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.job import Job
 from hanse_fabric.messages.base import Message
 from hanse_fabric.messages.models import ModelVersion
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
 from hanse_fabric.schema import DataSchema
@@ -37,27 +38,6 @@ class ProjectRecord(Message):
     description: str = Field(default="", max_length=2000)
     created_at: datetime
     created_by: str
-
-
-class ParticipantRecord(Message):
-    """A site in a project.
-
-    Attributes:
-        public_key: raw Ed25519 key that its results are signed with.
-        bus_key: its NATS user key.
-        api_key: id of its API key.
-    """
-
-    schema_id: ClassVar[str] = "hanse.participant_record/1"
-
-    project: Slug
-    participant: Slug
-    public_key: Base64Bytes
-    bus_key: str
-    api_key: str = ""
-    enrolled_at: datetime
-    version: str = ""
-    revoked: bool = False
 
 
 class InvitationRecord(Message):

@@ -3,9 +3,33 @@
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
 from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
+from hanse_fabric.messages.masking import (
+    CompensatorRecord,
+    MaskAnswer,
+    Masking,
+    MaskingMode,
+    MaskRecord,
+    MaskRequest,
+    MaskShape,
+    MaskSum,
+    Ring,
+    RingPlan,
+    SealedSeed,
+)
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
-from hanse_fabric.messages.reductions import JobKind, Part, Reduced, ReduceJob, Refusal, UpdateInput
+from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.reductions import (
+    JobKind,
+    Part,
+    Reduced,
+    ReduceJob,
+    Refusal,
+    RingSum,
+    Tally,
+    UpdateInput,
+)
 from hanse_fabric.messages.tasks import (
     Link,
     LinkReply,
@@ -24,6 +48,7 @@ __all__ = [
     "INLINE_LIMIT",
     "MAX_MESSAGE_BYTES",
     "AuditEvent",
+    "CompensatorRecord",
     "Contribution",
     "ExchangeJob",
     "ExchangeSum",
@@ -33,12 +58,21 @@ __all__ = [
     "Link",
     "LinkReply",
     "LinkRequest",
+    "MaskAnswer",
+    "MaskRecord",
+    "MaskRequest",
+    "MaskShape",
+    "MaskSum",
+    "Masking",
+    "MaskingMode",
     "Message",
     "ModelVersion",
     "ObjectRef",
     "Outcome",
     "Part",
+    "ParticipantRecord",
     "Presence",
+    "PrivacyTerms",
     "Progress",
     "PublishModel",
     "ReduceJob",
@@ -47,8 +81,13 @@ __all__ = [
     "RegistryReply",
     "RegistryRequest",
     "Result",
+    "Ring",
+    "RingPlan",
+    "RingSum",
     "RunEvent",
+    "SealedSeed",
     "Stage",
+    "Tally",
     "Task",
     "TaskKind",
     "UpdateInput",

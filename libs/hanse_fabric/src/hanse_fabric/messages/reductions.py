@@ -5,29 +5,35 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
 from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.masking import MaskingMode, MaskSum, RingPlan
 from hanse_fabric.messages.objects import ObjectKey, ObjectRef
 from hanse_fabric.names import RunId, Slug, StepKey
 
 
 class UpdateInput(Frozen):
-    """One row of the K x P matrix: whose update, with which weight, and where it is."""
+    """One row of the K x P matrix: whose update, with which weight, and where it is.
+
+    In a masked sum the weight is 1 (the true one is in the tally), and `tally` is there.
+    """
 
     participant: Slug
     weight: float = Field(gt=0)
     ref: ObjectRef
+    tally: ObjectRef | None = None
 
 
 class JobKind(StrEnum):
     """WHOLE does everything in one job. A large reduction is OPEN (start the outputs' multipart uploads), any number
-    of SHARD (reduce a range of leaves), CLOSE (compose the parts)."""
+    of SHARD (reduce a range of leaves), CLOSE (compose the parts). TALLY sums tallies alone: each `ref` is one."""
 
     WHOLE = "whole"
     OPEN = "open"
     SHARD = "shard"
     CLOSE = "close"
+    TALLY = "tally"
 
 
 class Part(Frozen):
@@ -37,6 +43,24 @@ class Part(Frozen):
     number: int = Field(ge=1, le=10_000)
     etag: str
     digest: str
+
+
+class RingSum(Frozen):
+    """How a reduction adds and unmasks ring elements.
+
+    Attributes:
+        session: of the sum, which names small mask sums on the bus.
+        masks: the sum of all the masks (COMPENSATOR), which is subtracted.
+        recovery: what PAIRWISE needs to cancel masks that are left: the bytes of the protocol's own message.
+        noise: fixed sums that are subtracted, too: the shuffler's re-masking of oblivious noise.
+    """
+
+    mode: MaskingMode
+    session: StepKey
+    plan: RingPlan
+    masks: MaskSum | None = None
+    recovery: Base64Bytes | None = None
+    noise: ObjectRef | None = None
 
 
 class ReduceJob(Message):
@@ -52,6 +76,7 @@ class ReduceJob(Message):
         leaves: first and last + 1 leaf of a SHARD.
         parts: all parts, for CLOSE.
         round: the round, for optimizers that count steps (from 1).
+        sum: how the updates are masked; None: they are not.
     """
 
     schema_id: ClassVar[str] = "hanse.reduce_job/1"
@@ -70,6 +95,7 @@ class ReduceJob(Message):
     uploads: dict[str, str] = {}
     leaves: tuple[int, int] | None = None
     parts: tuple[Part, ...] = ()
+    sum: RingSum | None = None
 
 
 class Refusal(Frozen):
@@ -78,6 +104,13 @@ class Refusal(Frozen):
     participant: Slug
     reason: str
     code: str
+
+
+class Tally(Frozen):
+    """What a masked sum says of all participants together: their weights' sum, and the metrics' weighted means."""
+
+    weight: float
+    metrics: dict[str, float] = {}
 
 
 class Reduced(Message):
@@ -103,3 +136,4 @@ class Reduced(Message):
     error: str = ""
     seconds: float = Field(default=0.0, ge=0)
     bytes_read: int = Field(default=0, ge=0)
+    tally: Tally | None = None

@@ -9,16 +9,25 @@ from typing import Any, ClassVar
 from pydantic import Base64Bytes, Field
 
 from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.masking import Masking, SealedSeed
 from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 
 class TaskKind(StrEnum):
-    """INITIALIZE makes the first model from the run's seed; TRAIN makes an update; EVALUATE only metrics."""
+    """INITIALIZE makes the first model from the run's seed; TRAIN makes an update; EVALUATE only metrics.
+
+    The others carry a privacy protocol's messages in `payload`: ADVERTISE keys, SHARE secrets or noise among the sites,
+    UNMASK what the dropped have left in the sum.
+    """
 
     INITIALIZE = "initialize"
     TRAIN = "train"
     EVALUATE = "evaluate"
+    ADVERTISE = "advertise"
+    SHARE = "share"
+    UNMASK = "unmask"
 
 
 class Task(Message):
@@ -32,6 +41,9 @@ class Task(Message):
         model: the model to start from; None for INITIALIZE.
         peers: how many participants the step was sent to, which a site's policy may bound from below.
         issued_at, deadline: UTC.
+        masking: how the answer is to be masked; None: not at all.
+        privacy: the noise that the site adds, and what its ledger is charged; None: none.
+        payload: what a privacy protocol has for this participant.
     """
 
     schema_id: ClassVar[str] = "hanse.task/1"
@@ -50,6 +62,9 @@ class Task(Message):
     peers: int = Field(ge=1)
     issued_at: datetime
     deadline: datetime
+    masking: Masking | None = None
+    privacy: PrivacyTerms | None = None
+    payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
 
 
 class Outcome(StrEnum):
@@ -71,6 +86,9 @@ class Result(Message):
         reason: why, where the outcome is not DONE; in plain words.
         code: the error catalogue's code, where the outcome is not DONE.
         seconds: time that the work took.
+        tally: where the answer is masked: masked weight and metrics; `examples` and `metrics` are empty then.
+        seed: where a compensator sums the masks: the sealed seed of this answer's.
+        payload: a privacy protocol's message.
         signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
     """
 
@@ -89,6 +107,9 @@ class Result(Message):
     code: str = ""
     seconds: float = Field(default=0.0, ge=0)
     code_digest: Digest | None = None
+    tally: ObjectRef | None = None
+    seed: SealedSeed | None = None
+    payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     signature: Base64Bytes = b""
 
 

@@ -43,7 +43,14 @@ IDENTITIES: dict[str, list[str]] = {
         *_on("updates/", "Write"),
         *_on("probe/", "Read", "Write"),
     ],
-    "aggregator": [*_on("models/", "Read", "Write", "List"), *_on("updates/", "Read"), *_on("probe/", "Read", "Write")],
+    "aggregator": [
+        *_on("models/", "Read", "Write", "List"),
+        *_on("updates/", "Read"),
+        *_on("masks/", "Read"),
+        *_on("probe/", "Read", "Write"),
+    ],
+    # Writes sums of masks; it can read nothing, so no masked update.
+    "compensator": [*_on("masks/", "Write"), *_on("probe/", "Read", "Write")],
     "model-registry": [*_on("models/", "Read", "Write", "List"), *_on("probe/", "Read", "Write")],
 }
 """What each service may do in the store."""

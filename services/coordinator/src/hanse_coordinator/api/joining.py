@@ -14,10 +14,11 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import PUBLIC, Request, Route
-from hanse_coordinator.records import ApiKeyRecord, ApiRole, InvitationRecord, ParticipantRecord
+from hanse_coordinator.records import ApiKeyRecord, ApiRole, InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity import secrets
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Slug
 from hanse_fabric.records import Entry
 from hanse_fabric.schema import DataSchema

@@ -7,9 +7,10 @@ from datetime import datetime
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
-from hanse_coordinator.records import ApiRole, ParticipantRecord
+from hanse_coordinator.records import ApiRole
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Slug
 
 

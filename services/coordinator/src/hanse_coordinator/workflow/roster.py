@@ -12,10 +12,10 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Presence
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.subjects import PRESENCE, Stream
 
 if TYPE_CHECKING:
-    from hanse_coordinator.records import ParticipantRecord
     from hanse_fabric.records import Bucket
 
 _LOG = logging.getLogger(__name__)

@@ -1,0 +1,175 @@
+"""Masked sums: what a site is told about masking, the sealed seed that it answers with, and what is asked of the
+compensator.
+
+Three parties, three views. The aggregator gets masked updates and the sum of the masks; the compensator gets seeds and
+no update; the coordinator passes on what is sealed and sees neither.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Base64Bytes, Field
+
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.names import Digest, RunId, Slug, StepKey
+
+X25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
+Ed25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
+
+
+class MaskingMode(StrEnum):
+    """RING: ring arithmetic without masks, for comparisons. COMPENSATOR: a third party sums the masks.
+    PAIRWISE: the sites' masks cancel each other."""
+
+    RING = "ring"
+    COMPENSATOR = "compensator"
+    PAIRWISE = "pairwise"
+
+
+class Ring(Frozen):
+    """How the numbers of one entry become elements of Z_2^bits: round(weight/largest_weight * x * 2^fraction), two's
+    complement, for |x| <= bound.
+
+    `fraction` is chosen such that the sum over all announced participants cannot overflow (`hanse_privacy.ring.plan`).
+    Integer entries have fraction 0, are not weighted, and are exact.
+    """
+
+    bits: Literal[32, 64]
+    fraction: int = Field(ge=0, le=60)
+    bound: float = Field(gt=0)
+
+
+class RingPlan(Frozen):
+    """The ring of every entry of a model, and of the tally.
+
+    Attributes:
+        participants: the largest number of summands; more are refused.
+        largest_weight: the largest weight of a participant; larger ones are refused. 1 for uniform weights.
+        default: the ring of entries that are not in `entries`.
+        entries: by entry name, where it differs.
+        metrics: names of the metrics in the tally, in its order.
+        stochastic: whether rounding is to either neighbour with the probability that makes it unbiased.
+        refuse_out_of_range: refuse values beyond the bound instead of clipping them.
+    """
+
+    participants: int = Field(ge=1, le=1_000_000)
+    largest_weight: int = Field(default=1, ge=1, le=2**40)
+    default: Ring
+    entries: dict[str, Ring] = {}
+    metrics: tuple[str, ...] = Field(default=(), max_length=64)
+    stochastic: bool = False
+    refuse_out_of_range: bool = False
+
+
+class Masking(Frozen):
+    """The part of a task that says how the answer is to be masked.
+
+    Attributes:
+        session: names the sum: all answers of a session are summed once. Seeds are bound to it.
+        minimum: the sum of fewer participants is made for nobody.
+        compensator: its X25519 public key (COMPENSATOR), which the site's policy pins.
+    """
+
+    mode: MaskingMode
+    session: StepKey
+    minimum: int = Field(ge=1)
+    ring: RingPlan
+    compensator: X25519Key | None = None
+
+
+class MaskShape(Frozen):
+    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 32."""
+
+    u64: int = Field(default=0, ge=0, le=2**40)
+    u32: int = Field(default=0, ge=0, le=2**40)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * self.u64 + 4 * self.u32
+
+
+class SealedSeed(Frozen):
+    """A participant's mask seed, which only the compensator can open, signed with the participant's enrolled key.
+
+    Attributes:
+        sealed: `hanse_privacy.masks.seal` of seed, minimum and roster, bound to project, run, session and participant.
+        update: shape of the masked update; None where there is a tally alone.
+        tally: number of 64-bit elements of the masked tally.
+        signature: over `hanse_privacy.masks.statement(...)`.
+    """
+
+    participant: Slug
+    sealed: Base64Bytes = Field(max_length=512)
+    update: MaskShape | None = None
+    tally: int = Field(ge=1, le=1024)
+    signature: Base64Bytes = Field(max_length=64)
+
+
+class MaskRequest(Message):
+    """Asks the compensator for the sum of the masks of one session's participants. One set is answered, once.
+
+    Attributes:
+        members: sorted by participant; their masks are summed.
+    """
+
+    schema_id: ClassVar[str] = "hanse.mask_request/1"
+
+    project: Slug
+    run: RunId
+    session: StepKey
+    members: tuple[SealedSeed, ...] = Field(min_length=1)
+
+
+class MaskSum(Frozen):
+    """Sums of masks: tensor files with the arrays `u64` and `u32` (for the tally `u64` alone).
+
+    A small one is the last message of its MASKS subject, a large one in the store; the coordinator sees the references.
+    """
+
+    update: ObjectRef | None = None
+    tally: ObjectRef
+
+
+class MaskAnswer(Message):
+    """The compensator's answer: the sum, or why there is none, ever, for this session."""
+
+    schema_id: ClassVar[str] = "hanse.mask_answer/1"
+
+    project: Slug
+    run: RunId
+    session: StepKey
+    participants: tuple[Slug, ...]
+    sum: MaskSum | None = None
+    code: str = ""
+    reason: str = Field(default="", max_length=2000)
+
+
+class MaskRecord(Message):
+    """What the compensator remembers of a session, before it answers: whose masks it sums, made from which seeds.
+
+    Attributes:
+        members: SHA-256 over participants and sealed seeds (`hanse_compensator`), which a second request must equal.
+    """
+
+    schema_id: ClassVar[str] = "hanse.mask_record/1"
+
+    project: Slug
+    run: RunId
+    session: StepKey
+    participants: tuple[Slug, ...]
+    members: Digest
+    at: datetime
+
+
+class CompensatorRecord(Message):
+    """A compensator's public key, as it announces it. Sites trust the key that their policy pins, not this."""
+
+    schema_id: ClassVar[str] = "hanse.compensator/1"
+
+    public_key: X25519Key
+    version: str
+    at: datetime

@@ -1,0 +1,32 @@
+"""What the hub remembers of a participant: the coordinator writes it, the compensator reads whose keys are enrolled."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from pydantic import Base64Bytes
+
+from hanse_fabric.messages.base import Message
+from hanse_fabric.names import Slug
+
+
+class ParticipantRecord(Message):
+    """A site in a project.
+
+    Attributes:
+        public_key: raw Ed25519 key that its results are signed with.
+        bus_key: its NATS user key.
+        api_key: id of its API key.
+    """
+
+    schema_id: ClassVar[str] = "hanse.participant_record/1"
+
+    project: Slug
+    participant: Slug
+    public_key: Base64Bytes
+    bus_key: str
+    api_key: str = ""
+    enrolled_at: datetime
+    version: str = ""
+    revoked: bool = False

@@ -1,0 +1,1 @@
+"""The compensator: sums the masks of one set of participants of a session, once."""
