@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
+from hanse_fabric.bus.connection import Connection
+from hanse_fabric.bus.follower import IDLE, Follower
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOB, JOURNAL, LINK, Role
@@ -68,6 +72,68 @@ async def test_a_fenced_append_survives_a_kill_without_a_conflict_with_itself(mo
     stored = await writer.snapshot(JOURNAL.stream, SUBJECT)
     assert [int(record.data) for record in stored] == list(range(200))
     await writer.close()
+
+
+async def test_a_snapshot_whose_request_was_answered_twice_is_whole(
+    mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost, as when the connection breaks or a busy server is late, and all was sent by then."""
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    for number in range(3):
+        await bus.publish(SUBJECT, b"%d" % number)
+    attempt = Connection.attempt
+    lost: list[str] = []
+
+    async def losing(connection: Connection, subject: str, data: bytes, *rest: Any) -> Msg | None:
+        answer = await attempt(connection, subject, data, *rest)
+        if "CONSUMER.CREATE" in subject and not lost:
+            lost.append(subject)
+            return None
+        return answer
+
+    monkeypatch.setattr(Connection, "attempt", losing)
+    assert [int(record.data) for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [0, 1, 2]
+    assert lost
+    await bus.close()
+
+
+async def test_snapshots_are_whole_however_the_server_is_killed(mortal_nats: NatsServer) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    for number in range(3):
+        await bus.publish(SUBJECT, b"%d" % number)
+    over = asyncio.Event()
+
+    async def read() -> None:
+        while not over.is_set():
+            stored = await bus.snapshot(JOURNAL.stream, SUBJECT, timeout=60)
+            assert [int(record.data) for record in stored] == [0, 1, 2]
+
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(read())
+        for _ in range(12):
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(mortal_nats.kill)
+            await asyncio.to_thread(mortal_nats.start)
+        over.set()
+    await bus.close()
+
+
+async def test_a_snapshot_believes_no_idleness_while_messages_wait(
+    mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    for number in range(3):
+        await bus.publish(SUBJECT, b"%d" % number)
+    nothing_yet = Follower.open
+
+    async def idle_first(follower: Follower, deadline: float) -> int:
+        follower._queue.put_nowait(IDLE)
+        return await nothing_yet(follower, deadline)
+
+    monkeypatch.setattr(Follower, "open", idle_first)
+    assert [int(record.data) for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [0, 1, 2]
+    await bus.close()
 
 
 async def test_publishing_while_the_server_is_down_waits_for_it(mortal_nats: NatsServer) -> None:

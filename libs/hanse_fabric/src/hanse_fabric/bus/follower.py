@@ -53,14 +53,17 @@ class Follower:
         self._heartbeat, self._tell_idle = heartbeat, tell_idle
         self._queue: asyncio.Queue[Record | Idle | HanseError] = asyncio.Queue()
         self._subscription: Any = None
-        self._name = ""
+        self._name, self._create = "", b""
         self._delivered = 0
         self._seen = 0.0
         self._generation = -1
         self.on_stale: Callable[[], None] = _nothing
 
     async def open(self, deadline: float) -> int:
-        """Make the consumer, in place of the one before; returns how many messages wait.
+        """Make the consumer, in place of the one before; returns how many messages it has sent already or will send.
+
+        The request may have been sent twice, where the first answer was late or lost. The second is then answered with
+        the consumer as it is by now, with nothing pending when all was sent: what was delivered counts, too.
 
         Raises:
             HanseError: FORBIDDEN, NOT_FOUND (no such stream), UNAVAILABLE at `deadline` (event loop's time).
@@ -74,16 +77,29 @@ class Follower:
         self._subscription = await self._connection.client.subscribe(
             inbox, cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
         )
-        answer = await self._connection.call(
-            f"$JS.API.CONSUMER.CREATE.{self._stream.name}.{name}.{self._subject}",
-            json.dumps({"stream_name": self._stream.name, "config": self._config(name, inbox)}).encode(),
-            deadline=deadline,
-        )
+        config = self._config(name, inbox)
+        self._create = json.dumps({"stream_name": self._stream.name, "config": config}).encode()
+        pending, delivered = await self._ask(name, deadline)
+        self._seen = asyncio.get_running_loop().time()
+        return pending + delivered
+
+    async def caught_up(self, deadline: float) -> bool:
+        """Whether the server says that it has nothing but what `next` has given. Raises as `open` does."""
+        name, request = self._name, self._create
+        if not name:
+            return False
+        pending, delivered = await self._ask(name, deadline)
+        same = self._create is request and self._name == name  # not made anew meanwhile
+        return same and self._queue.empty() and (pending, delivered) == (0, self._delivered)
+
+    async def _ask(self, name: str, deadline: float) -> tuple[int, int]:
+        """Create the consumer, or hear of it where it is there: what it has to send, what it has sent."""
+        subject = f"$JS.API.CONSUMER.CREATE.{self._stream.name}.{name}.{self._subject}"
+        answer = await self._connection.call(subject, self._create, deadline=deadline)
         body = json.loads(answer.data)
         if "error" in body:
             raise api_error(body["error"], f"following {self._subject}")
-        self._seen = asyncio.get_running_loop().time()
-        return int(body.get("num_pending", 0))
+        return int(body.get("num_pending", 0)), int(body.get("delivered", {}).get("consumer_seq", 0))
 
     def _config(self, name: str, inbox: str) -> dict[str, Any]:
         start: dict[str, Any] = {"deliver_policy": "all"}

@@ -185,7 +185,9 @@ class NatsBus:
                 while True:
                     item = await follower.next()
                     if isinstance(item, Idle):
-                        return found  # the rest was purged meanwhile
+                        if await follower.caught_up(deadline):
+                            return found  # the rest was purged meanwhile
+                        continue
                     found.append(item)
                     if item.pending == 0:
                         return found
