@@ -135,7 +135,12 @@ class MaskSum(Frozen):
 
 
 class MaskAnswer(Message):
-    """The compensator's answer: the sum, or why there is none, ever, for this session."""
+    """The compensator's answer: the sum, or why there is none, ever, for this session.
+
+    Attributes:
+        refused: whose seeds are the reason (not signed by an enrolled key, do not open, other shapes): the step can be
+            done again, in a new session, without them.
+    """
 
     schema_id: ClassVar[str] = "hanse.mask_answer/1"
 
@@ -143,6 +148,7 @@ class MaskAnswer(Message):
     run: RunId
     session: StepKey
     participants: tuple[Slug, ...]
+    refused: tuple[Slug, ...] = ()
     sum: MaskSum | None = None
     code: str = ""
     reason: str = Field(default="", max_length=2000)
