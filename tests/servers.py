@@ -37,7 +37,7 @@ class NatsServer:
         program = nats_program(self.folder, self.authority, port=self.port, tls=self._tls)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not program.answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < end, "nats-server does not answer"
@@ -46,7 +46,7 @@ class NatsServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     async def restart(self) -> None:
         """SIGKILL, and start again."""

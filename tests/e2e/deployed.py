@@ -65,7 +65,7 @@ class DeployedHub:
             self.hub.supervisor.start(spec)
 
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(start(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(start(), self._loop).result(60)
 
     def sibling_client(self, coordinator: str) -> Hub:
         """The operator's connection to the other one of two coordinators than the named."""

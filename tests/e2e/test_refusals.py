@@ -235,7 +235,7 @@ def held_until(event: threading.Event) -> Answer:
     answer = honest()
 
     def waiting(task: SiteTask) -> None:
-        assert event.wait(20)
+        assert event.wait(60)
         answer(task)
 
     return waiting
@@ -274,13 +274,13 @@ def test_an_update_for_a_closed_round_is_refused_and_counted(project: Project, t
     def good(task: SiteTask) -> None:
         if task.round == 2:
             second.set()
-            assert late.wait(20)
+            assert late.wait(60)
         honest()(task)
 
     def bad(task: SiteTask) -> None:
         if task.round == 1:
             model = task.model()
-            assert second.wait(20)
+            assert second.wait(60)
             task.push({name: array + 100 for name, array in model.items()}, examples=1)
             late.set()
 
@@ -300,12 +300,12 @@ def test_a_closed_rounds_model_is_not_handed_out_any_more(project: Project, tmp_
     def good(task: SiteTask) -> None:
         if task.round == 2:
             second.set()
-            assert refused.wait(20)
+            assert refused.wait(60)
         honest()(task)
 
     def bad(task: SiteTask) -> None:
         if task.round == 1:
-            assert second.wait(20)
+            assert second.wait(60)
             with pytest.raises(HanseError) as caught:
                 task.model()
             refusals.append(caught.value)

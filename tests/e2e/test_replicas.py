@@ -33,7 +33,7 @@ def seeded(
         if task.kind == "train":
             if task.round == 3 and reached is not None and goes_on is not None:
                 reached.set()
-                assert goes_on.wait(30)
+                assert goes_on.wait(60)
             chance, model = np.random.default_rng(task.seed), task.model()
             trained = {
                 name: array + chance.normal(size=array.shape).astype(np.float32) for name, array in model.items()
@@ -62,7 +62,7 @@ def check_takeover(hub: DeployedHub, folder: Path, name: str, disturb: Callable[
             reached.clear()
             goes_on.clear()
             run = project.run(start_job(project, rounds=ROUNDS))
-            assert reached.wait(20)
+            assert reached.wait(60)
             first = holder(project, run)
             disturb(first)
             goes_on.set()

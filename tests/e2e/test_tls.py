@@ -134,7 +134,7 @@ def test_a_service_with_a_wrong_authority_says_so_in_its_log(tls_hub: TlsHub, st
         assert "certificate" in tls_hub.log()[before:].lower()
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 async def _discard(connecting: object) -> None:

@@ -119,10 +119,10 @@ class TlsHub:
             process.terminate()
         for process in self._processes:
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
@@ -144,7 +144,7 @@ class TlsHub:
             return False
 
     def _wait(self, ready: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not ready():
             assert all(process.poll() is None for process in self._processes), self.log()[-3000:]
             assert time.monotonic() < end, self.log()[-3000:]

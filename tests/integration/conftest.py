@@ -38,7 +38,7 @@ class Weed:
         program = seaweedfs_program(self.folder, port=self.port, cert=cert, key=key, https_port=self.https_port)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not program.answers():
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
             assert time.monotonic() < end, "SeaweedFS does not answer"
@@ -47,7 +47,7 @@ class Weed:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
     def store(self, name: str = "admin", *, url: str | None = None, **options: object) -> S3Store:
         pair = store_keys(self.folder)[name]

@@ -45,13 +45,13 @@ def own(row: Subject, **changes: str) -> str:
 
 async def first(bus: NatsBus, stream: Stream | None, subject: str) -> Record:
     assert stream is not None
-    async with asyncio.timeout(20), bus.follow(stream, subject) as records:
+    async with asyncio.timeout(60), bus.follow(stream, subject) as records:
         return await anext(records)
 
 
 async def refused(attempt: Awaitable[object]) -> None:
-    """The attempt is forbidden, and long before its timeout."""
-    async with asyncio.timeout(4):
+    """The attempt is forbidden: not refused for having taken too long, which has a code of its own."""
+    async with asyncio.timeout(60):
         with pytest.raises(HanseError) as refusal:
             await attempt
     assert refusal.value.code is ErrorCode.FORBIDDEN
@@ -146,7 +146,7 @@ async def test_a_revoked_participant_is_cut_off_and_refused(mortal_nats: NatsSer
     async with site.follow(_stream(TASK), TASK.wildcard(project="p", participant="north")) as records:
         waiting = asyncio.ensure_future(anext(records))
         await mortal_nats.authority.revoke(key, url=mortal_nats.url)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(HanseError) as refusal:
                 await waiting
     assert refusal.value.code is ErrorCode.UNAUTHENTICATED
@@ -205,7 +205,7 @@ async def test_tls_connects_with_the_right_ca_only(
     await bus.close()
     stranger = ThrowawayCa(tmp_path, "stranger")
     with pytest.raises(HanseError) as refusal:
-        await server.connect(Role.COORDINATOR, ca=stranger.cert, timeout=2)
+        await server.connect(Role.COORDINATOR, ca=stranger.cert, timeout=20)
     assert refusal.value.code is ErrorCode.UNAVAILABLE
     assert "certificate" in refusal.value.message.lower()
 
@@ -222,7 +222,7 @@ async def test_mutual_tls_wants_a_certificate_of_the_client(
     await server.authority.revoke(KeyPair.create(KeyKind.USER).public, url=server.url, tls=context)
     await bus.close()
     with pytest.raises(HanseError) as refusal:
-        await server.connect(Role.COORDINATOR, ca=ca.cert, timeout=2)
+        await server.connect(Role.COORDINATOR, ca=ca.cert, timeout=20)
     assert refusal.value.code in (ErrorCode.UNAVAILABLE, ErrorCode.UNAUTHENTICATED)
 
 

@@ -53,7 +53,7 @@ def journal(project: str, run: str = "r") -> str:
 
 
 async def take(records: AsyncIterator[Record], count: int) -> list[Record]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return [await anext(records) for _ in range(count)]
 
 
@@ -149,7 +149,7 @@ async def test_a_job_left_undone_goes_to_another_worker(connect: Connect, bus: B
     first, second = await connect(Role.AGGREGATOR), await connect(Role.AGGREGATOR)
     subject = JOB.of(project=project, run="r", step="s", job="j")
     await bus.publish(subject, b"job")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with first.work(JOB.stream) as jobs:
             assert (await anext(jobs)).record.data == b"job"
         async with second.work(JOB.stream) as jobs:
@@ -162,7 +162,7 @@ async def test_a_finished_job_is_not_given_out_again(connect: Connect, bus: Bus,
     worker = await connect(Role.AGGREGATOR)
     for job in ("a", "b"):
         await bus.publish(JOB.of(project=project, run="r", step="s", job=job), job.encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async with worker.work(JOB.stream) as jobs:
             first = await anext(jobs)
             await first.done()
@@ -176,7 +176,7 @@ async def test_two_workers_hold_different_jobs(connect: Connect, bus: Bus, proje
     workers = [await connect(Role.AGGREGATOR), await connect(Role.AGGREGATOR)]
     for job in ("a", "b"):
         await bus.publish(JOB.of(project=project, run="r", step="s", job=job), job.encode())
-    async with asyncio.timeout(20), workers[0].work(JOB.stream) as one, workers[1].work(JOB.stream) as other:
+    async with asyncio.timeout(60), workers[0].work(JOB.stream) as one, workers[1].work(JOB.stream) as other:
         held = [await anext(one), await anext(other)]
         assert {job.record.data for job in held} == {b"a", b"b"}
         for job in held:
@@ -186,7 +186,7 @@ async def test_two_workers_hold_different_jobs(connect: Connect, bus: Bus, proje
 async def test_a_job_given_back_is_offered_again(connect: Connect, bus: Bus, project: str) -> None:
     worker = await connect(Role.AGGREGATOR)
     await bus.publish(JOB.of(project=project, run="r", step="s", job="j"), b"job")
-    async with asyncio.timeout(20), worker.work(JOB.stream) as jobs:
+    async with asyncio.timeout(60), worker.work(JOB.stream) as jobs:
         await (await anext(jobs)).give_back()
         again = await anext(jobs)
         assert again.record.data == b"job"
@@ -196,7 +196,7 @@ async def test_a_job_given_back_is_offered_again(connect: Connect, bus: Bus, pro
 async def test_a_request_waits_for_a_server_to_appear(connect: Connect, project: str) -> None:
     registry, coordinator = await connect(Role.MODEL_REGISTRY), await connect(Role.COORDINATOR)
     subject = f"hanse.v1.registry.request.{project}"
-    asked = asyncio.ensure_future(coordinator.request(subject, b"hello", timeout=20))
+    asked = asyncio.ensure_future(coordinator.request(subject, b"hello", timeout=60))
 
     async def answer(subject: str, request: bytes) -> bytes:
         return subject.encode() + b" " + request
@@ -226,7 +226,7 @@ async def test_a_handler_that_fails_answers_nothing_and_serves_on(connect: Conne
     with pytest.raises(HanseError) as refusal:
         await coordinator.request(subject, b"bad", timeout=0.3)
     assert refusal.value.code is ErrorCode.TIMEOUT
-    assert await coordinator.request(subject, b"fine", timeout=10) == b"good"
+    assert await coordinator.request(subject, b"fine", timeout=60) == b"good"
     await served.stop()
 
 
@@ -236,7 +236,7 @@ async def test_a_closed_connection_ends_its_followers(connect: Connect, project:
         waiting = asyncio.ensure_future(anext(records))
         await asyncio.sleep(0)
         await bus.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(HanseError) as refusal:
                 await waiting
     assert refusal.value.code is ErrorCode.UNAVAILABLE
@@ -307,7 +307,7 @@ async def test_a_watch_tells_what_is_there_that_it_caught_up_and_what_changes(
     notes: Bucket[Note], project: str
 ) -> None:
     created = await notes.create(Note(text="a"), project=project, run="r")
-    async with asyncio.timeout(20), notes.watch(project=project) as changes:
+    async with asyncio.timeout(60), notes.watch(project=project) as changes:
         first = await anext(changes)
         assert first is not None
         assert first.value == Note(text="a")
@@ -325,7 +325,7 @@ async def test_a_watch_tells_what_is_there_that_it_caught_up_and_what_changes(
 
 
 async def test_a_watch_of_nothing_has_caught_up_at_once(notes: Bucket[Note], project: str) -> None:
-    async with asyncio.timeout(20), notes.watch(project=project) as changes:
+    async with asyncio.timeout(60), notes.watch(project=project) as changes:
         assert await anext(changes) is None
 
 

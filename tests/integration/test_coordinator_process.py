@@ -45,7 +45,7 @@ class Replica:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 Start = Callable[..., Replica]
@@ -91,11 +91,11 @@ def start(tmp_path: Path, api_key: str) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 async def ready(replica: Replica, client: httpx.AsyncClient) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             assert replica.process.poll() is None, replica.process.communicate()[1][-2000:]
             try:
@@ -107,7 +107,7 @@ async def ready(replica: Replica, client: httpx.AsyncClient) -> None:
 
 
 def client_of(api_key: str, **more: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}, timeout=20, trust_env=False, **more)
+    return httpx.AsyncClient(headers={"Authorization": f"Bearer {api_key}"}, timeout=60, trust_env=False, **more)
 
 
 async def invite(client: httpx.AsyncClient, url: str, project: str) -> str:
@@ -128,7 +128,7 @@ def joining(token: str, bus_key: KeyPair) -> dict[str, str]:
 
 async def say_hello(bus: NatsBus, project: str) -> None:
     presence = Presence(project=project, participant="north", version="0.1.0", sent_at=datetime.now(UTC))
-    await bus.publish(PRESENCE.of(project=project, participant="north"), presence.encode(), timeout=5)
+    await bus.publish(PRESENCE.of(project=project, participant="north"), presence.encode(), timeout=20)
 
 
 async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
@@ -149,7 +149,7 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
         try:
             await say_hello(site, project)
             member = f"{replica.url}/v1/projects/{project}/participants/north"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (seen := (await client.get(member)).json())["online"]:  # noqa: ASYNC110 - HTTP has no event
                     await asyncio.sleep(0.02)
             assert abs(seen["clock_difference"]) < 60
@@ -253,7 +253,7 @@ async def test_at_rest_it_stays_small(nats_server: NatsServer, start: Start, api
 def test_a_taken_port_ends_it_with_a_line_that_says_so(nats_server: NatsServer, start: Start) -> None:
     first = start(nats_server)
     other = start(nats_server, HANSE_HTTP_PORT=str(nats_server.port))
-    assert other.process.wait(30) == 10
+    assert other.process.wait(60) == 10
     assert other.process.stderr is not None
     assert "HANSE_HTTP_PORT" in other.process.stderr.read()
     assert first.stop() == 0

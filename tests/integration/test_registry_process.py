@@ -53,7 +53,7 @@ class NatsServer:
         program = nats_program(folder, self.authority, port=port)
         with (folder / "log").open("ab") as log:
             self.process = subprocess.Popen(program.argv, stdout=log, stderr=log)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not program.answers():
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -66,7 +66,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     asyncio.run(provision(made.url, creds))
     yield made
     made.process.kill()
-    made.process.wait(10)
+    made.process.wait(60)
 
 
 Start = Callable[[], tuple[subprocess.Popen[str], str]]
@@ -101,7 +101,7 @@ def start(server: NatsServer, weed: Weed, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -122,16 +122,16 @@ async def publish(bus: NatsBus, number: int) -> RegistryReply:
             strategy={}, seed=1,
         ),
     )  # fmt: skip
-    return RegistryReply.decode(await bus.request(PUBLISH_MODEL.of(project=PROJECT), request.encode(), timeout=30))
+    return RegistryReply.decode(await bus.request(PUBLISH_MODEL.of(project=PROJECT), request.encode(), timeout=60))
 
 
 async def ask(bus: NatsBus, **what: Any) -> RegistryReply:
     request = RegistryRequest(project=PROJECT, actor="key:owner", **what)
-    return RegistryReply.decode(await bus.request(REGISTRY.of(project=PROJECT), request.encode(), timeout=30))
+    return RegistryReply.decode(await bus.request(REGISTRY.of(project=PROJECT), request.encode(), timeout=60))
 
 
 def health(address: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address}/readyz", timeout=10) as response:  # noqa: S310 - our own loopback
+    with urllib.request.urlopen(f"{address}/readyz", timeout=60) as response:  # noqa: S310 - our own loopback
         body: dict[str, Any] = json.load(response)
     return body
 
@@ -143,7 +143,7 @@ async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
     made = await asyncio.gather(*(publish(coordinator, number) for number in range(1, 9)))
     assert sorted(reply.version.version for reply in made if reply.version) == list(range(1, 9))
     first.kill()
-    first.wait(10)
+    first.wait(60)
     again = await publish(coordinator, 8)
     assert again.version == made[7].version
     assert again.version is not None
@@ -151,7 +151,7 @@ async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
     assert promoted.version is not None, promoted.message
     linked = await ask(coordinator, action="link", version=again.version.version)
     path = tmp_path / "model"
-    with await asyncio.to_thread(urllib.request.urlopen, linked.url, timeout=10) as response:
+    with await asyncio.to_thread(urllib.request.urlopen, linked.url, timeout=60) as response:
         path.write_bytes(response.read())
     trusted = SigningKey.load(tmp_path / "registry.pem").public_bytes
     verify_model(path, promoted.version, trusted)
@@ -162,6 +162,6 @@ async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
     print(f"model registry at rest: {resident:.1f} MiB")
     assert resident < 80
     second.terminate()
-    _, log = await asyncio.to_thread(second.communicate, timeout=20)
+    _, log = await asyncio.to_thread(second.communicate, timeout=60)
     assert second.returncode == 0, log
     assert '"stopped"' in log

@@ -48,7 +48,7 @@ class Server:
 
     def start(self) -> None:
         self._process = subprocess.Popen(self._program.argv, stdout=self._log, stderr=self._log)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not self._program.answers():
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -56,7 +56,7 @@ class Server:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
 
 
 @pytest.fixture

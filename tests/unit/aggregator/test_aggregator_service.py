@@ -36,12 +36,12 @@ async def running(bus, engine):
         yield
     finally:
         stopping.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work
 
 
 async def _answer(bus, job):
-    async with asyncio.timeout(20), bus.follow(REDUCED.stream, _subject(REDUCED, job)) as records:
+    async with asyncio.timeout(60), bus.follow(REDUCED.stream, _subject(REDUCED, job)) as records:
         return Reduced.decode((await anext(records)).data)
 
 
@@ -163,7 +163,7 @@ async def test_stored_reductions_pass_one_at_a_time_while_small_ones_go_on(cases
                 return super().run(job, fetched, **more)
             running_now.append(job.id)
             most.append(len(running_now))
-            gate.wait(20)
+            gate.wait(60)
             running_now.remove(job.id)
             return super().run(job, fetched, **more)
 

@@ -41,7 +41,7 @@ class Watcher:
     async def next(self) -> dict[str, Any] | str | None:
         """The next event with its id, a comment's text, or None at the end."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while line := (await self._response.content.readline()).decode():
                 if line.startswith(":"):
                     fields["comment"] = line[1:].strip()
@@ -149,7 +149,7 @@ async def test_a_watcher_that_leaves_releases_its_follow(
         await Watcher(response).next()
         assert len(api.hub.bus._followers) == before + 1
         response.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(api.hub.bus._followers) > before:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 

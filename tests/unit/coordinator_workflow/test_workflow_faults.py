@@ -76,7 +76,7 @@ async def test_another_coordinator_takes_over_when_the_lease_has_not_been_renewe
         mortal = MortalBus(hub.broker, at=14, stored=True)
         first = asyncio.ensure_future(hub.supervisor(mortal, instance="one").run())
         await hub.submit(job_of())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await mortal.dead.wait()
         async with at_work(hub.supervisor(instance="two")):
             assert (await hub.ended()).state == "completed"
@@ -125,7 +125,7 @@ async def test_a_paused_run_stops_at_a_verb_and_goes_on_where_it_stood(hub: Hub)
         asked = asyncio.Event()
         hub.sites["north"].behave = lambda task: (asked.set() if task.round == 2 else None, {})[1]
         await hub.submit(job_of(rounds=40))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asked.wait()
         await hub.want("pause")
         paused = await hub.until(lambda record: record.state == "paused")

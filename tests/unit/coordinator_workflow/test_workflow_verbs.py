@@ -72,5 +72,5 @@ async def test_exchange_opens_a_session_among_those_who_are_asked(hub: Hub) -> N
                 assert (session.step, session.participants) == ("r1-train", ("north", "south"))
                 return
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await first_of(context.exchange("r1-train", ask), first_job())

@@ -190,7 +190,7 @@ class Hub:
 
     async def event(self, kind: str, **data: Any) -> RunEvent:
         """The first event of a kind with these data, awaited."""
-        async with asyncio.timeout(30), self.bus.follow(EVENT.stream, EVENT.of(project=PROJECT, run=RUN)) as records:
+        async with asyncio.timeout(60), self.bus.follow(EVENT.stream, EVENT.of(project=PROJECT, run=RUN)) as records:
             async for record in records:
                 event = RunEvent.decode(record.data)
                 if event.kind == kind and data.items() <= event.data.items():

@@ -165,7 +165,7 @@ class Site:
     async def results(self, count: int) -> list[tuple[Result, bytes]]:
         """The first `count` results with their bytes."""
         found = []
-        async with asyncio.timeout(20), self.hub.follow(RESULT.stream, RESULT.wildcard(project="triage")) as records:
+        async with asyncio.timeout(60), self.hub.follow(RESULT.stream, RESULT.wildcard(project="triage")) as records:
             async for record in records:
                 found.append((Result.decode(record.data), record.data))
                 if len(found) == count:

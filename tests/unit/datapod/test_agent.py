@@ -65,7 +65,7 @@ async def test_work_is_given_up_when_a_newer_step_of_its_run_opens(site: Site) -
     site.worker.hold = asyncio.Event()
     await site.start()
     await site.give(task("r1-train"))
-    await asyncio.wait_for(site.worker.began.wait(), 10)
+    await asyncio.wait_for(site.worker.began.wait(), 60)
     site.worker.hold = None
     await site.give(task("r2-train", round=2))
     [(result, _)] = await site.results(1)
@@ -114,7 +114,7 @@ async def test_stopping_in_the_middle_of_work_leaves_the_task_to_the_next_start(
     site.worker.hold = asyncio.Event()
     await site.start()
     await site.give(task())
-    await asyncio.wait_for(site.worker.began.wait(), 10)
+    await asyncio.wait_for(site.worker.began.wait(), 60)
     await site.stop()
     assert len(site.worker.stopped) == 1
     site.worker.hold = None

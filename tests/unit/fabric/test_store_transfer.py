@@ -162,7 +162,7 @@ def test_closing_ends_the_wait_for_a_server(tmp_path: Path) -> None:
     with serving(answer) as url:
         fetching = threading.Thread(target=fetch, args=(url,))
         fetching.start()
-        assert asked.wait(10)
+        assert asked.wait(60)
         transfer.close()
         fetching.join(20)
     assert [error.code for error in caught] == [ErrorCode.UNAVAILABLE]

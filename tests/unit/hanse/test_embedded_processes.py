@@ -28,7 +28,7 @@ STUBBORN = (
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - another process's doing has no event
             await asyncio.sleep(0.02)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import shutil
 import socket
 import sys
@@ -10,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
+
+_FIRST_PORT, _END_OF_PORTS = 10_240, 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +43,32 @@ def find_binary(name: str, package: str) -> str:
 
 
 def free_ports(count: int, *, shifted: int = 0) -> list[int]:
-    """Ports that are free now; with `shifted`, so is each port plus that number."""
+    """Ports that are free now; with `shifted`, so is each port plus that number.
+
+    They lie below the systems' own range for outgoing connections (Linux: from 32768), so that no connection takes one
+    between now and the server's start, or while a server that was killed is started again.
+
+    Raises:
+        HanseError: UNAVAILABLE when too few are free.
+    """
+    candidates = range(_FIRST_PORT, _END_OF_PORTS - shifted)
     found: list[int] = []
-    held: list[socket.socket] = []
-    try:
-        while len(found) < count:
-            probe = socket.socket()
-            probe.bind(("127.0.0.1", 0))
-            held.append(probe)
-            port: int = probe.getsockname()[1]
-            if shifted and not _bindable(port + shifted, held):
-                continue
-            found.append(port)
-    finally:
-        for probe in held:
-            probe.close()
-    return found
+    with contextlib.ExitStack() as held:
+        for port in secrets.SystemRandom().sample(candidates, len(candidates)):
+            if len(found) == count:
+                return found
+            if _held(port, held) and (not shifted or _held(port + shifted, held)):
+                found.append(port)
+    raise HanseError(ErrorCode.UNAVAILABLE, f"ports: {count} were wanted from {candidates}, {len(found)} are free")
 
 
-def _bindable(port: int, held: list[socket.socket]) -> bool:
-    if port > 65535:
-        return False
+def _held(port: int, held: contextlib.ExitStack) -> bool:
+    """Whether the port is free; it is kept until the others are chosen."""
     probe = socket.socket()
     try:
         probe.bind(("127.0.0.1", port))
     except OSError:
         probe.close()
         return False
-    held.append(probe)
+    held.enter_context(probe)
     return True
