@@ -38,12 +38,16 @@ class Rule(StrEnum):
     PARAMETER: by the strategy; updates carry differences. The others are buffers; updates carry values.
     AVERAGE: weighted mean (floats only). POOL_VARIANCE: with its `mean` entry, the variance of the pooled examples.
     KEEP_NEWEST: the largest value (counters only grow). Entries that stay at the site are not in the layout at all.
+    RING: elements of Z_2^32 or Z_2^64 (U32, U64), summed modulo 2^32 or 2^64: what a masked update consists of. Its
+    name on the wire is as long as PARAMETER's, so that a 32-bit masked update and the F32 model have headers of one
+    length, and a leaf of the one covers a leaf of the other.
     """
 
     PARAMETER = "parameter"
     AVERAGE = "average"
     POOL_VARIANCE = "pool_variance"
     KEEP_NEWEST = "keep_newest"
+    RING = "ring_term"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class Layout:
                     f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a rule for integers",
                     hint="give integer buffers the rule keep_newest, or keep them at the site",
                 )  # fmt: skip
+            if entry.rule is Rule.RING and entry.dtype not in ("U32", "U64"):
+                raise invalid(f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element: U32 or U64")
             if entry.rule is Rule.POOL_VARIANCE:
                 mean = by_name.get(entry.mean or "")
                 if mean is None or mean.shape != entry.shape or mean.dtype != entry.dtype:

@@ -1,0 +1,145 @@
+"""Sealed seeds: what a participant hands the compensator through a hub that cannot open it.
+
+X25519 with a fresh key of the sender (RFC 7748), HKDF-SHA256 (RFC 5869) over the shared secret, and ChaCha20-Poly1305
+(RFC 8439). Project, run, session and participant are authenticated along, so that a sealed seed serves in no other
+sum and for nobody else. Who sent it, the Ed25519 signature over `statement` says. No numpy here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import SealedSeed
+
+KEY_BYTES = 32
+_SEED_BYTES = 32
+_NOTE = struct.Struct(">32sI?32s")
+SEALED_BYTES = KEY_BYTES + _NOTE.size + 16
+# The key is used once, so its nonce may be fixed.
+_NONCE = bytes(12)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedNote:
+    """What is sealed.
+
+    Attributes:
+        seed: 32 bytes, of which the participant's masks are made; never shown.
+        minimum: the participant lets its mask be summed with no fewer participants.
+        roster: `roster_digest` that the participant's policy pins; None where it pins none.
+    """
+
+    seed: bytes = field(repr=False)
+    minimum: int
+    roster: bytes | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != _SEED_BYTES:
+            raise invalid("seed", f"{len(self.seed)} bytes", f"a seed of {_SEED_BYTES} bytes")
+        if not 1 <= self.minimum < 2**32:
+            raise invalid("minimum", self.minimum, "a number of participants, 1 or more")
+        if self.roster is not None and len(self.roster) != 32:
+            raise invalid("roster", f"{len(self.roster)} bytes", "a SHA-256 of 32 bytes")
+
+
+def new_keypair() -> tuple[bytes, bytes]:
+    """A fresh X25519 key: (private, public), 32 bytes each."""
+    key = X25519PrivateKey.generate()
+    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
+
+
+def public_key_of(private_key: bytes) -> bytes:
+    """The public key that belongs to a private one."""
+    return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
+
+
+def seal(public_key: bytes, plaintext: SeedNote, *, project: str, run: str, session: str, participant: str) -> bytes:
+    """Seal a note so that only the holder of the private key can open it: 117 bytes, always.
+
+    Args:
+        public_key: the recipient's, X25519, 32 bytes.
+
+    Raises:
+        HanseError: INVALID_INPUT when the public key is not one.
+    """
+    own = X25519PrivateKey.generate()
+    ephemeral = own.public_key().public_bytes_raw()
+    try:
+        shared = own.exchange(X25519PublicKey.from_public_bytes(public_key))
+    except ValueError:
+        raise invalid("public_key", f"{len(public_key)} bytes", "an X25519 public key of 32 bytes") from None
+    note = _NOTE.pack(
+        plaintext.seed, plaintext.minimum, plaintext.roster is not None, plaintext.roster or bytes(32)
+    )  # fmt: skip
+    context = _context(project, run, session, participant)
+    return ephemeral + ChaCha20Poly1305(_key(shared, ephemeral, public_key)).encrypt(_NONCE, note, context)
+
+
+def open_sealed(
+    private_key: bytes, sealed: bytes, *, project: str, run: str, session: str, participant: str
+) -> SeedNote:
+    """Open what `seal` made, for the same project, run, session and participant.
+
+    Raises:
+        HanseError: TAMPERED when it was sealed for another key or context, was changed, or was cut.
+    """
+    private = X25519PrivateKey.from_private_bytes(private_key)
+    ephemeral = sealed[:KEY_BYTES]
+    try:
+        if len(sealed) != SEALED_BYTES:
+            raise ValueError("length")
+        shared = private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
+        key = _key(shared, ephemeral, private.public_key().public_bytes_raw())
+        context = _context(project, run, session, participant)
+        seed, minimum, pinned, roster = _NOTE.unpack(ChaCha20Poly1305(key).decrypt(_NONCE, sealed[KEY_BYTES:], context))
+        return SeedNote(seed, minimum, roster if pinned else None)
+    except (ValueError, InvalidTag, HanseError):
+        raise HanseError(
+            ErrorCode.TAMPERED,
+            f"sealed seed of {participant} for {session}: it does not open",
+            hint="it was sealed for another compensator's key or another session, or changed on its way",
+        ) from None
+
+
+def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
+    """What a participant signs with its enrolled key: whose seed it is, for which sum, and the masks' shapes."""
+    shape = seed.update
+    numbers = struct.pack(
+        ">?QQI", shape is not None, shape.u64 if shape else 0, shape.u32 if shape else 0, seed.tally
+    )  # fmt: skip
+    return b"hanse sealed seed 1" + _context(project, run, session, seed.participant) + numbers + seed.sealed
+
+
+def roster_digest(keys: Iterable[bytes]) -> bytes:
+    """SHA-256 over the sorted raw Ed25519 keys (32 bytes each) of a project's enrolled participants.
+
+    Raises:
+        HanseError: INVALID_INPUT for a key of another length.
+    """
+    listed = sorted(keys)
+    for key in listed:
+        if len(key) != KEY_BYTES:
+            raise invalid("roster", f"a key of {len(key)} bytes", f"Ed25519 keys of {KEY_BYTES} bytes")
+    return hashlib.sha256(b"".join(listed)).digest()
+
+
+def _context(*parts: str) -> bytes:
+    """Unambiguous whatever the parts contain: each after its length."""
+    encoded = [part.encode() for part in parts]
+    return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
+
+
+def _key(shared: bytes, ephemeral: bytes, recipient: bytes) -> bytes:
+    # Both public keys go in, so that the key is of this exchange alone (RFC 7748, section 6.1).
+    info = b"hanse sealed seed 1" + ephemeral + recipient
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)

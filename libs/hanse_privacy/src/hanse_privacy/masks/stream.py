@@ -1,0 +1,106 @@
+"""A participant's mask: a keystream of which any range can be made alone.
+
+Mask of the bytes [a, b) of a masked file's data section = bytes [a, b) of AES-256 in counter mode (NIST SP 800-38A,
+6.5) over zeros, counter block 0 first, under the key HKDF-SHA256(seed, info = purpose) (RFC 5869, no salt). The bytes
+are read as little-endian elements of Z_2^32 or Z_2^64 and added modulo 2^32 or 2^64, so that a masked element is
+uniform whatever it hides. A seed is drawn anew for every sum and serves each purpose once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import invalid
+
+SEED_BYTES = 32
+BLOCK_BYTES = 128 << 10
+"""What is made at a time: it stays in a core's cache until it is added."""
+
+_CIPHER_BLOCK = 16
+_ZEROS = bytes(BLOCK_BYTES)
+_ELEMENTS = (np.dtype("<u4"), np.dtype("<u8"))
+_threads = threading.local()
+
+
+class Purpose(StrEnum):
+    """What a mask hides; each has a keystream of its own."""
+
+    UPDATE = "hanse update mask"
+    TALLY = "hanse tally mask"
+
+
+class MaskStream:
+    """The mask that a seed makes for one purpose. It holds no position: threads may share it.
+
+    Args:
+        seed: 32 bytes from a CSPRNG.
+        purpose: what is masked.
+
+    Raises:
+        HanseError: INVALID_INPUT for a seed of another length.
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, seed: bytes, purpose: Purpose) -> None:
+        if len(seed) != SEED_BYTES:
+            raise invalid("seed", f"{len(seed)} bytes", f"a seed of {SEED_BYTES} bytes")
+        self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose.encode()).derive(seed)
+
+    def block(self, first_byte: int, nbytes: int) -> bytearray:
+        """The mask's bytes [first_byte, first_byte + nbytes)."""
+        made = bytearray(nbytes)
+        for start, part in self._parts(first_byte, nbytes):
+            made[start : start + len(part)] = part.data
+        return made
+
+    def add_to(self, array: NDArray[Any], first_byte: int) -> None:
+        """Add the mask to ring elements in place, modulo their size.
+
+        Args:
+            array: contiguous uint32 or uint64, any shape.
+            first_byte: where in the data section the array begins.
+        """
+        self._combine(np.add, array, first_byte)
+
+    def subtract_from(self, array: NDArray[Any], first_byte: int) -> None:
+        """Take the mask off again: the inverse of `add_to`."""
+        self._combine(np.subtract, array, first_byte)
+
+    def _combine(self, operation: np.ufunc, array: NDArray[Any], first_byte: int) -> None:
+        if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
+            raise invalid("array", str(array.dtype), "a contiguous array of uint32 or uint64")
+        flat, width = array.reshape(-1), array.itemsize
+        for start, part in self._parts(first_byte, array.nbytes):
+            own = flat[start // width : (start + len(part)) // width]
+            operation(own, part.view(array.dtype), out=own)
+
+    def _parts(self, first_byte: int, nbytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """(offset from first_byte, keystream) of BLOCK_BYTES and a rest, each valid until the next is made."""
+        if first_byte < 0:
+            raise invalid("first_byte", first_byte, "a position in the mask, 0 or more")
+        counter, skip = divmod(first_byte, _CIPHER_BLOCK)
+        context = Cipher(algorithms.AES(self._key), modes.CTR(counter.to_bytes(_CIPHER_BLOCK, "big"))).encryptor()
+        context.update(_ZEROS[:skip])
+        buffer = _buffer()
+        for start in range(0, nbytes, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, nbytes - start)
+            context.update_into(_ZEROS if size == BLOCK_BYTES else _ZEROS[:size], buffer.data)
+            yield start, buffer[:size]
+
+
+def _buffer() -> NDArray[np.uint8]:
+    """This thread's buffer for keystream, with room for the one cipher block more that `update_into` wants."""
+    made: NDArray[np.uint8] | None = getattr(_threads, "buffer", None)
+    if made is None:
+        made = _threads.buffer = np.empty(BLOCK_BYTES + _CIPHER_BLOCK, dtype=np.uint8)
+    return made

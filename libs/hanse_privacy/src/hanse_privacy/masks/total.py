@@ -1,0 +1,116 @@
+"""The sum of several participants' masks, from their seeds: what the compensator makes and the aggregator subtracts.
+
+Any replica makes the same bytes. Memory is a few ranges, whatever the model's size and however many seeds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import MaskShape
+from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_privacy.masks.stream import MaskStream, Purpose
+
+RANGE_BYTES = 1 << 20
+"""Summed at a time by a thread: it stays in a core's cache while every seed's mask is added."""
+
+_Part = NDArray[Any]
+
+
+def total_layout(shape: MaskShape) -> Layout:
+    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty."""
+    return Layout.of(
+        (Entry("u64", "U64", (shape.u64,), Rule.RING), Entry("u32", "U32", (shape.u32,), Rule.RING))
+    )  # fmt: skip
+
+
+def mask_total(seeds: Sequence[bytes], shape: MaskShape, out: Path | BinaryIO, *, threads: int | None = None) -> None:
+    """Write the sum of the update masks of `seeds` as a tensor file of `total_layout(shape)`.
+
+    Args:
+        seeds: 32 bytes each; their order does not matter.
+        out: a path, which appears whole or not at all, or a file that is written from its position on.
+        threads: how many sum ranges at a time; None: one a core, 4 at most.
+
+    Raises:
+        HanseError: INVALID_INPUT for no seeds, or one of another length; NO_SPACE when the disk is full.
+    """
+    if not isinstance(out, Path):
+        _write(seeds, shape, out, threads)
+        return
+    partial = out.with_name(f"{out.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            _write(seeds, shape, file, threads)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(out)
+    except OSError as error:
+        raise HanseError(ErrorCode.NO_SPACE, f"{out}: cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
+    """The sum of the tally masks of `seeds`: a tensor file with the array `u64` of `count` elements.
+
+    Raises:
+        HanseError: INVALID_INPUT for no seeds, or one of another length.
+    """
+    layout = Layout.of((Entry("u64", "U64", (count,), Rule.RING),))
+    out = BytesIO()
+    out.write(layout.header)
+    total = np.zeros(count, dtype="<u8")
+    for stream in _streams(seeds, Purpose.TALLY):
+        stream.add_to(total, 0)
+    out.write(total.data)
+    return out.getvalue()
+
+
+def _write(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, threads: int | None) -> None:
+    out.write(total_layout(shape).header)
+    workers = threads or min(4, os.cpu_count() or 1)
+    out.writelines(part.data for part in _sums(_streams(seeds, Purpose.UPDATE), shape, workers))
+
+
+def _streams(seeds: Sequence[bytes], purpose: Purpose) -> list[MaskStream]:
+    if not seeds:
+        raise invalid("seeds", 0, "the seeds of at least one participant")
+    return [MaskStream(seed, purpose) for seed in seeds]
+
+
+def _sums(streams: Sequence[MaskStream], shape: MaskShape, threads: int) -> Iterator[_Part]:
+    """The data section's ranges in order, at most two a thread in memory."""
+    pending: deque[Future[_Part]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="masks") as pool:
+        for dtype, start, count in _ranges(shape):
+            pending.append(pool.submit(_sum, streams, dtype, start, count))
+            if len(pending) > 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _sum(streams: Sequence[MaskStream], dtype: str, start: int, count: int) -> _Part:
+    total = np.zeros(count, dtype=dtype)
+    for stream in streams:
+        stream.add_to(total, start)
+    return total
+
+
+def _ranges(shape: MaskShape) -> Iterator[tuple[str, int, int]]:
+    """(dtype, first byte in the data section, elements): all of 64 bits, then all of 32."""
+    for dtype, width, count, base in (("<u8", 8, shape.u64, 0), ("<u4", 4, shape.u32, 8 * shape.u64)):
+        step = RANGE_BYTES // width
+        for first in range(0, count, step):
+            yield dtype, base + first * width, min(step, count - first)

@@ -1,0 +1,187 @@
+"""Which ring each entry of a model is summed in, such that no sum can overflow. No numpy here: the hub plans, too.
+
+A number x with |x| <= bound becomes the integer nearest to s * x * 2^fraction (or, at random, one of its two
+neighbours), where s = weight / largest_weight <= 1: an element of Z_2^bits in two's complement. Its magnitude is at
+most bound * 2^fraction + 1, because scaling by s <= 1 and a power of two and clipping are monotone also when rounded
+to float64, and rounding to a neighbour adds less than 1. So with
+    participants * (bound * 2^fraction + 1) + tail * 2^fraction <= 2^(bits-1) - 1                                  (1)
+the sum over all participants, and noise of magnitude at most `tail`, lies within the signed range: it cannot overflow,
+and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets (1), and
+`check_plan` checks (1) in exact arithmetic, also at the site, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_fabric.privacy import LARGEST_WEIGHT, SecureAggregation
+
+if TYPE_CHECKING:  # the layout loads numpy
+    from hanse_fabric.tensors.layout import Entry, Rule
+
+AVERAGE, POOL_VARIANCE, INTEGER = "*average", "*pool_variance", "*integer"
+"""Keys in `RingPlan.entries` for buffers by their rule, which the hub does not know by name."""
+
+MOST_FRACTION = {32: 24, 64: 40}
+"""Fraction bits beyond which a float32 has nothing to say."""
+LEAST_FRACTION = 4
+METRIC_BITS = 20
+"""Metrics within +-2^20 are summed unclipped, unless weights are so large that this does not fit."""
+
+_KEYS = {"average": AVERAGE, "pool_variance": POOL_VARIANCE, "keep_newest": INTEGER}
+
+
+def make_plan(
+    settings: SecureAggregation,
+    *,
+    participants: int,
+    weighting: str,
+    rules: Mapping[str, Rule] | None = None,
+    tail: float = 0.0,
+) -> RingPlan:
+    """The rings of a round, chosen as exact as (1) lets them be.
+
+    Args:
+        settings: the job's `secure_aggregation`.
+        participants: the largest number of summands.
+        weighting: the job's: "examples" or "uniform".
+        rules: of entries by name, where they are known; the plan serves every rule without them.
+        tail: magnitude that noise in the sum of a parameter does not exceed (`noise_tail`).
+
+    Raises:
+        HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound.
+    """
+    by_examples = weighting == "examples"
+    bits: Literal[32, 64] = settings.bits or (64 if by_examples and settings.largest_weight is None else 32)
+    buffers = _ring(64, settings.buffer_bound, participants, 0.0, "buffer_bound")
+    entries = {
+        AVERAGE: buffers,
+        POOL_VARIANCE: buffers,
+        INTEGER: Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length())),
+    }
+    for name, rule in (rules or {}).items():
+        if str(rule) in _KEYS:
+            entries[name] = entries[_KEYS[str(rule)]]
+    plan = RingPlan(
+        participants=participants,
+        largest_weight=(settings.largest_weight or LARGEST_WEIGHT) if by_examples else 1,
+        default=_ring(bits, settings.bound, participants, tail, "bound"),
+        entries=entries,
+        metrics=settings.metrics,
+        stochastic=settings.rounding == "stochastic",
+        refuse_out_of_range=settings.out_of_range == "refuse",
+    )
+    check_plan(plan, tail=tail)
+    return plan
+
+
+def check_plan(plan: RingPlan, *, tail: float = 0.0) -> None:
+    """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the ring and the numbers.
+    """
+    for name, ring in {"default": plan.default, **plan.entries}.items():
+        needed = largest_sum(ring, plan.participants, tail=tail if name == "default" else 0.0)
+        if needed > capacity(ring.bits):
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"ring.{name}: {plan.participants} participants within +-{ring.bound:g} at {ring.fraction} fraction "
+                f"bits overflow a ring of {ring.bits} bits",
+                hint="a ring of 64 bits, a smaller bound or fewer fraction bits are needed",
+            )
+    if plan.participants * plan.largest_weight > capacity(64):
+        raise invalid("ring.largest_weight", plan.largest_weight, f"small enough for {plan.participants} participants")
+
+
+def largest_sum(ring: Ring, participants: int, *, tail: float = 0.0) -> Fraction:
+    """The left side of (1): the largest magnitude that a sum can have, in units of 2^-fraction."""
+    scale = 1 << ring.fraction
+    return participants * (Fraction(ring.bound) * scale + 1) + Fraction(tail) * scale
+
+
+def capacity(bits: int) -> int:
+    """The largest magnitude that Z_2^bits holds with a sign."""
+    return (1 << (bits - 1)) - 1
+
+
+def ring_of(plan: RingPlan, entry: Entry) -> Ring:
+    """The ring of a model's entry: by name, else by its buffer's rule, else the default.
+
+    Floats that are kept newest are averaged without weights, so they have the averages' ring.
+
+    Raises:
+        HanseError: INVALID_INPUT when the plan has no ring for a buffer's rule.
+    """
+    if entry.name in plan.entries:
+        return plan.entries[entry.name]
+    key = _KEYS.get(str(entry.rule))
+    if key is None:
+        return plan.default
+    if key == INTEGER and entry.dtype.startswith("F"):
+        key = AVERAGE
+    if key not in plan.entries:
+        raise invalid(f"ring.entries[{key}]", None, f"a ring for entry {entry.name}")
+    return plan.entries[key]
+
+
+def weighted(entry: Entry) -> bool:
+    """Whether an entry is multiplied by the participant's weight; buffers that are kept newest are not."""
+    return str(entry.rule) != "keep_newest"
+
+
+def metric_ring(plan: RingPlan) -> Ring:
+    """The ring of weight * metric in the tally: bound is the metric's, the weight is up to `largest_weight`.
+
+    participants * (largest_weight * bound * 2^fraction + 1) < 2^62 by the count of their bits. The mean of a metric is
+    off by at most 2^-(fraction+1) / mean weight.
+    """
+    room = max(0, 61 - plan.participants.bit_length() - plan.largest_weight.bit_length())
+    fraction = max(0, min(30, room - METRIC_BITS))
+    return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room - fraction))
+
+
+def noise_tail(scale: float, *, count: int = 1, probability: float = 2.0**-40) -> float:
+    """A magnitude that the sum of `count` Laplace variates exceeds with at most `probability` (spec 001, 2.4).
+
+    The sub-gamma bound t = scale * (2 sqrt(count * x) + x) with x = ln(2 / probability).
+
+    Args:
+        scale: of each variate.
+        probability: for one coordinate; divide by the number of coordinates for all of them together.
+    """
+    if not scale >= 0 or not 0 < probability < 1 or count < 1:
+        raise invalid("noise", (scale, count, probability), "a scale of 0 or more, 1 or more variates, 0 < p < 1")
+    x = math.log(2 / probability)
+    return scale * (2 * math.sqrt(count * x) + x)
+
+
+def headroom(
+    ring: Ring, participants: int, *, scale: float = 0.0, count: int = 1, probability: float = 2.0**-40
+) -> float:
+    """What is left of the ring above the sum of all participants and its noise, in real units; negative: too little.
+
+    Args:
+        scale, count, probability: of the noise, as for `noise_tail`.
+    """
+    tail = noise_tail(scale, count=count, probability=probability)
+    return float((capacity(ring.bits) - largest_sum(ring, participants, tail=tail)) / (1 << ring.fraction))
+
+
+def _ring(bits: Literal[32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
+    for fraction in range(MOST_FRACTION[bits], LEAST_FRACTION - 1, -1):
+        ring = Ring(bits=bits, fraction=fraction, bound=bound)
+        if largest_sum(ring, participants, tail=tail) <= capacity(bits):
+            return ring
+    noise = f" with noise up to {tail:g}" if tail else ""
+    raise HanseError(
+        ErrorCode.INVALID_INPUT,
+        f"secure_aggregation.{field}: sums of {participants} participants within +-{bound:g}{noise} do not fit a ring "
+        f"of {bits} bits with {LEAST_FRACTION} fraction bits",
+        hint="bits: 64, or a smaller bound" if bits == 32 else "a smaller bound is needed",
+    )
