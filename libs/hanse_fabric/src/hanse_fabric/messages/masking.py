@@ -19,6 +19,8 @@ from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 X25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
 Ed25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
+# Limits within Annotated hold for the bytes; those of a plain field would hold for their base64.
+Signature = Annotated[Base64Bytes, Field(max_length=64)]
 
 
 class MaskingMode(StrEnum):
@@ -106,7 +108,7 @@ class SealedSeed(Frozen):
     sealed: Base64Bytes = Field(max_length=512)
     update: MaskShape | None = None
     tally: int = Field(ge=1, le=1024)
-    signature: Base64Bytes = Field(max_length=64)
+    signature: Signature
 
 
 class MaskRequest(Message):
