@@ -1,0 +1,99 @@
+"""A noisy release as an accountant sees it: a kind and a number, apart from what was released. Standard library only.
+
+Numbers are per unit of sensitivity: what the released value can change by, between two neighbouring data sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from hanse_fabric.errors import invalid
+
+Kind = Literal["gaussian", "laplace", "pure", "concentrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One release.
+
+    Attributes:
+        kind: `gaussian`: normal noise, sensitivity in L2. `laplace`: Laplace noise in every coordinate, sensitivity in
+            L1. `pure`: any mechanism of which only epsilon is known (staircase, discrete Laplace). `concentrated`:
+            any of which only rho of zero-concentrated privacy is known (discrete Gaussian: rho = 1 / (2 sigma^2);
+            Canonne, Kamath, Steinke 2020, theorem 14 for many coordinates).
+        amount: standard deviation or scale per unit of sensitivity; epsilon; rho. Infinite noise is no release.
+        rate: probability with which each example was in the sample (Poisson); 1 for all. Gaussian only.
+    """
+
+    kind: Kind
+    amount: float
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise invalid("event.kind", self.kind, "one of " + ", ".join(get_args(Kind)))
+        if not (math.isfinite(self.amount) and self.amount > 0):
+            raise invalid(f"event.amount of {self.kind}", self.amount, "a finite number above 0")
+        if not 0 < self.rate <= 1:
+            raise invalid("event.rate", self.rate, "a probability above 0 and at most 1")
+        if self.rate < 1 and self.kind != "gaussian":
+            raise invalid("event.rate", self.rate, f"1, for amplification by sampling is not known for {self.kind}")
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon with delta 0; infinite where no noise of this kind gives one."""
+        match self.kind:
+            case "laplace":
+                return 1.0 / self.amount
+            case "pure":
+                return self.amount
+            case _:
+                return math.inf
+
+    @property
+    def rho(self) -> float | None:
+        """Rho of zero-concentrated privacy where that tells all about the event's Renyi curve, else None."""
+        if self.kind == "concentrated":
+            return self.amount
+        if self.kind == "gaussian" and self.rate == 1:
+            return 0.5 / self.amount**2
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a ledger keeps it."""
+        return {"kind": self.kind, "amount": self.amount, "rate": self.rate}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Event:
+        """The inverse of `to_json`.
+
+        Raises:
+            HanseError: INVALID_INPUT.
+        """
+        try:
+            return cls(cast(Kind, body["kind"]), float(body["amount"]), float(body["rate"]))
+        except (KeyError, TypeError, ValueError):
+            raise invalid("event", dict(body), "kind, amount and rate") from None
+
+
+def gaussian(noise: float, rate: float = 1.0) -> Event:
+    """Normal noise with a standard deviation of `noise` sensitivities (L2), over a Poisson sample of `rate`."""
+    return Event("gaussian", noise, rate)
+
+
+def laplace(scale: float) -> Event:
+    """Laplace noise with a scale of `scale` sensitivities (L1)."""
+    return Event("laplace", scale)
+
+
+def pure(epsilon: float) -> Event:
+    """A mechanism with `epsilon`, delta 0."""
+    return Event("pure", epsilon)
+
+
+def discrete_gaussian(noise: float) -> Event:
+    """Discrete normal noise of parameter `noise` sensitivities: its Renyi curve is at most the normal one's."""
+    return Event("concentrated", 0.5 / noise**2)

@@ -1,0 +1,114 @@
+"""Renyi accounting (Mironov 2017; sampling: Mironov, Talwar, Zhang 2019), by dp-accounting.
+
+The curve of each distinct event is computed once per process; composing is then adding vectors. With Poisson sampling
+only integer orders are used, whose sum is finite and exact; the series of the others does not always converge. This
+costs below 0.7 % of noise (measured on spec 000, section 7.8).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hanse_fabric.errors import invalid
+from hanse_privacy.accounting.events import Event
+
+Curve = npt.NDArray[np.float64]
+
+
+class RdpAccountant:
+    """See `Accountant`. Epsilon is the least of what Renyi composition gives for all events, and what it gives for
+    those without a pure epsilon plus the sum of the pure ones (basic composition)."""
+
+    def __init__(self) -> None:
+        self._curve: Curve | None = None
+        self._rest: Curve | None = None
+        self._pure = 0.0
+
+    def compose(self, event: Event, count: int = 1) -> None:
+        """See `Accountant.compose`."""
+        if count < 1:
+            raise invalid("count", count, "at least 1")
+        curve = curve_of(event) * count
+        self._curve = curve if self._curve is None else self._curve + curve
+        if math.isfinite(event.epsilon):
+            self._pure += event.epsilon * count
+        else:
+            self._rest = curve if self._rest is None else self._rest + curve
+
+    def epsilon(self, delta: float) -> float:
+        """See `Accountant.epsilon`."""
+        check_delta(delta)
+        if self._curve is None:
+            return 0.0
+        basic = self._pure + (0.0 if self._rest is None else epsilon_of(self._rest, delta))
+        return min(basic, epsilon_of(self._curve, delta))
+
+
+def epsilon_of(curve: Curve, delta: float) -> float:
+    """Epsilon at `delta` from a Renyi curve over `orders()` (Canonne, Kamath, Steinke 2020, proposition 12)."""
+    if delta == 0:
+        return 0.0 if not curve.any() else math.inf
+    known = np.isfinite(curve)
+    if not known.any():
+        return math.inf
+    from dp_accounting.rdp import compute_epsilon
+
+    return float(compute_epsilon(orders()[known], curve[known], delta)[0])
+
+
+_INTEGERS = (*range(2, 65), *range(68, 132, 4), *range(144, 272, 16), 384, 512, 1024)
+
+
+@lru_cache(maxsize=1)
+def orders() -> Curve:
+    """The orders of the curve, ascending, shape (123,)."""
+    fractions = np.concatenate([np.arange(1.02, 2.0, 0.04), np.arange(2.25, 4.0, 0.25)])
+    every = np.union1d(fractions, np.asarray(_INTEGERS, np.float64))
+    every.setflags(write=False)
+    return every
+
+
+@lru_cache(maxsize=4096)
+def curve_of(event: Event) -> Curve:
+    """The Renyi curve of one release over `orders()`."""
+    if event.rho is not None:
+        return event.rho * orders()
+    if event.kind == "pure":
+        return _pure_curve(event.amount, orders())
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant as Theirs
+
+    known = orders() % 1 == 0 if event.rate < 1 else np.ones(len(orders()), bool)
+    accountant = Theirs(list(orders()[known]))
+    accountant.compose(_theirs(event, dp_accounting))
+    curve = np.full(len(orders()), np.inf)  # an order of which nothing is known bounds nothing
+    curve[known] = accountant.rdp
+    curve.setflags(write=False)
+    return curve
+
+
+def check_delta(delta: float) -> None:
+    """Raises INVALID_INPUT for a delta that is not in [0, 1)."""
+    if not 0 <= delta < 1:
+        raise invalid("delta", delta, "at least 0 and below 1")
+
+
+def _theirs(event: Event, library: Any) -> Any:
+    if event.kind == "laplace":
+        return library.LaplaceDpEvent(event.amount)
+    return library.PoissonSampledDpEvent(event.rate, library.GaussianDpEvent(event.amount))
+
+
+def _pure_curve(epsilon: float, alphas: Curve) -> Curve:
+    """Renyi divergence of randomized response, which dominates every mechanism of this epsilon (Kairouz, Oh, Viswanath
+    2015): log(p^a q^(1-a) + q^a p^(1-a)) / (a - 1), p = e^eps / (1 + e^eps), q = 1 - p."""
+    log_p, log_q = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
+    first = alphas * log_p + (1 - alphas) * log_q
+    second = alphas * log_q + (1 - alphas) * log_p
+    curve = np.maximum(np.logaddexp(first, second) / (alphas - 1), 0.0)
+    return np.asarray(np.minimum(curve, epsilon), dtype=np.float64)
