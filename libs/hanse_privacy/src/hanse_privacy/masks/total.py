@@ -71,8 +71,8 @@ def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
     out = BytesIO()
     out.write(layout.header)
     total = np.zeros(count, dtype="<u8")
-    for stream in _streams(seeds, Purpose.TALLY):
-        stream.add_to(total, 0)
+    for seed in _checked(seeds):
+        MaskStream(seed, Purpose.TALLY).add_to(total, 0)
     out.write(total.data)
     return out.getvalue()
 
@@ -80,31 +80,32 @@ def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
 def _write(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, threads: int | None) -> None:
     out.write(total_layout(shape).header)
     workers = threads or min(4, os.cpu_count() or 1)
-    out.writelines(part.data for part in _sums(_streams(seeds, Purpose.UPDATE), shape, workers))
+    out.writelines(part.data for part in _sums(_checked(seeds), shape, workers))
 
 
-def _streams(seeds: Sequence[bytes], purpose: Purpose) -> list[MaskStream]:
+def _checked(seeds: Sequence[bytes]) -> Sequence[bytes]:
     if not seeds:
         raise invalid("seeds", 0, "the seeds of at least one participant")
-    return [MaskStream(seed, purpose) for seed in seeds]
+    return seeds
 
 
-def _sums(streams: Sequence[MaskStream], shape: MaskShape, threads: int) -> Iterator[_Part]:
+def _sums(seeds: Sequence[bytes], shape: MaskShape, threads: int) -> Iterator[_Part]:
     """The data section's ranges in order, at most two a thread in memory."""
     pending: deque[Future[_Part]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="masks") as pool:
         for dtype, start, count in _ranges(shape):
-            pending.append(pool.submit(_sum, streams, dtype, start, count))
+            pending.append(pool.submit(_sum, seeds, dtype, start, count))
             if len(pending) > 2 * threads:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _sum(streams: Sequence[MaskStream], dtype: str, start: int, count: int) -> _Part:
+def _sum(seeds: Sequence[bytes], dtype: str, start: int, count: int) -> _Part:
     total = np.zeros(count, dtype=dtype)
-    for stream in streams:
-        stream.add_to(total, start)
+    for seed in seeds:
+        # A stream of the range's own: streams have buffers, which neither threads nor many seeds may share or keep.
+        MaskStream(seed, Purpose.UPDATE).add_to(total, start)
     return total
 
 
