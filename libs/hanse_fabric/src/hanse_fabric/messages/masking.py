@@ -37,12 +37,14 @@ class Ring(Frozen):
     complement, for |x| <= bound.
 
     `fraction` is chosen such that the sum over all announced participants cannot overflow (`hanse_privacy.ring.plan`).
-    Integer entries have fraction 0, are not weighted, and are exact.
+    Integer entries have fraction 0, are not weighted, and are exact. `tail` is the magnitude that noise in the sum does
+    not exceed, which comes on top of the bounds.
     """
 
     bits: Literal[32, 64]
     fraction: int = Field(ge=0, le=60)
     bound: float = Field(gt=0)
+    tail: float = Field(default=0.0, ge=0)
 
 
 class RingPlan(Frozen):

@@ -40,7 +40,8 @@ class Rule(StrEnum):
     KEEP_NEWEST: the largest value (counters only grow). Entries that stay at the site are not in the layout at all.
     RING: elements of Z_2^32 or Z_2^64 (U32, U64), summed modulo 2^32 or 2^64: what a masked update consists of. Its
     name on the wire is as long as PARAMETER's, so that a 32-bit masked update and the F32 model have headers of one
-    length, and a leaf of the one covers a leaf of the other.
+    length, and a leaf of the one covers a leaf of the other. Among themselves they stand as given, not by name: in the
+    model's order, so that what is adjacent in the model is adjacent in a masked update of it.
     """
 
     PARAMETER = "parameter"
@@ -99,8 +100,11 @@ class Layout:
         """
         listed = sorted(
             entries,
-            key=lambda e: (-_known(e).numpy.itemsize, e.rule is not Rule.PARAMETER, e.dtype, e.rule, e.name),
-        )
+            key=lambda e: (
+                -_known(e).numpy.itemsize, e.rule is not Rule.PARAMETER, e.dtype, e.rule,
+                "" if e.rule is Rule.RING else e.name,
+            ),
+        )  # fmt: skip
         by_name = {entry.name: entry for entry in listed}
         if len(by_name) != len(listed):
             raise invalid("entries", [e.name for e in listed], "a set of distinct names")

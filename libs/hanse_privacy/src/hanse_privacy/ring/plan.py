@@ -175,7 +175,7 @@ def headroom(
 
 def _ring(bits: Literal[32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
     for fraction in range(MOST_FRACTION[bits], LEAST_FRACTION - 1, -1):
-        ring = Ring(bits=bits, fraction=fraction, bound=bound)
+        ring = Ring(bits=bits, fraction=fraction, bound=bound, tail=tail)
         if largest_sum(ring, participants, tail=tail) <= capacity(bits):
             return ring
     noise = f" with noise up to {tail:g}" if tail else ""
