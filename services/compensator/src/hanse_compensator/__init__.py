@@ -1,1 +1,1 @@
-"""The compensator: sums the masks of one set of participants of a session, once."""
+"""Hanse's compensator: sums the masks of one set of a session's participants, once. It never sees an update."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -136,19 +137,7 @@ class SigningKey:
         Raises:
             HanseError: CONFLICT when the file exists: a key is never overwritten.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(partial, path)
-        except FileExistsError:
-            raise HanseError(ErrorCode.CONFLICT, f"{path}: a key is there already") from None
-        finally:
-            partial.unlink(missing_ok=True)
+        write_private_key(self._key, path)
 
     @property
     def verify_key(self) -> VerifyKey:
@@ -162,6 +151,27 @@ class SigningKey:
     def sign(self, data: bytes) -> bytes:
         """The signature (64 bytes) over `data`."""
         return self._key.sign(data)
+
+
+def write_private_key(key: Ed25519PrivateKey | X25519PrivateKey, path: Path) -> None:
+    """Write a private key as a PEM file with mode 0600, whole or not at all.
+
+    Raises:
+        HanseError: CONFLICT when the file exists: a key is never overwritten.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(partial, path)
+    except FileExistsError:
+        raise HanseError(ErrorCode.CONFLICT, f"{path}: a key is there already") from None
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> bytes:

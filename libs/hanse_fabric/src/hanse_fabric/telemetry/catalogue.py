@@ -19,6 +19,10 @@ JOB_SECONDS = Histogram("hanse_reduce_job_seconds", "seconds", "Time that a redu
 REDUCED_BYTES = Counter("hanse_reduced_bytes_total", "bytes", "Bytes of updates read by reductions")
 REFUSED_UPDATES = Counter("hanse_refused_updates_total", "updates", "Updates that could not be reduced", ("code",))
 
+MASK_REQUESTS = Counter("hanse_mask_requests_total", "requests", "Sums of masks asked for, by answer", ("outcome",))
+MASK_SECONDS = Histogram("hanse_mask_seconds", "seconds", "Time that a sum of masks took")
+MASK_BYTES = Counter("hanse_mask_bytes_total", "bytes", "Bytes of masks made")
+
 VERSIONS = Counter("hanse_model_versions_total", "versions", "Model versions recorded")
 PROMOTIONS = Counter("hanse_model_promotions_total", "promotions", "Stage changes of models", ("stage",))
 DELETED_VERSIONS = Counter("hanse_model_versions_deleted_total", "versions", "Versions deleted by retention or owners")

@@ -1,0 +1,103 @@
+"""What every service that works a queue does alike: take jobs, do them side by side, give back what cannot be done now.
+
+A job is acknowledged after its answer is stored, so the job of a dead replica is done again by another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from hanse_fabric import telemetry
+from hanse_fabric.bus.port import Bus, Job
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import Message
+from hanse_fabric.subjects import Retention, Stream, Subject
+
+RETRY_S = 1.0
+"""Seconds until a job that failed for want of a server is offered again."""
+
+M = TypeVar("M", bound=Message)
+log = logging.getLogger(__name__)
+
+
+class QueueWorker(Generic[M]):
+    """Works one queue of the table of subjects.
+
+    Args:
+        subject: the queue's row.
+        read: makes a job of a message's bytes; what it cannot read (HanseError) is logged and dropped.
+        slot: how many of a kind are done at once: no further job is taken while this is used up.
+        answer: does the job and stores its answer. Its HanseErrors are about servers that are missing: the job is put
+            back and comes again.
+        span: name of the trace's span.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        subject: Subject,
+        *,
+        read: Callable[[bytes], M],
+        slot: Callable[[M], asyncio.Semaphore],
+        answer: Callable[[M], Awaitable[None]],
+        span: str,
+    ) -> None:
+        if subject.stream is None or subject.stream.retention is not Retention.QUEUE:
+            raise invalid("subject", subject.pattern, "a row with a queue")
+        self._bus, self._stream = bus, subject.stream
+        self._read, self._slot, self._answer, self._span = read, slot, answer, span
+
+    async def run(self, stopping: asyncio.Event, *, on_stop: Callable[[], None] | None = None) -> None:
+        """Work until `stopping` is set; what is unfinished then goes back to the queue.
+
+        Args:
+            on_stop: tells work in threads to give up.
+        """
+        async with asyncio.TaskGroup() as group:
+            pump = group.create_task(self._pump())
+            await stopping.wait()
+            if on_stop is not None:
+                on_stop()
+            pump.cancel()
+
+    async def _pump(self) -> None:
+        async with self._bus.work(self._stream) as jobs, asyncio.TaskGroup() as group:
+            async for job in jobs:
+                try:
+                    asked = self._read(job.record.data)
+                except HanseError as error:
+                    log.error("job on %s cannot be read and is dropped: %s", job.record.subject, error)
+                    await job.done()
+                    continue
+                slot = self._slot(asked)
+                await slot.acquire()
+                group.create_task(self._hold(job, asked, slot))
+
+    async def _hold(self, job: Job, asked: M, slot: asyncio.Semaphore) -> None:
+        """Do one job; where a server is missing, give it back after a pause."""
+        try:
+            with telemetry.span(self._span, parent=telemetry.extract(job.record.headers), job=job.record.subject):
+                await self._answer(asked)
+            await job.done()
+        except HanseError as error:
+            log.warning("job on %s is put back: %s", job.record.subject, error)
+            await asyncio.sleep(RETRY_S)
+            with suppress(HanseError):
+                await job.give_back()
+        finally:
+            slot.release()
+
+
+def stream_of(subject: Subject) -> Stream:
+    """The stream behind a row of the table that has one.
+
+    Raises:
+        HanseError: INTERNAL for a row of request and reply.
+    """
+    if subject.stream is None:
+        raise HanseError(ErrorCode.INTERNAL, f"{subject.pattern} has no stream")
+    return subject.stream

@@ -1,0 +1,160 @@
+"""The compensator on the bus: takes requests from the queue, checks them, remembers them, answers with sums of masks.
+
+An answer is a function of its request: a request that comes again, after a crash or because somebody asks again, gets
+the same bytes. What is refused is refused with the reason, and no message or log line holds a seed or a mask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import traceback
+
+from hanse_compensator.key import SealingKey
+from hanse_compensator.members import Limits, Opened, RefusedError, open_members
+from hanse_compensator.memory import Memory
+from hanse_compensator.sums import Sums, make_sums
+from hanse_fabric import __version__, telemetry
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock, SystemClock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import CompensatorRecord, MaskAnswer, MaskRequest
+from hanse_fabric.messages.objects import INLINE_LIMIT
+from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.queue import QueueWorker
+from hanse_fabric.records import Bucket
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.subjects import COMPENSATORS, MASK_ANSWER, MASK_REQUEST, MASKS, PARTICIPANTS
+from hanse_fabric.telemetry import catalogue
+
+log = logging.getLogger(__name__)
+
+_TRANSIENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED)
+_REASON = 2000
+
+
+class Compensator:
+    """Works the queue of mask requests.
+
+    Args:
+        store: where large sums go; None where all are small.
+        jobs: large sums made at once; further ones are not taken from the queue meanwhile.
+        small: others done at once.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: ObjectStore | None,
+        key: SealingKey,
+        *,
+        limits: Limits | None = None,
+        jobs: int = 1,
+        small: int = 4,
+        clock: Clock | None = None,
+    ) -> None:
+        self._bus, self._store, self._key = bus, store, key
+        self._limits, self._clock = limits or Limits(), clock or SystemClock()
+        self._memory = Memory(bus, self._clock)
+        self._roster = Bucket(bus, PARTICIPANTS, ParticipantRecord)
+        self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
+        self._stop = threading.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping` is set; what is unfinished then goes back to the queue."""
+        worker = QueueWorker(
+            self._bus, MASK_REQUEST, read=MaskRequest.decode, slot=self._slot, answer=self._answer, span="masks"
+        )
+        await worker.run(stopping, on_stop=self._stop.set)
+
+    def _slot(self, request: MaskRequest) -> asyncio.Semaphore:
+        shape = request.members[0].update
+        return self._small if shape is None or shape.nbytes <= INLINE_LIMIT else self._large
+
+    async def _answer(self, request: MaskRequest) -> None:
+        began = time.monotonic()
+        try:
+            sums = await self._sums(request)
+        except HanseError as error:
+            if error.code in _TRANSIENT:
+                raise
+            await self._refuse(request, error)
+            return
+        for digest, data in sums.small.items():
+            subject = MASKS.of(project=request.project, run=request.run, session=request.session, digest=digest)
+            await self._bus.publish(subject, data)
+        await self._publish(request, sum=sums.sum)
+        catalogue.MASK_REQUESTS.add(outcome="summed")
+        catalogue.MASK_SECONDS.observe(time.monotonic() - began)
+        catalogue.MASK_BYTES.add(_masked_bytes(request))
+
+    async def _sums(self, request: MaskRequest) -> Sums:
+        entries = await self._roster.list(project=request.project)
+        roster = {entry.value.participant: entry.value for entry in entries}
+        opened = await asyncio.to_thread(open_members, request, roster, self._key, self._limits)
+        # Nothing is summed before it is remembered: a crash between the two costs nothing, the other order secrecy.
+        await self._memory.claim(request)
+        return await asyncio.to_thread(self._make, request, opened)
+
+    def _make(self, request: MaskRequest, opened: Opened) -> Sums:
+        try:
+            key = f"masks/{request.project}/{request.run}/{request.session}/update"
+            return make_sums(opened, self._store, key, self._stop)
+        except HanseError as error:
+            if error.code in _TRANSIENT:
+                raise
+            # Only the store refuses at this point, and it is put right by its operator.
+            raise HanseError(ErrorCode.UNAVAILABLE, f"the sum cannot be stored: {error.message}") from None
+        except Exception as defect:
+            # The run must hear of a defect of ours; its message is not told, for it could show what is secret.
+            frames = "".join(traceback.format_tb(defect.__traceback__))
+            log.error("the sum for session %s failed by a defect: %s\n%s", request.session, type(defect), frames)
+            raise HanseError(ErrorCode.INTERNAL, f"a defect in the compensator: {type(defect).__name__}") from None
+
+    async def _refuse(self, request: MaskRequest, error: HanseError) -> None:
+        log.warning(
+            "run %s: the masks of session %s are not summed: %s", request.run, request.session, error,
+            extra={"project": request.project, "code": error.code.code},
+        )  # fmt: skip
+        refused = error.participants if isinstance(error, RefusedError) else ()
+        reason = str(error)
+        reason = reason if len(reason) <= _REASON else reason[: _REASON - 3] + "..."
+        await self._publish(request, refused=refused, code=error.code.code, reason=reason)
+        catalogue.MASK_REQUESTS.add(outcome=error.code.code)
+
+    async def _publish(self, request: MaskRequest, **outcome: object) -> None:
+        answer = MaskAnswer.model_validate(
+            {
+                "project": request.project,
+                "run": request.run,
+                "session": request.session,
+                "participants": tuple(member.participant for member in request.members),
+                **outcome,
+            }
+        )
+        subject = MASK_ANSWER.of(project=request.project, run=request.run, session=request.session)
+        # Without a message id: who asks again has perhaps purged the first answer, and is answered again.
+        await self._bus.publish(subject, answer.encode(), headers=telemetry.inject())
+
+
+async def announce(bus: Bus, name: str, key: SealingKey, clock: Clock) -> None:
+    """Make the public key known to the coordinator, which tells it to sites; they trust the one that they pin."""
+    bucket = Bucket(bus, COMPENSATORS, CompensatorRecord)
+    record = CompensatorRecord.model_construct(public_key=key.public_bytes, version=__version__, at=clock.now())
+    try:
+        await bucket.create(record, name=name)
+    except HanseError as error:
+        if error.code is not ErrorCode.CONFLICT:
+            raise
+
+        def renewed(known: CompensatorRecord) -> CompensatorRecord:
+            same = (known.public_key, known.version) == (record.public_key, record.version)
+            return known if same else record
+
+        await bucket.change(renewed, name=name)
+
+
+def _masked_bytes(request: MaskRequest) -> int:
+    return sum(8 * member.tally + (member.update.nbytes if member.update else 0) for member in request.members)

@@ -1,0 +1,34 @@
+"""The compensator's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from hanse_fabric.settings import ServiceSettings
+
+
+class CompensatorSettings(ServiceSettings):
+    """What the compensator takes beside what every service takes."""
+
+    compensator_key: Path = Field(
+        description="PEM file of the X25519 key that sites seal their seeds to; made at first start; replicas share it"
+    )
+    compensator_name: str = Field(
+        default="compensator",
+        pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$",
+        description="name under which the public key is announced; replicas share it",
+    )
+    compensator_minimum: int = Field(
+        default=3, ge=3, le=1_000_000, description="fewest participants whose masks are ever summed"
+    )
+    compensator_members: int = Field(
+        default=10_000, ge=3, le=1_000_000, description="most participants of one sum; more are refused"
+    )
+    compensator_mask_mib: int = Field(
+        default=16_384, ge=1, le=65_536, description="largest sum of masks, in MiB; larger ones are refused"
+    )
+    compensator_jobs: int = Field(
+        default=1, ge=1, le=16, description="sums for stored updates made at once; more are left to replicas"
+    )

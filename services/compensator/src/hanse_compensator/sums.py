@@ -1,0 +1,65 @@
+"""Makes the sums of a set's masks, and puts a large one in the store while it is being made.
+
+Nothing but keystreams goes in, so the same set gives the same bytes, whichever replica makes them, as often as it is
+asked. numpy is loaded here, when the first sum is made.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import MaskSum
+from hanse_fabric.messages.objects import INLINE_LIMIT
+
+if TYPE_CHECKING:
+    from hanse_compensator.members import Opened
+    from hanse_fabric.store.port import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The sums of a set's masks.
+
+    Attributes:
+        small: those that travel on the bus, by digest.
+    """
+
+    sum: MaskSum
+    small: dict[str, bytes] = field(repr=False)
+
+
+def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threading.Event) -> Sums:
+    """Sum the masks of tallies, and of updates where there are any. Blocks.
+
+    Args:
+        key: of a large sum in the store.
+        stop: gives up (CANCELLED) soon after it is set.
+
+    Raises:
+        HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN from the store (worth another try), CANCELLED.
+    """
+    from hanse_compensator.upload import Upload
+    from hanse_fabric.tensors.refs import ref_of_bytes
+    from hanse_privacy.masks.total import mask_total, tally_mask_total, total_layout
+
+    tally = tally_mask_total(opened.seeds, opened.tally)
+    tally_ref = ref_of_bytes(tally)
+    small = {tally_ref.digest: tally}
+    update_ref = None
+    if opened.update is not None:
+        if total_layout(opened.update).size <= INLINE_LIMIT:
+            file = io.BytesIO()
+            mask_total(opened.seeds, opened.update, file)
+            update_ref = ref_of_bytes(file.getvalue())
+            small[update_ref.digest] = file.getvalue()
+        elif store is None:
+            raise HanseError(ErrorCode.UNAVAILABLE, "no object store is configured", hint="set HANSE_STORE_URL")
+        else:
+            with Upload(store, key, stop) as upload:
+                mask_total(opened.seeds, opened.update, cast(BinaryIO, upload))
+                update_ref = upload.finish()
+    return Sums(MaskSum(update=update_ref, tally=tally_ref), small)
