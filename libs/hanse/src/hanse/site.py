@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse.background import LoopThread
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome
+from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.site.enrol import enrol
 from hanse_fabric.site.identity import SiteIdentity, load_identity
 from hanse_fabric.site.link import OpenTask, SiteLink
@@ -60,7 +60,11 @@ class Site:
                         return
                     raise
                 if open_task.seconds_left > 0 and self._worker.do(self._link.is_open(open_task.task)):
-                    yield SiteTask(self, open_task)
+                    refusal = cannot(open_task.task)
+                    if refusal is None:
+                        yield SiteTask(self, open_task)
+                    else:
+                        self._worker.do(refuse(self._link, open_task.task, refusal))
         finally:
             with suppress(HanseError):  # GONE: closing has ended it
                 self._worker.do(stack.aclose())
@@ -84,6 +88,28 @@ class Site:
 
     def __repr__(self) -> str:
         return f"<hanse site {self.identity.participant} in {self.identity.project}>"
+
+
+def cannot(task: Task) -> HanseError | None:
+    """Why a task is not one for a site without a datapod: it can neither mask what it sends nor add noise to it."""
+    if task.kind is TaskKind.INITIALIZE:
+        return None
+    if task.masking is not None:
+        asked = f"secure_aggregation (mode {task.masking.mode})"
+    elif task.privacy is not None and task.privacy.privacy.placement != "central":
+        asked = f"privacy (placement {task.privacy.privacy.placement})"
+    else:
+        return None
+    return HanseError(
+        ErrorCode.POLICY,
+        f"the job asks for {asked}, of which hanse.join is not capable: nothing was sent",
+        hint="run a datapod at this site, with the training pipeline as its site code: docs/site-code.md",
+    )
+
+
+async def refuse(link: SiteLink, task: Task, reason: HanseError) -> None:
+    """Answer a task with a refusal, so that the owner sees why."""
+    await link.answer(task, outcome=Outcome.REFUSED, reason=str(reason), code=reason.code.code)
 
 
 async def _identity(url: str, token: str | None, home: Path, ca: Path | None) -> SiteIdentity:

@@ -8,16 +8,18 @@ task still open, and either does it (nothing of it was finished) or hands in the
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from hanse_datapod.answers import plain_answer
+from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
+from hanse_datapod.masking import check_plan, masked_answer
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
@@ -25,18 +27,27 @@ from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.watch import watch_over
 from hanse_datapod.worker.port import SPARE, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
 from hanse_fabric.schema import DataSchema
 from hanse_fabric.site import OpenTask, SiteLink, durable
 from hanse_fabric.site.enrol import ALLOWED_SKEW_S
 from hanse_fabric.site.link import result_for
-from hanse_fabric.subjects import LINK, PRESENCE, RESULT, UPDATE
+from hanse_fabric.subjects import PRESENCE
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
 
 PRESENCE_S = 60.0
+PLAIN = ".plain"
+"""Ending of an update that the worker has written and that will not leave as it is."""
 _REFUSALS = frozenset(
-    {ErrorCode.POLICY, ErrorCode.SCHEMA_MISMATCH, ErrorCode.NO_SPACE, ErrorCode.TAMPERED, ErrorCode.NOT_FOUND}
+    {
+        ErrorCode.POLICY,
+        ErrorCode.CONFLICT,
+        ErrorCode.SCHEMA_MISMATCH,
+        ErrorCode.NO_SPACE,
+        ErrorCode.TAMPERED,
+        ErrorCode.NOT_FOUND,
+    }
 )
 _log = logging.getLogger(__name__)
 
@@ -74,6 +85,7 @@ class Agent:
         self._current: _Current | None = None
         self._data_checked = asyncio.Event()
         self._unfit: HanseError | None = None
+        self._finishing = threading.Lock()
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -170,6 +182,9 @@ class Agent:
             reason = error
         except OSError as error:
             reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
+        finally:
+            if task.masking is not None:
+                self._worked(task).unlink(missing_ok=True)
         self._output(task).unlink(missing_ok=True)
         refused = reason.code in _REFUSALS or reason is self._unfit
         _log.warning(
@@ -188,13 +203,15 @@ class Agent:
     async def _work(self, opened: OpenTask) -> Finished:
         task = opened.task
         self._policy.check(task)
+        if task.masking is not None:
+            await asyncio.to_thread(check_plan, task, task.masking)
         await self._data_checked.wait()
         if self._unfit is not None:
             raise self._unfit
-        output, state = self._output(task), self._home / "state" / task.run
+        output, state = self._worked(task), self._home / "state" / task.run
         await asyncio.to_thread(self._prepare, task, state)
         if task.model is not None and task.model.key is not None:
-            await self._write_down(Leaving("link-request", self._link_subject(task), 0))
+            await self._write_down(Leaving("link-request", link_subject(task), 0))
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
         memory = self._policy.limits.memory_mib
         request = WorkRequest(
@@ -223,40 +240,40 @@ class Agent:
 
     def _clear(self, work: Path, task: Task) -> None:
         """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
-        One stays, for the next update to be written over."""
+        One stays, for the next update to be written over. Plain updates that a crash has left are removed always."""
         oldest, spare = time.time() - 2 * 86_400, work / SPARE
         for path in work.iterdir():
-            if path.name.startswith(f"{task.run}.") and path.suffix == ".update":
+            if PLAIN in path.suffixes:
+                path.unlink(missing_ok=True)
+            elif path.name.startswith(f"{task.run}.") and path.suffix == ".update":
                 path.replace(spare)
             elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
 
     def _finish(self, task: Task, outcome: WorkOutcome) -> Finished:
         """Make the answer durable. What this returns may leave."""
-        if task.kind is not TaskKind.INITIALIZE:
-            self._policy.check_examples(outcome.examples)
-        metrics, withheld = self._policy.metrics(outcome.metrics)
-        ref = data = None
-        if outcome.update is not None:
-            ref = self._link.update_ref(task, outcome.update)
-            if ref.key is None:
-                data = outcome.update.read_bytes()
-                outcome.update.unlink()
-            else:
-                _sync_file(outcome.update)
-        unsigned = result_for(
-            task,
-            Outcome.DONE,
-            update=ref,
-            examples=outcome.examples,
-            metrics=metrics,
-            seconds=outcome.seconds,
-            reason=f"withheld by the site's policy: metrics {', '.join(withheld)}" if withheld else "",
-            code_digest=outcome.code_digest,
-        )
-        finished = Finished(self._link.sign(unsigned), data)
-        self._journal.finish(task, finished)
-        return finished
+        with self._finishing:
+            # Work that was cancelled too late may have been finished by its thread: that answer stands.
+            finished = self._journal.find(task.id)
+            if finished is None:
+                if task.masking is None or task.kind is TaskKind.INITIALIZE:
+                    finished = plain_answer(self._link, self._policy, task, outcome)
+                else:
+                    self._require_new_session(task, task.masking)
+                    output = self._output(task)
+                    finished = masked_answer(self._link, self._policy, task, task.masking, outcome, output)
+                self._journal.finish(task, finished)
+            return finished
+
+    def _require_new_session(self, task: Task, masking: Masking) -> None:
+        """One answer per sum: a second one, with another mask, would be an update too many."""
+        answered = self._journal.answered(task.run, masking.session)
+        if answered is not None and answered != task.id:
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"session {masking.session} of run {task.run}: this site has answered it already, to task {answered}",
+                hint="a sum is made once; a step that is redone has a new session",
+            )
 
     async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
         """Send the update, then the result, for as long as the step can be open.
@@ -264,26 +281,9 @@ class Agent:
         Raises:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
-        task, result = opened.task, finished.result
-        seconds = max(5.0, opened.seconds_left)
-        encoded = result.encode()
-        subject = RESULT.of(project=task.project, run=task.run, step=task.step, participant=task.participant)
-        leaving = [Leaving("result", subject, len(encoded), hashlib.sha256(encoded).hexdigest())]
-        ref = result.update
-        if ref is not None:
-            to = ref.key or UPDATE.of(
-                project=task.project, run=task.run, participant=task.participant, digest=ref.digest
-            )
-            leaving.insert(0, Leaving("update", to, ref.size, ref.digest))
-            if ref.key is not None:
-                leaving.insert(0, Leaving("link-request", self._link_subject(task), 0))
-        await self._write_down(*leaving)
-        if ref is not None:
-            if finished.update is not None:
-                await self._link.send_update_bytes(task, ref, finished.update, seconds=seconds)
-            else:
-                await self._link.send_update(task, self._output(task), ref=ref, seconds=seconds)
-        await self._link.publish(result, seconds=seconds)
+        task = opened.task
+        await self._write_down(*leaving(task, finished))
+        await send(self._link, task, finished, self._output(task), seconds=max(5.0, opened.seconds_left))
 
     async def _write_down(self, *leaving: Leaving) -> None:
         await asyncio.to_thread(self._outbox.append, *leaving)
@@ -291,15 +291,7 @@ class Agent:
     def _output(self, task: Task) -> Path:
         return self._home / "work" / f"{task.run}.{task.id}.update"
 
-    def _link_subject(self, task: Task) -> str:
-        return LINK.of(project=task.project, participant=task.participant)
-
-
-def _sync_file(path: Path) -> None:
-    with durable.space_errors(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            durable.sync(descriptor)
-        finally:
-            os.close(descriptor)
-        durable.sync_folder(path.parent)
+    def _worked(self, task: Task) -> Path:
+        """Where the worker writes: apart, and not for long, where what leaves is masked."""
+        output = self._output(task)
+        return output if task.masking is None else output.with_suffix(PLAIN)

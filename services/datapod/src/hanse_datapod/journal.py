@@ -27,10 +27,12 @@ KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A task's signed answer. `update` holds a small update's bytes; a large one is the file `work/<task>.update`."""
+    """A task's signed answer. `update` holds a small update's bytes; a large one is the file `work/<task>.update`.
+    `tally` holds the tally's bytes of a masked answer."""
 
     result: Result
     update: bytes | None = None
+    tally: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Journal:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._size = 0
         self._places: dict[str, _Place] = {}
+        self._sessions: dict[tuple[str, str], str] = {}
         self.begun = 0
         with self._path.open("rb") as file:
             for line in file:
@@ -67,6 +70,8 @@ class Journal:
         if body["kind"] == "finished":
             self._places.pop(body["task"], None)
             self._places[body["task"]] = _Place(self._size, length, float(body["expires"]))
+            if "session" in body:
+                self._sessions[body["run"], body["session"]] = body["task"]
         else:
             self.begun += 1
         self._size += length
@@ -89,8 +94,10 @@ class Journal:
             "run": task.run,
             "expires": task.deadline.timestamp(),
             "result": base64.b64encode(finished.result.encode()).decode(),
-            "update": None if finished.update is None else base64.b64encode(finished.update).decode(),
+            "update": _text(finished.update),
         }
+        if finished.tally is not None and task.masking is not None:
+            body |= {"tally": _text(finished.tally), "session": task.masking.session}
         with self._lock:
             self._append(body, synced=True)
             if self._size > self._compact_above:
@@ -105,10 +112,13 @@ class Journal:
             body = _parse(os.pread(self._file, place.length, place.offset))
         if body is None:
             return None  # the disk lost it; the work is done again
-        update = body["update"]
-        return Finished(
-            Result.decode(base64.b64decode(body["result"])), None if update is None else base64.b64decode(update)
-        )
+        result = Result.decode(base64.b64decode(body["result"]))
+        return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")))
+
+    def answered(self, run: str, session: str) -> str | None:
+        """Id of the task that was answered within a masked session; None where none is remembered."""
+        with self._lock:
+            return self._sessions.get((run, session))
 
     @property
     def finished(self) -> tuple[str, ...]:
@@ -155,6 +165,14 @@ class Journal:
         self._open()
         # All that is kept may still be large: then let it grow to twice that before trying again.
         self._compact_above = max(self._compact_above, 2 * self._size)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
 
 
 def _line(body: dict[str, Any]) -> bytes:

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
+from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.refusal import forbidden
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
@@ -58,6 +60,7 @@ class Policy(Frozen):
     site_code: SiteCodePolicy = SiteCodePolicy()
     outputs: OutputPolicy = OutputPolicy()
     limits: LimitPolicy = LimitPolicy()
+    masking: MaskingPolicy = MaskingPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.
@@ -66,22 +69,23 @@ class Policy(Frozen):
             HanseError: POLICY naming the rule, the task's value and what is allowed.
         """
         if self.projects is not None and task.project not in self.projects:
-            raise _refused("projects", task.project, self.projects)
+            raise forbidden("projects", task.project, self.projects)
         if task.workflow not in self.workflows:
-            raise _refused("workflows", task.workflow, self.workflows)
+            raise forbidden("workflows", task.workflow, self.workflows)
         # The first model is made from the seed alone; rounds touch the site's data.
         if task.kind is not TaskKind.INITIALIZE and task.peers < self.minimum_participants:
-            raise _refused("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")
+            raise forbidden("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")
         name = _section(task.config, "model").get("name")
         if self.models is not None and name not in self.models:
-            raise _refused("models", name, self.models)
+            raise forbidden("models", name, self.models)
         code = _section(task.config, "code").get("digest")
         if code is not None:
             self.check_code(str(code))
         if task.kind is TaskKind.TRAIN and not self.outputs.updates:
-            raise _refused("outputs.updates", "a training task", "nothing but metrics may leave")
+            raise forbidden("outputs.updates", "a training task", "nothing but metrics may leave")
+        self.masking.check(task)
         if task.model is not None and task.model.size > self.limits.model_mib << 20:
-            raise _refused("limits.model_mib", f"a model of {task.model.size >> 20} MiB", self.limits.model_mib)
+            raise forbidden("limits.model_mib", f"a model of {task.model.size >> 20} MiB", self.limits.model_mib)
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.
@@ -90,19 +94,23 @@ class Policy(Frozen):
             HanseError: POLICY.
         """
         if digest not in self.site_code.digests:
-            raise _refused(
+            raise forbidden(
                 "site_code.digests", digest, self.site_code.digests or "no site code",
                 hint="the site's administrator reads the file and adds its digest to the policy to approve it",
             )  # fmt: skip
 
-    def check_examples(self, examples: int) -> None:
+    def check_examples(self, examples: int, *, tell: bool = True) -> None:
         """Whether a result of so many examples may leave.
+
+        Args:
+            tell: whether the refusal may say how many there are; not where the number is to be masked.
 
         Raises:
             HanseError: POLICY.
         """
         if examples < self.outputs.minimum_examples:
-            raise _refused("outputs.minimum_examples", f"{examples} examples", self.outputs.minimum_examples)
+            asked = f"{examples} examples" if tell else "a result of fewer examples"
+            raise forbidden("outputs.minimum_examples", asked, self.outputs.minimum_examples)
 
     def metrics(self, metrics: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
         """(the metrics that may leave, names of those withheld)."""
@@ -138,12 +146,3 @@ def load_policy(path: Path | None) -> Policy:
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = config.get(name)
     return section if isinstance(section, Mapping) else {}
-
-
-def _refused(rule: str, value: object, allowed: object, *, hint: str = "") -> HanseError:
-    shown = ", ".join(str(item) for item in allowed) if isinstance(allowed, tuple) else allowed
-    return HanseError(
-        ErrorCode.POLICY,
-        f"the site's policy forbids it: {rule}: {value} is asked, allowed: {shown}",
-        hint=hint or "the site's administrator decides, in the policy file",
-    )

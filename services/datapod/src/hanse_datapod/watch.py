@@ -54,7 +54,8 @@ async def _watch(
     latest: list[tuple[float, str]] = []
 
     def on_progress(fraction: float, text: str) -> None:
-        latest[:] = [(fraction, text)]
+        # The text tells losses and numbers of steps: where the answer is hidden, so are they.
+        latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
 
     subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
     work = asyncio.ensure_future(worker.work(request, on_progress))

@@ -1,0 +1,150 @@
+"""The masked answer: an update of which only the sum with others' can be read, its tally, and the sealed seed.
+
+What leaves the site are ring elements with a mask on each, never the plain update, the number of examples or a metric.
+The mask comes from a seed that is drawn here for this answer alone; it leaves only sealed to the compensator whose
+key the site's policy pins, and is nowhere on the disk otherwise. A crash before the answer is in the journal loses the
+seed, and the next attempt draws another; after it, the very bytes are sent again.
+
+Loads numpy, where there is something to mask.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import math
+import secrets
+from pathlib import Path
+
+from hanse_datapod.answers import resting, withheld_reason
+from hanse_datapod.journal import Finished
+from hanse_datapod.policy import Policy
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Masking, MaskingMode, MaskShape, ObjectRef, Outcome, SealedSeed, Task
+from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import result_for
+
+SEED_BYTES = 32
+_log = logging.getLogger(__name__)
+
+
+def check_plan(task: Task, masking: Masking) -> None:
+    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked.
+
+    Raises:
+        HanseError: POLICY naming the number and what was expected.
+    """
+    from hanse_privacy.ring.plan import check_plan as check_ring
+
+    if masking.ring.participants < task.peers:
+        raise _refused(f"the ring is made for {masking.ring.participants} participants, {task.peers} are asked")
+    try:
+        check_ring(masking.ring)
+    except HanseError as error:
+        raise _refused(error.message) from None
+
+
+def masked_answer(
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path
+) -> Finished:
+    """The signed answer to a task with masking. When this returns, the plain update is gone, and a large masked one on
+    the disk.
+
+    Args:
+        outcome: what the worker made; its `update` is the plain file, which is removed.
+        output: where the masked file is written.
+
+    Raises:
+        HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
+            refuses; NO_SPACE.
+    """
+    policy.check_examples(outcome.examples, tell=False)
+    plan, weight = masking.ring, _weight(masking, outcome.examples)
+    metrics, withheld = policy.metrics(outcome.metrics)
+    _check_finite(metrics)
+
+    from hanse_privacy.ring.files import mask_shape, write_masked
+    from hanse_privacy.ring.tally import encode_tally
+
+    seed = None if masking.mode is MaskingMode.RING else secrets.token_bytes(SEED_BYTES)
+    ref = data = shape = None
+    if outcome.update is not None:
+        written = write_masked(outcome.update, output, plan, weight=weight, seed=seed)
+        outcome.update.unlink()
+        if written.clipped:
+            _log.info("values were clipped", extra={"run": task.run, "step": task.step, "clipped": written.clipped})
+        shape = mask_shape(written.layout)
+        ref, data = resting(link, task, output)
+    tally = encode_tally(weight, metrics, plan, seed=seed)
+    answered = result_for(
+        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=withheld_reason(withheld),
+        code_digest=outcome.code_digest,
+    )  # fmt: skip
+    sealed = None
+    if seed is not None and masking.mode is MaskingMode.COMPENSATOR:
+        sealed = seal_seed(link, policy, task, masking, seed, shape)
+    # A copy takes bytes as they are; validation would take them for base64.
+    answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed})
+    return Finished(link.sign(answered), data, tally)
+
+
+def seal_seed(
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, seed: bytes, shape: MaskShape | None
+) -> SealedSeed:
+    """The seed as the compensator, and nobody else, can read it: with this site's conditions, signed with its key.
+
+    Raises:
+        HanseError: POLICY without a pinned key, which `MaskingPolicy.check` says in more words.
+    """
+    from hanse_privacy.masks.seal import SeedNote, seal, statement
+
+    key = policy.masking.compensator
+    if key is None:
+        raise _refused("the policy pins no compensator's key")
+    roster = policy.masking.roster
+    note = SeedNote(
+        seed=seed,
+        minimum=max(policy.masking.minimum, masking.minimum),
+        roster=None if roster is None else bytes.fromhex(roster),
+    )
+    context = {"project": task.project, "run": task.run, "session": masking.session}
+    sealed = seal(key, note, **context, participant=task.participant)
+    unsigned = SealedSeed(
+        participant=task.participant,
+        sealed=base64.b64encode(sealed),
+        update=shape,
+        tally=1 + 2 * len(masking.ring.metrics),
+        signature=b"",
+    )
+    signature = link.identity.signing_key.sign(statement(task.project, task.run, masking.session, unsigned))
+    return unsigned.model_copy(update={"signature": signature})
+
+
+def _weight(masking: Masking, examples: int) -> int:
+    largest = masking.ring.largest_weight
+    if largest == 1:
+        return 1
+    if examples > largest:
+        # How many there are is not said: it is what the mask is there to hide.
+        raise _refused(
+            f"this site has more examples than the largest weight, {largest}",
+            hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",
+        )
+    return examples
+
+
+def _check_finite(metrics: dict[str, float]) -> None:
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise HanseError(ErrorCode.TRAINING_FAILED, f"metric {name}: {value} is not a finite number")
+
+
+def _ref(tally: bytes) -> ObjectRef:
+    from hanse_fabric.tensors.refs import ref_of_bytes
+
+    return ref_of_bytes(tally)
+
+
+def _refused(reason: str, *, hint: str = "") -> HanseError:
+    return HanseError(ErrorCode.POLICY, f"the masked sum is refused: {reason}", hint=hint)

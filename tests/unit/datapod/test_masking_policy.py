@@ -1,0 +1,111 @@
+"""What the policy's section `masking` refuses, and in which words."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+from site_actors import Site, task
+
+from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.policy import Policy, load_policy
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Masking, MaskingMode, Outcome, Ring, RingPlan, Task, TaskKind
+
+PINNED, OTHER = base64.b64encode(b"k" * 32).decode(), base64.b64encode(b"x" * 32).decode()
+
+
+def masked(
+    mode: MaskingMode = MaskingMode.COMPENSATOR, *, key: str | None = PINNED, plan: dict[str, Any] | None = None,
+    minimum: int = 3, **fields: Any,
+) -> Task:  # fmt: skip
+    ring = {"participants": 3, "default": Ring(bits=64, fraction=30, bound=8.0)} | (plan or {})
+    masking = Masking(
+        mode=mode, session="r1-train", minimum=minimum, ring=RingPlan.model_validate(ring),
+        compensator=key.encode() if key is not None else None,
+    )  # fmt: skip
+    return task(masking=masking, **fields)
+
+
+def policy(**fields: Any) -> Policy:
+    return Policy(masking=MaskingPolicy.model_validate({"compensator": PINNED} | fields))
+
+
+@pytest.mark.parametrize(
+    ("rules", "asked", "rule", "said"),
+    [
+        ({"required": True}, task(), "masking.required", "a task without masking is asked"),
+        ({"required": True}, task(kind=TaskKind.EVALUATE), "masking.required", "section secure_aggregation"),
+        ({"required": True}, masked(MaskingMode.RING, key=None), "masking.required", "mode ring, which hides nothing"),
+        ({"modes": ["pairwise"]}, masked(), "masking.modes", "mode compensator is asked, allowed: pairwise"),
+        ({"minimum": 5}, masked(peers=9), "masking.minimum", "a sum of 3 is asked, allowed: at least 5"),
+        ({}, masked(peers=2), "masking.minimum", "a sum of 2 is asked, allowed: at least 3"),
+        ({"compensator": None}, masked(), "masking.compensator", "none is pinned"),
+        ({}, masked(key=OTHER), "masking.compensator", f"{OTHER} is asked, allowed: the pinned one, {PINNED}"),
+        ({}, masked(key=None), "masking.compensator", "without a key is asked"),
+    ],
+)
+def test_what_the_site_does_not_want_is_refused_with_the_rule(
+    rules: dict[str, Any], asked: Task, rule: str, said: str
+) -> None:
+    with pytest.raises(HanseError) as caught:
+        policy(**rules).check(asked)
+    assert caught.value.code is ErrorCode.POLICY
+    assert f"{rule}: " in caught.value.message
+    assert said in str(caught.value)
+
+
+def test_what_the_site_wants_is_accepted() -> None:
+    policy(required=True, minimum=3, modes=["compensator"]).check(masked())
+    policy().check(task())
+    policy(required=True).check(task("init", kind=TaskKind.INITIALIZE, round=0, model=None, peers=1))
+    Policy(minimum_participants=1).check(masked(MaskingMode.RING, key=None, minimum=1, peers=1))
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"participants": 2}, "the ring is made for 2 participants, 3 are asked"),
+        ({"default": Ring(bits=32, fraction=29, bound=8.0)}, "overflow a ring of 32 bits"),
+        ({"entries": {"*average": Ring(bits=64, fraction=60, bound=8.0)}}, "ring.*average"),
+        ({"largest_weight": 9}, "more examples than the largest weight, 9"),
+    ],
+)
+async def test_a_ring_that_does_not_hold_the_sum_is_refused(tmp_path: Path, plan: dict[str, Any], said: str) -> None:
+    site = Site(tmp_path / "site", policy=policy())
+    await site.start()
+    await site.give(masked(plan=plan))
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert said in result.reason
+    assert "10" not in result.reason  # how many examples the site has
+    assert not list((site.home / "work").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("masking: {compensator: abc}", "masking.compensator"),
+        (f"masking: {{compensator: {base64.b64encode(b'short').decode()}}}", "masking.compensator"),
+        ("masking: {minimum: 0}", "masking.minimum"),
+        ("masking: {roster: abc}", "masking.roster"),
+        ("masking: {modes: [none]}", "masking.modes"),
+        ("masking: {requird: true}", "masking.requird"),
+    ],
+)
+def test_a_mistake_in_the_section_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    with pytest.raises(HanseError, match=said) as caught:
+        load_policy(path)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_the_section_is_read_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"masking: {{required: true, compensator: {PINNED}, minimum: 5, modes: [compensator]}}")
+    rules = load_policy(path).masking
+    assert (rules.required, rules.compensator, rules.minimum) == (True, b"k" * 32, 5)
