@@ -1,0 +1,234 @@
+"""A log whose lines cannot be changed, dropped or reordered unseen: each has the hash of the line before it.
+
+A JSON object a line. `<name>.head` names the newest line, so that lines cut off the end are seen too. A line that was
+torn by a crash had not been acknowledged to anybody, and is removed. What `append` has returned from is on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.site import durable
+
+ORIGIN = "0" * 64
+_TAIL = 64 << 10
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LogCheck:
+    """What verification found. `broken` is the number of the first bad line, from 1; None if all is well."""
+
+    entries: int
+    broken: int | None = None
+    reason: str = ""
+
+
+class ChainedLog:
+    """The log `<folder>/<name>.jsonl`, held open. Its methods block; the caller sees to it that one thread at a time,
+    and one process at a time, calls them.
+
+    Attributes:
+        torn: bytes of a torn last line that opening removed.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        """Open or begin the log, removing a torn last line.
+
+        Raises:
+            HanseError: TAMPERED when the newest whole line is not the one the log ended with.
+        """
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._name = name
+        self._path = folder / f"{name}.jsonl"
+        head = folder / f"{name}.head"
+        self._log = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._log).st_size
+        if not head.exists():
+            if self._size:
+                raise _tampered(name, f"{name}.head is missing")
+            durable.write_durably(head, _head(0, ORIGIN))
+        self._head = os.open(head, os.O_RDWR)
+        self._sequence, self._hash, self.torn = self._resume()
+        if self.torn:
+            os.ftruncate(self._log, self._size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self._size
+
+    def append(self, *bodies: Mapping[str, Any]) -> None:
+        """Write entries down; `sequence`, `time`, `previous` and `hash` are added to each.
+
+        Raises:
+            HanseError: NO_SPACE; the log is then as it was.
+        """
+        sequence, previous, lines = self._sequence, self._hash, []
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        for body in bodies:
+            sequence += 1
+            line, previous = _line({**body, "sequence": sequence, "time": now, "previous": previous})
+            lines.append(line)
+        data = b"".join(lines)
+        try:
+            with durable.space_errors(self._path):
+                os.lseek(self._log, self._size, os.SEEK_SET)
+                durable.write_all(self._log, data)
+                durable.sync(self._log)
+        except HanseError:
+            os.ftruncate(self._log, self._size)
+            raise
+        self._size += len(data)
+        self._sequence, self._hash = sequence, previous
+        # Not synced: after a power cut the head may be older than the log, never newer.
+        os.pwrite(self._head, _head(sequence, previous), 0)
+
+    def catch_up(self) -> list[Entry]:
+        """Entries that another process has appended since, for a log that several share under a lock.
+
+        Raises:
+            HanseError: TAMPERED where they do not follow from the last line that was known.
+        """
+        size = os.fstat(self._log).st_size
+        if size == self._size:
+            return []
+        data = os.pread(self._log, size - self._size, self._size)
+        whole = data[: data.rfind(b"\n") + 1]
+        entries = []
+        for line in whole.splitlines(keepends=True):
+            entry = _parse(line)
+            if entry is None or entry["previous"] != self._hash or entry["sequence"] != self._sequence + 1:
+                raise _tampered(self._name, f"entry {self._sequence + 1} does not follow the line before it")
+            self._sequence, self._hash = entry["sequence"], entry["hash"]
+            entries.append(entry)
+        self._size += len(whole)
+        if size < self._size or len(whole) < len(data):  # the other process was killed while it wrote
+            os.ftruncate(self._log, self._size)
+        return entries
+
+    def close(self) -> None:
+        os.close(self._log)
+        os.close(self._head)
+
+    def _resume(self) -> tuple[int, str, int]:
+        """(sequence, hash) of the newest whole line, and the bytes of a torn one after it."""
+        start = max(0, self._size - _TAIL)
+        tail = os.pread(self._log, self._size - start, start)
+        whole = tail[: tail.rfind(b"\n") + 1]
+        torn = len(tail) - len(whole)
+        self._size -= torn
+        sequence, previous = _parse_head(os.pread(self._head, 200, 0), self._name)
+        if not whole:
+            if sequence:
+                raise _tampered(self._name, f"the log is empty, its head says that it has {sequence} entries")
+            return 0, ORIGIN, torn
+        last = whole[whole.rfind(b"\n", 0, -1) + 1 :]
+        entry = _parse(last)
+        if entry is None or entry["sequence"] < sequence:
+            raise _tampered(self._name, "its last line is not the one that it ended with")
+        if entry["sequence"] == sequence and entry["hash"] != previous:
+            raise _tampered(self._name, "its last line is not the one that it ended with")
+        return entry["sequence"], entry["hash"], torn
+
+
+def verify_chain(folder: Path, name: str) -> LogCheck:
+    """Check the whole log `name` of `folder`, without changing it.
+
+    Raises:
+        HanseError: NOT_FOUND when there is none.
+    """
+    try:
+        file = (folder / f"{name}.jsonl").open("rb")
+    except FileNotFoundError:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no {name} log", hint="is this a datapod's --home?") from None
+    try:
+        named, named_hash = _parse_head((folder / f"{name}.head").read_bytes(), name)
+    except FileNotFoundError:
+        return LogCheck(0, 1, f"{name}.head is missing: whether lines were cut off the end cannot be told")
+    except HanseError as error:
+        return LogCheck(0, 1, error.message)
+    previous, number = ORIGIN, 0
+    with file:
+        for number, line in enumerate(file, start=1):
+            entry = _parse(line)
+            if entry is None:
+                if not line.endswith(b"\n") and number > named:
+                    return LogCheck(number - 1, None, "a last line was torn by a crash; the next start repairs it")
+                return LogCheck(number - 1, number, "the line is not as it was written")
+            if entry["sequence"] != number:
+                return LogCheck(number - 1, number, f"it is entry {entry['sequence']}: lines are missing or misplaced")
+            if entry["previous"] != previous:
+                return LogCheck(number - 1, number, "it does not follow the line before it")
+            previous = entry["hash"]
+            if number == named and previous != named_hash:
+                return LogCheck(number - 1, number, f"it is not the line that {name}.head names")
+    if number < named:
+        return LogCheck(number, number + 1, f"{named - number} lines are missing at the end")
+    return LogCheck(number)
+
+
+def read_chain(folder: Path, name: str) -> Iterator[Entry]:
+    """The whole entries of a log, checked link by link; a torn last line is left out.
+
+    Raises:
+        HanseError: TAMPERED at the first entry that is not as it was written.
+    """
+    previous = ORIGIN
+    with (folder / f"{name}.jsonl").open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            entry = _parse(line)
+            if entry is None or entry["previous"] != previous or entry["sequence"] != number:
+                raise _tampered(name, f"entry {number} is not as it was written")
+            previous = entry["hash"]
+            yield entry
+
+
+def _canonical(entry: Entry) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _line(entry: Entry) -> tuple[bytes, str]:
+    entry["hash"] = hashlib.sha256(_canonical(entry)).hexdigest()
+    return _canonical(entry) + b"\n", entry["hash"]
+
+
+def _parse(line: bytes) -> Entry | None:
+    """The entry of a line that is byte for byte what was written, else None."""
+    try:
+        entry: Entry = json.loads(line)
+        rest = {name: value for name, value in entry.items() if name != "hash"}
+        intact = hashlib.sha256(_canonical(rest)).hexdigest() == entry["hash"] and _canonical(entry) + b"\n" == line
+        return entry if intact and isinstance(entry["sequence"], int) and "previous" in entry else None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+
+
+def _head(sequence: int, digest: str) -> bytes:
+    return f"{sequence:020d} {digest}\n".encode()
+
+
+def _parse_head(data: bytes, name: str) -> tuple[int, str]:
+    parts = data.decode("ascii", "replace").split()
+    if len(parts) != 2 or not parts[0].isdigit() or len(parts[1]) != 64:
+        raise _tampered(name, f"{name}.head is not as it was written")
+    return int(parts[0]), parts[1]
+
+
+def _tampered(name: str, reason: str) -> HanseError:
+    return HanseError(
+        ErrorCode.TAMPERED,
+        f"{name} log: {reason}",
+        hint=f"verify it, keep the {name} files as evidence elsewhere, then start again",
+    )
