@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hanse_fabric.messages.base import Frozen
+from hanse_fabric.frozen import Frozen
 from hanse_fabric.names import Slug
 
 LARGEST_WEIGHT = 1_000_000

@@ -12,9 +12,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.frozen import Frozen as Frozen
 
 MAX_MESSAGE_BYTES = 1 << 20
 """No message is larger on the wire. Control messages stay below 256 KiB; only journals and reduction jobs of very
@@ -23,12 +24,6 @@ many participants come near the limit."""
 MAX_DECODED_BYTES = 32 << 20
 _DEFLATE_ABOVE = 32 << 10
 _ZLIB_FIRST_BYTE = 0x78
-
-
-class Frozen(BaseModel):
-    """A value inside messages: immutable, strict about unknown fields, and about NaN where JSON has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Message(Frozen):

@@ -104,7 +104,7 @@ def _sums(seeds: Sequence[bytes], shape: MaskShape, threads: int) -> Iterator[_P
 def _sum(seeds: Sequence[bytes], dtype: str, start: int, count: int) -> _Part:
     total = np.zeros(count, dtype=dtype)
     for seed in seeds:
-        # A stream of the range's own: streams have buffers, which neither threads nor many seeds may share or keep.
+        # Derived again for each range: some microseconds, and ten thousand seeds need not be kept open.
         MaskStream(seed, Purpose.UPDATE).add_to(total, start)
     return total
 

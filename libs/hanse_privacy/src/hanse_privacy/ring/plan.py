@@ -5,8 +5,8 @@ neighbours), where s = weight / largest_weight <= 1: an element of Z_2^bits in t
 most bound * 2^fraction + 1, because scaling by s <= 1 and a power of two and clipping are monotone also when rounded
 to float64, and rounding to a neighbour adds less than 1. So with
     participants * (bound * 2^fraction + 1) + tail * 2^fraction <= 2^(bits-1) - 1                                  (1)
-the sum over all participants, and noise of magnitude at most `tail`, lies within the signed range: it cannot overflow,
-and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets (1), and
+the sum over all participants, and noise of magnitude at most the ring's `tail`, lies within the signed range: it
+cannot overflow, and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets (1), and
 `check_plan` checks (1) in exact arithmetic, also at the site, before anything is sent.
 """
 
@@ -76,19 +76,18 @@ def make_plan(
         stochastic=settings.rounding == "stochastic",
         refuse_out_of_range=settings.out_of_range == "refuse",
     )
-    check_plan(plan, tail=tail)
+    check_plan(plan)
     return plan
 
 
-def check_plan(plan: RingPlan, *, tail: float = 0.0) -> None:
+def check_plan(plan: RingPlan) -> None:
     """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics.
 
     Raises:
         HanseError: INVALID_INPUT naming the ring and the numbers.
     """
     for name, ring in {"default": plan.default, **plan.entries}.items():
-        needed = largest_sum(ring, plan.participants, tail=tail if name == "default" else 0.0)
-        if needed > capacity(ring.bits):
+        if largest_sum(ring, plan.participants) > capacity(ring.bits):
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"ring.{name}: {plan.participants} participants within +-{ring.bound:g} at {ring.fraction} fraction "
@@ -99,10 +98,14 @@ def check_plan(plan: RingPlan, *, tail: float = 0.0) -> None:
         raise invalid("ring.largest_weight", plan.largest_weight, f"small enough for {plan.participants} participants")
 
 
-def largest_sum(ring: Ring, participants: int, *, tail: float = 0.0) -> Fraction:
-    """The left side of (1): the largest magnitude that a sum can have, in units of 2^-fraction."""
+def largest_sum(ring: Ring, participants: int, *, tail: float | None = None) -> Fraction:
+    """The left side of (1): the largest magnitude that a sum can have, in units of 2^-fraction.
+
+    Args:
+        tail: of the noise in the sum, where it is not the ring's own.
+    """
     scale = 1 << ring.fraction
-    return participants * (Fraction(ring.bound) * scale + 1) + Fraction(tail) * scale
+    return participants * (Fraction(ring.bound) * scale + 1) + Fraction(ring.tail if tail is None else tail) * scale
 
 
 def capacity(bits: int) -> int:
@@ -176,7 +179,7 @@ def headroom(
 def _ring(bits: Literal[32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
     for fraction in range(MOST_FRACTION[bits], LEAST_FRACTION - 1, -1):
         ring = Ring(bits=bits, fraction=fraction, bound=bound, tail=tail)
-        if largest_sum(ring, participants, tail=tail) <= capacity(bits):
+        if largest_sum(ring, participants) <= capacity(bits):
             return ring
     noise = f" with noise up to {tail:g}" if tail else ""
     raise HanseError(

@@ -1,0 +1,133 @@
+"""Real numbers and counts to ring elements and back: the arithmetic that `ring.plan` proves cannot overflow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import Ring, RingPlan
+
+Uniforms = Callable[[int], NDArray[np.float64]]
+"""Makes so many numbers in [0, 1), multiples of 2^-53."""
+
+DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+_SIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
+
+
+def encode(
+    values: NDArray[Any],
+    ring: Ring,
+    *,
+    factor: float = 1.0,
+    stochastic: Uniforms | None = None,
+    refuse: bool = False,
+) -> tuple[NDArray[Any], int]:
+    """Ring elements of numbers: round(factor * clip(x, bound) * 2^fraction) modulo 2^bits.
+
+    Args:
+        values: floats, or integers (exact where fraction is 0 and factor 1); any shape, kept.
+        factor: weight / largest weight, in [0, 1].
+        stochastic: rounds to either neighbour with the probability that makes it unbiased; None: to the nearest.
+        refuse: refuse values beyond the bound instead of clipping them.
+
+    Returns:
+        uint32 or uint64 elements, and how many values were clipped.
+
+    Raises:
+        HanseError: INVALID_INPUT for values that are not finite, for values beyond the bound where they are refused,
+            and for a ring that cannot hold its bound.
+    """
+    if ring.bound * 2.0**ring.fraction + 1 >= 2.0 ** (ring.bits - 1):
+        raise invalid("ring.fraction", ring.fraction, f"small enough for +-{ring.bound:g} in {ring.bits} bits")
+    integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse)
+    # Truncation to the lower bits is the residue modulo 2^bits.
+    return integers.astype(_SIGNED[ring.bits], copy=False).view(DTYPES[ring.bits]), clipped
+
+
+def decode(total: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
+    """The sum that ring elements stand for, as float64; exact below 2^53 units of 2^-fraction."""
+    signed = np.ascontiguousarray(total, dtype=DTYPES[ring.bits]).view(_SIGNED[ring.bits])
+    decoded: NDArray[np.float64] = np.multiply(signed, 2.0**-ring.fraction, dtype=np.float64)
+    return decoded
+
+
+def error_bound(plan: RingPlan, ring: Ring, participants: int) -> float:
+    """How far a decoded sum can be from the real sum of factor * clip(x): half a unit for each (a whole one where
+    rounding is stochastic), and float64's own rounding of factor, product and result.
+
+    The weighted mean is off by at most this times largest_weight / total weight.
+    """
+    unit = 2.0**-ring.fraction * (1.0 if plan.stochastic else 0.5)
+    return participants * (unit + ring.bound * 2.0**-51)
+
+
+def uniforms(seed: bytes | None = None) -> Uniforms:
+    """Uniform numbers for stochastic rounding, from the keystream of AES-256-CTR.
+
+    Args:
+        seed: 32 bytes; None: fresh ones from the operating system.
+    """
+    stream = Cipher(algorithms.AES(seed or os.urandom(32)), modes.CTR(bytes(16))).encryptor()
+
+    def draw(count: int) -> NDArray[np.float64]:
+        words = np.frombuffer(stream.update(bytes(8 * count)), dtype="<u8")
+        made: NDArray[np.float64] = np.multiply(words >> np.uint64(11), 2.0**-53, dtype=np.float64)
+        return made
+
+    return draw
+
+
+def to_integers(
+    values: NDArray[Any], ring: Ring, *, factor: float, stochastic: Uniforms | None, refuse: bool
+) -> tuple[NDArray[np.int64], int]:
+    """What `encode` makes, before it is reduced modulo anything: |result| <= bound * 2^fraction + 1."""
+    if not 0 <= factor <= 1:
+        raise invalid("factor", factor, "weight / largest weight, in 0..1")
+    if values.dtype.kind in "biu" and ring.fraction == 0 and factor == 1:
+        return _counts(values, ring, refuse)
+    # In float64 from here on: a bound that float32 cannot hold would be exceeded by what is clipped to it in float32.
+    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise HanseError(ErrorCode.INVALID_INPUT, "values: some are not finite, which no sum can carry")
+    clipped = 0
+    if low < -ring.bound or high > ring.bound:
+        values = values.astype(np.float64)
+        clipped = int(np.count_nonzero(np.abs(values) > ring.bound))
+        _check_range(clipped, max(-low, high), ring, refuse)
+        np.clip(values, -ring.bound, ring.bound, out=values)
+    scaled = np.multiply(values, factor * 2.0**ring.fraction, dtype=np.float64)
+    if stochastic is None:
+        np.rint(scaled, out=scaled)
+    else:
+        whole = np.floor(scaled)
+        np.subtract(scaled, whole, out=scaled)
+        whole += stochastic(scaled.size).reshape(scaled.shape) < scaled
+        scaled = whole
+    return scaled.astype(np.int64), clipped
+
+
+def _counts(values: NDArray[Any], ring: Ring, refuse: bool) -> tuple[NDArray[np.int64], int]:
+    bound = int(ring.bound)
+    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    if low >= -bound and high <= bound:
+        return values.astype(np.int64), 0
+    outside = values > bound if values.dtype.kind == "u" else (values > bound) | (values < -bound)
+    clipped = int(np.count_nonzero(outside))
+    _check_range(clipped, max(-low, high), ring, refuse)
+    within = np.minimum(values, bound) if values.dtype.kind == "u" else np.clip(values, -bound, bound)
+    return within.astype(np.int64), clipped
+
+
+def _check_range(outside: int, largest: float, ring: Ring, refuse: bool) -> None:
+    if refuse:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"values: {outside} are beyond the bound of {ring.bound:g}, the largest is {largest:g}",
+            hint="the job's secure_aggregation.bound must cover them, or out_of_range: clip",
+        )

@@ -1,0 +1,160 @@
+"""Masked update files: from a plain update's file, in one pass and bounded memory.
+
+The data section is all 64-bit elements, then all of 32 bits, each in the model's order (`Rule.RING`), so a mask is
+described by two numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
+var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import MaskShape, Ring, RingPlan
+from hanse_fabric.tensors.file import read_tensors
+from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.ring.codec import Uniforms, encode, uniforms
+from hanse_privacy.ring.plan import check_plan, ring_of, weighted
+
+BLOCK = 1 << 17
+"""Elements that are encoded at a time: they stay in a core's cache through every step."""
+
+Adjust = Callable[[NDArray[np.float64], int], NDArray[np.integer[Any]]]
+"""Noise, in units of the parameters' ring: from a block of clipped values (unweighted) and the index of its first
+element among all parameters of the file, integers of the block's shape, which are added modulo 2^bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedFile:
+    """What was written: its layout (`mask_shape` of it is the mask's), and how many values were clipped."""
+
+    layout: Layout
+    clipped: int
+
+
+def ring_layout(layout: Layout, plan: RingPlan) -> Layout:
+    """The layout of masked updates of a model: its names and shapes, as ring elements."""
+    return Layout.of(
+        Entry(entry.name, f"U{ring_of(plan, entry).bits}", entry.shape, Rule.RING) for entry in layout
+    )  # fmt: skip
+
+
+def mask_shape(layout: Layout) -> MaskShape:
+    """The shape of the mask of a file of a ring layout.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is no ring layout.
+    """
+    counts = {"U64": 0, "U32": 0}
+    for entry in layout:
+        if entry.rule is not Rule.RING:
+            raise invalid(f"entry {entry.name}.rule", str(entry.rule), "a ring element's")
+        counts[entry.dtype] += entry.count
+    return MaskShape(u64=counts["U64"], u32=counts["U32"])
+
+
+def write_masked(
+    source: Path,
+    target: Path,
+    plan: RingPlan,
+    *,
+    weight: int,
+    seed: bytes | None,
+    adjust: Adjust | None = None,
+    rounding: Uniforms | None = None,
+    over: Path | None = None,
+) -> MaskedFile:
+    """Write the masked update of a plain one, whole or not at all, and flush it to the disk.
+
+    Args:
+        source: the update's tensor file.
+        target: the masked one's path.
+        plan: the task's rings.
+        weight: of this participant, at most the plan's `largest_weight`.
+        seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`).
+        adjust: makes noise that is added to the parameters' elements.
+        rounding: where the plan rounds stochastically, by what; None: fresh randomness.
+        over: an old file that is used up and may be overwritten (see `write_tensors`).
+
+    Raises:
+        HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
+            are not finite, or beyond a bound where the plan refuses them, naming the entry; NO_SPACE.
+    """
+    check_plan(plan)
+    if not 0 <= weight <= plan.largest_weight:
+        raise invalid(
+            "weight", weight, f"at most the largest that was announced, {plan.largest_weight}",
+            hint="the job's secure_aggregation.largest_weight must cover every site's examples",
+        )  # fmt: skip
+    layout, arrays = read_tensors(source)
+    masked = ring_layout(layout, plan)
+    writer = _Writer(plan, weight / plan.largest_weight, adjust, rounding or uniforms() if plan.stochastic else None)
+    mask = MaskStream(seed, Purpose.UPDATE) if seed is not None else None
+    plain = {entry.name: entry for entry in layout}
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        recycled = over is not None and over.exists()
+        if over is not None and recycled:
+            over.replace(partial)
+        with partial.open("r+b" if recycled else "wb") as file:
+            file.write(masked.header)
+            position = 0
+            for entry in masked:
+                for elements in writer.blocks(plain[entry.name], arrays):
+                    if mask is not None:
+                        mask.add_to(elements, position)
+                    file.write(elements.data)
+                    position += elements.nbytes
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError as error:
+        raise HanseError(ErrorCode.NO_SPACE, f"{target}: cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return MaskedFile(masked, writer.clipped)
+
+
+@dataclass(slots=True)
+class _Writer:
+    plan: RingPlan
+    factor: float
+    adjust: Adjust | None
+    rounding: Uniforms | None
+    clipped: int = 0
+    parameters: int = 0
+
+    def blocks(self, entry: Entry, arrays: Mapping[str, NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        ring = ring_of(self.plan, entry)
+        factor = self.factor if weighted(entry) else 1.0
+        values = arrays[entry.name].reshape(-1)
+        means = arrays[entry.mean].reshape(-1) if entry.rule is Rule.POOL_VARIANCE and entry.mean else None
+        for start in range(0, values.size, BLOCK):
+            block = values[start : start + BLOCK]
+            if means is not None:
+                block = block.astype(np.float64) + means[start : start + BLOCK].astype(np.float64) ** 2
+            yield self._encoded(entry, block, ring, factor)
+
+    def _encoded(self, entry: Entry, block: NDArray[Any], ring: Ring, factor: float) -> NDArray[Any]:
+        refuse = self.plan.refuse_out_of_range
+        try:
+            elements, clipped = encode(block, ring, factor=factor, stochastic=self.rounding, refuse=refuse)
+        except HanseError as error:
+            raise HanseError(error.code, f"entry {entry.name}: {error.message}", hint=error.hint) from None
+        self.clipped += clipped
+        if entry.rule is Rule.PARAMETER and self.adjust is not None:
+            noise = self.adjust(np.clip(block.astype(np.float64), -ring.bound, ring.bound), self.parameters)
+            # Lower bits of two's complement: the residue modulo 2^bits, of negative noise, too.
+            elements += noise.astype(np.int64).view(np.uint64).astype(elements.dtype)
+        if entry.rule is Rule.PARAMETER:
+            self.parameters += block.size
+        return elements

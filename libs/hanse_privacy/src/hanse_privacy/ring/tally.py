@@ -1,0 +1,121 @@
+"""The tally: a participant's weight and metrics as masked 64-bit integers, of which only the sums are ever seen.
+
+Elements: the weight; then for each of the plan's metrics weight * metric (fixed point, `plan.metric_ring`) and the
+weight where that metric was given, 0 where it was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import RingPlan
+from hanse_fabric.messages.reductions import Tally
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors
+from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.ring.plan import metric_ring
+
+
+def tally_count(plan: RingPlan) -> int:
+    """Elements of a plan's tallies."""
+    return 1 + 2 * len(plan.metrics)
+
+
+def encode_tally(weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None) -> bytes:
+    """The tensor file of a tally.
+
+    Args:
+        weight: the participant's, in 0..largest_weight.
+        metrics: finite numbers; those that are not in the plan stay here.
+        seed: 32 bytes, of which the mask is made; None: no mask.
+
+    Raises:
+        HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound
+            where the plan refuses instead of clipping.
+    """
+    if not 0 <= weight <= plan.largest_weight:
+        raise invalid(
+            "weight", weight, f"at most the largest that was announced, {plan.largest_weight}",
+            hint="the job's secure_aggregation.largest_weight must cover every site's examples",
+        )  # fmt: skip
+    ring = metric_ring(plan)
+    numbers = [weight]
+    for name in plan.metrics:
+        value = metrics.get(name)
+        if value is None:
+            numbers += [0, 0]
+            continue
+        if not math.isfinite(value) or (plan.refuse_out_of_range and abs(value) > ring.bound):
+            raise invalid(f"metrics.{name}", value, f"a number within +-{ring.bound:g}")
+        within = min(max(value, -ring.bound), ring.bound)
+        numbers += [round(weight * within * 2.0**ring.fraction), weight]
+    elements = np.array(numbers, dtype="<i8").view("<u8")
+    if seed is not None:
+        MaskStream(seed, Purpose.TALLY).add_to(elements, 0)
+    return encode_tensors(_layout("tally", plan), {"tally": elements})
+
+
+def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
+    """The elements (1 + 2 * metrics,) uint64 of one tally's file.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is not a tally of this plan.
+    """
+    return _read(data, "tally", plan)
+
+
+def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -> Tally:
+    """What the tallies say together.
+
+    Args:
+        tallies: every participant's file.
+        masks: the file with the sum of all the masks in `u64`; None where there are none.
+
+    Raises:
+        HanseError: INVALID_INPUT when one is not of this plan, or there are more than it has participants; TAMPERED
+            when the sum is none that such participants can have: a mask is wrong.
+    """
+    if not 1 <= len(tallies) <= plan.participants:
+        raise invalid("tallies", len(tallies), f"1 to {plan.participants}, the number that was announced")
+    total = np.zeros(tally_count(plan), dtype=np.uint64)
+    for data in tallies:
+        total += read_tally(data, plan)
+    if masks is not None:
+        total -= _read(masks, "u64", plan)
+    ring = metric_ring(plan)
+    weight, *rest = total.view(np.int64).tolist()
+    _check(0 <= weight <= len(tallies) * plan.largest_weight)
+    metrics = {}
+    for name, product, given in zip(plan.metrics, rest[::2], rest[1::2], strict=True):
+        _check(0 <= given <= weight)
+        # One unit for each summand's rounding.
+        _check(abs(product) <= given * ring.bound * 2.0**ring.fraction + len(tallies))
+        if given:
+            metrics[name] = product * 2.0**-ring.fraction / given
+    return Tally(weight=float(weight), metrics=metrics)
+
+
+def _check(possible: bool) -> None:
+    if not possible:
+        raise HanseError(
+            ErrorCode.TAMPERED,
+            "tally: the sum is not one that these participants can have: a mask or a share was wrong",
+            hint="the step is to be redone with new seeds",
+        )
+
+
+def _layout(name: str, plan: RingPlan) -> Layout:
+    return Layout.of((Entry(name, "U64", (tally_count(plan),), Rule.RING),))
+
+
+def _read(data: bytes, name: str, plan: RingPlan) -> NDArray[Any]:
+    layout, arrays = decode_tensors(data)
+    if difference := _layout(name, plan).difference(layout):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tally: {difference}")
+    return arrays[name]
