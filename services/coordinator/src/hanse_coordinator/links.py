@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_coordinator.workflow.sizes import largest_update
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -23,7 +24,6 @@ _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _SHORTEST = timedelta(minutes=15)
 _LONGEST = timedelta(hours=12)
-_SIZE_SLACK = 64 << 10
 
 
 class LinkServer:
@@ -61,7 +61,9 @@ class LinkServer:
         task = await self._open_task(request)
         expires_in = _validity(task.deadline, self._clock.now())
         if request.put is not None:
-            key = _key_to_put(request, request.put, _largest(task, self._settings.largest_model))
+            key = _key_to_put(
+                request, request.put, largest_update(task.model, task.masking, self._settings.largest_model)
+            )
             url = await asyncio.to_thread(self._store.link_put, key, expires_in)
         else:
             key = _key_to_get(request, task)
@@ -85,10 +87,6 @@ class LinkServer:
 
 def _validity(deadline: datetime, now: datetime) -> timedelta:
     return min(max(deadline - now, _SHORTEST), _LONGEST)
-
-
-def _largest(task: Task, largest_model: int) -> int:
-    return largest_model if task.model is None else task.model.size * 11 // 10 + _SIZE_SLACK
 
 
 def _key_to_put(request: LinkRequest, update: ObjectRef, largest: int) -> str:

@@ -10,7 +10,10 @@ from datetime import datetime, timedelta
 from hanse_coordinator.workflow.outcomes import Answer, Failure
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.clock import Clock
-from hanse_fabric.messages import ObjectRef, Outcome, Result, TaskKind
+from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
+
+_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN})
+_WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Terms:
     project: str
     run: str
     largest: int
+    masking: Masking | None = None
 
 
 class Collector:
@@ -89,20 +93,41 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
     return Answer(
         participant=result.participant,
         examples=result.examples,
-        update=None if terms.kind is TaskKind.EVALUATE else result.update,
+        update=result.update if terms.kind in _WITH_UPDATE else None,
         metrics=result.metrics,
         code_digest=result.code_digest,
+        tally=result.tally if terms.masking is not None else None,
+        seed=result.seed if terms.masking is not None else None,
+        payload=result.payload if terms.kind in _WITH_PAYLOAD else None,
     )
 
 
 def _wrong(result: Result, terms: Terms) -> str:
-    if terms.kind is TaskKind.EVALUATE:
-        return ""
-    if terms.kind is TaskKind.TRAIN and result.examples < 1:
+    if terms.kind in _WITH_PAYLOAD:
+        return "" if result.payload is not None else f"payload: none given, the {terms.kind.value} step needs one"
+    if terms.masking is not None and terms.kind is not TaskKind.INITIALIZE:
+        wrong = _wrongly_masked(result, terms.masking)
+        if wrong:
+            return wrong
+    elif terms.kind is TaskKind.TRAIN and result.examples < 1:
         return f"examples: {result.examples} is not a positive number"
+    if terms.kind not in _WITH_UPDATE:
+        return ""
     if result.update is None:
         return f"update: none given, the {terms.kind.value} step needs one"
     return _wrong_update(result.update, terms)
+
+
+def _wrongly_masked(result: Result, masking: Masking) -> str:
+    if result.examples or result.metrics:
+        return "examples, metrics: given in clear in a masked answer; they belong in the tally"
+    if result.tally is None or result.tally.key is not None or result.tally.size > INLINE_LIMIT:
+        return f"tally: {result.tally} is not a small object on the update subject"
+    if masking.mode is not MaskingMode.COMPENSATOR:
+        return ""
+    if result.seed is None or result.seed.participant != result.participant:
+        return "seed: none of this participant is given, the compensator needs one"
+    return ""
 
 
 def _wrong_update(update: ObjectRef, terms: Terms) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
-from hanse_coordinator.workflow.metrics import EarlyStopping, RoundMetrics, summarize
-from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction
+from hanse_coordinator.workflow.masking import protocol_of
+from hanse_coordinator.workflow.metrics import EarlyStopping, RoundMetrics
+from hanse_coordinator.workflow.outcomes import Gathered
+from hanse_coordinator.workflow.rounds import Trained, evaluate, train
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, ObjectRef, TaskKind
@@ -26,7 +28,7 @@ _OTHER_INITIALIZERS = 3
 async def federated_averaging(run: RunContext) -> None:
     """Train until the last round, or until early stopping."""
     job = run.job
-    stopping = EarlyStopping(job.stop)
+    stopping, protocol = EarlyStopping(job.stop), protocol_of(run)
     state: dict[str, ObjectRef] = {}
     parent: str | None = job.initial_model
     model = await first_model(run)
@@ -35,30 +37,25 @@ async def federated_averaging(run: RunContext) -> None:
             chosen = sample(await run.participants(f"r{number}-participants"), job, number)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
 
-            trained = await run.gather(f"r{number}-train", training(job, chosen, number, model))
-            reduced = await run.reduce(
-                f"r{number}-reduce", round=number, answers=trained.answers, model=model, state=state,
-                needed=job.participants.needed(len(chosen)),
-            )  # fmt: skip
-            model, state = reduced.model, reduced.state
+            trained = await train(run, protocol, training(job, chosen, number, model), state)
+            model, state = trained.reduction.model, trained.reduction.state
 
-            metrics, evaluated, stop = summarize(trained.answers, prefix="train_"), RoundMetrics(), ""
+            evaluated, stop = RoundMetrics(), ""
             if due(job.evaluate.every, number, job.rounds):
-                tested = await run.gather(f"r{number}-evaluate", evaluation(job, chosen, number, model))
-                evaluated = summarize(tested.answers)
+                evaluated = await evaluate(run, protocol, evaluation(job, chosen, number, model))
                 stop = stopping.observe(evaluated.overall)
 
             final = bool(stop) or number == job.rounds
-            overall = metrics.overall | evaluated.overall
+            overall = trained.metrics.overall | evaluated.overall
             if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
-                lineage = lineage_of(run, number, trained, reduced, parent)
+                lineage = lineage_of(run, number, trained, parent)
                 version = await run.publish(
                     f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
                 )
                 parent = version.digest
             run.note(
                 "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
-                participants=list(reduced.participants), digest=model.digest,
+                participants=list(trained.reduction.participants), digest=model.digest,
             )  # fmt: skip
         if final:
             return
@@ -151,12 +148,11 @@ def config_of(job: Job) -> dict[str, Any]:
     }
 
 
-def lineage_of(run: RunContext, number: int, trained: Gathered, reduced: Reduction, parent: str | None) -> Lineage:
+def lineage_of(run: RunContext, number: int, trained: Trained, parent: str | None) -> Lineage:
     """Where a round's model came from: those whose updates are in it."""
-    used: list[Answer] = [answer for answer in trained.answers if answer.participant in set(reduced.participants)]
-    codes = sorted({answer.code_digest for answer in used if answer.code_digest is not None})
+    codes = sorted({answer.code_digest for answer in trained.answers if answer.code_digest is not None})
     return Lineage(
-        run=run.run, round=number, workflow=run.job.workflow, participants=reduced.participants,
-        examples=sum(answer.examples for answer in used), strategy=run.job.strategy, seed=run.job.seed,
-        parent=parent, code_digests=tuple(codes),
+        run=run.run, round=number, workflow=run.job.workflow, participants=trained.reduction.participants,
+        examples=trained.examples, strategy=run.job.strategy, seed=run.job.seed, parent=parent,
+        code_digests=tuple(codes),
     )  # fmt: skip

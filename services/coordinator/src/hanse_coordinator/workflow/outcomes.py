@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
-from hanse_fabric.messages import Frozen, ObjectRef, Outcome
+from hanse_fabric.messages import Frozen, ObjectRef, Outcome, SealedSeed, Tally
 from hanse_fabric.names import Digest, Slug
 
 
@@ -28,6 +28,9 @@ class Answer(_Recorded):
     update: ObjectRef | None = None
     metrics: dict[str, float] = {}
     code_digest: Digest | None = None
+    tally: ObjectRef | None = None
+    seed: SealedSeed | None = None
+    payload: Base64Bytes | None = None
 
 
 class Failure(_Recorded):
@@ -72,6 +75,20 @@ class Reduction(_Recorded):
     model: ObjectRef
     state: dict[str, ObjectRef] = {}
     participants: tuple[Slug, ...]
+    refused: tuple[Slug, ...] = ()
+
+
+class Summed(_Recorded):
+    """The outcome of `sum`: the sum, or whose answers spoil it.
+
+    Attributes:
+        reduction: the new model; None where tallies alone were summed, or some were refused.
+        refused: whose answers cannot be summed, so that there is no sum.
+    """
+
+    reduction: Reduction | None = None
+    tally: Tally | None = None
+    participants: tuple[Slug, ...] = ()
     refused: tuple[Slug, ...] = ()
 
 

@@ -1,0 +1,197 @@
+"""The verbs `gather` and `exchange`: a task to participants, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from hanse_coordinator.workflow.collector import Collector, Terms
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.inbox import Inbox
+from hanse_coordinator.workflow.notices import Notices
+from hanse_coordinator.workflow.outcomes import Gathered
+from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_coordinator.workflow.sizes import largest_update
+from hanse_coordinator.workflow.steps import Steps, attempt_key
+from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.waiting import all_of
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import ExchangeJob, Masking, ObjectRef, Outcome, PrivacyTerms, Task, TaskKind
+from hanse_fabric.names import derive_id
+from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
+from hanse_fabric.telemetry import inject
+
+_TASKS: Stream = TASK.stream or Stream("")
+_RESULTS: Stream = RESULT.stream or Stream("")
+_REPLAYED_STEPS_TIDIED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What `gather` sends, and to whom.
+
+    Attributes:
+        seed: gives each participant's seed.
+        needed: the quorum: how many good answers the step needs.
+        grace: seconds to wait on after the quorum; None: until the deadline.
+        deadline: seconds from the opening of each attempt.
+        retries: how often those who are missing are asked again before the run fails.
+    """
+
+    kind: TaskKind
+    round: int
+    to: tuple[str, ...]
+    config: dict[str, Any]
+    seed: Callable[[str], int]
+    model: ObjectRef | None
+    needed: int
+    grace: float | None
+    deadline: float
+    retries: int
+    peers: int = 0
+    """How many take part in the round, for the sites' policies; 0: those who are asked."""
+    exchange: bool = False
+    """Whether aggregators sum small arrays among those who are asked, while the step is open."""
+    masking: Masking | None = None
+    """How the answers are to be masked."""
+    privacy: PrivacyTerms | None = None
+    """The noise that the sites add."""
+    payload: Callable[[str], bytes] | None = None
+    """Gives what a privacy protocol has for each participant."""
+
+
+class Gathering:
+    """Opens steps, sends their tasks, closes them. One per run."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        steps: Steps,
+        *,
+        inbox: Inbox,
+        notices: Notices,
+        objects: RunObjects,
+        settings: WorkflowSettings,
+        project: str,
+        run: str,
+        workflow: str,
+    ) -> None:
+        self._bus, self._clock, self._steps = bus, clock, steps
+        self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
+        self._project, self._run, self._workflow = project, run, workflow
+
+    async def gather(self, step: str, ask: Ask) -> Gathered:
+        """See `RunContext.gather`."""
+        gathered = Gathered(asked=ask.to)
+        for attempt in range(1, ask.retries + 2):
+            refused = {failure.participant for failure in gathered.failures if failure.outcome is Outcome.REFUSED}
+            had = {answer.participant for answer in gathered.answers}
+            missing = tuple(name for name in ask.to if name not in had and name not in refused)
+            if len(had) + len(missing) < ask.needed:
+                break
+            gathered = await self._attempt(attempt_key(step, attempt), ask, gathered, missing)
+            if len(gathered.answers) >= ask.needed:
+                return gathered
+        raise RunFailure(
+            ErrorCode.QUORUM,
+            f"step {step}: {len(gathered.answers)} of {len(ask.to)} participants answered, {ask.needed} were needed: "
+            f"{gathered.explain()}",
+            hint="see these sites' logs, or change participants.quorum or participants.deadline",
+        )
+
+    async def _attempt(self, step: str, ask: Ask, before: Gathered, missing: tuple[str, ...]) -> Gathered:
+        closed = self._steps.recorded(step)
+        if closed is not None:
+            gathered = Gathered.of(closed)
+            self._inbox.remember(step, set(gathered.asked) - set(gathered.silent))
+            self._steps.when_live(self._purge(step), keep=_REPLAYED_STEPS_TIDIED)
+            return gathered
+        await self._steps.begin()
+        opened = self._steps.opened(step)
+        if opened is None:
+            issued = self._clock.now()
+            deadline = issued + timedelta(seconds=ask.deadline)
+            await self._steps.record("opened", step, {"issued": issued.isoformat(), "deadline": deadline.isoformat()})
+        else:
+            issued, deadline = datetime.fromisoformat(opened["issued"]), datetime.fromisoformat(opened["deadline"])
+        tasks = {name: derive_id(self._run, step, name) for name in missing}
+        largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
+        terms = Terms(ask.kind, self._project, self._run, largest, ask.masking)
+        collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
+        with self._inbox.collecting(step, collector, ask.round):
+            if opened is not None:
+                await self._inbox.recall(step)
+            if ask.exchange:
+                await self._open_exchange(step, missing, deadline)
+            await self._send(step, ask, tasks, issued, deadline, collector)
+            await collector.closed(self._clock, deadline, ask.grace)
+        gathered = _merged(ask.to, before, collector)
+        await self._steps.close(step, gathered.body())
+        self._tell_closed(step, ask, gathered)
+        self._steps.later(self._purge(step))
+        return gathered
+
+    async def _send(
+        self, step: str, ask: Ask, tasks: dict[str, str], issued: datetime, deadline: datetime, collector: Collector
+    ) -> None:
+        model = ask.model
+        if model is not None and model.inline is not None and self._too_much_inline(model, len(tasks)):
+            model = await self._objects.place(model)
+        common = Task(
+            id="0" * 32, project=self._project, run=self._run, step=step, participant="all", workflow=self._workflow,
+            kind=ask.kind, round=ask.round, config=ask.config, seed=0, model=model, peers=ask.peers or len(ask.to),
+            issued_at=issued, deadline=deadline, masking=ask.masking, privacy=ask.privacy,
+        )  # fmt: skip
+
+        async def send(name: str) -> None:
+            own: dict[str, Any] = {"id": tasks[name], "participant": name, "seed": ask.seed(name)}
+            if ask.payload is not None:
+                own["payload"] = ask.payload(name)
+            task = common.model_copy(update=own)
+            subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
+            await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
+
+        await all_of(send(name) for name in tasks if name not in collector.answers and name not in collector.failures)
+
+    async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime) -> None:
+        session = ExchangeJob(
+            id="exchange", project=self._project, run=self._run, step=step, participants=names, deadline=deadline
+        )
+        subject = JOB.of(project=self._project, run=self._run, step=step, job=session.id)
+        await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self._run}/{step}/exchange")
+
+    def _too_much_inline(self, model: ObjectRef, tasks: int) -> bool:
+        return model.size > self._settings.inline_limit or model.size * tasks > self._settings.inline_total
+
+    def _tell_closed(self, step: str, ask: Ask, gathered: Gathered) -> None:
+        met = len(gathered.answers) >= ask.needed
+        missing = {failure.participant: failure.reason or failure.code for failure in gathered.failures}
+        self._notices.audit(
+            "step.close" if met else "step.quorum-missed", step, step=step, round=ask.round,
+            answered=len(gathered.answers), asked=len(gathered.asked), needed=ask.needed,
+            silent=list(gathered.silent), failed=missing,
+        )  # fmt: skip
+        if gathered.silent or missing:
+            self._notices.event(
+                "note", f"{step}/missing", round=ask.round, step=step, quorum=met,
+                silent=list(gathered.silent), failed=missing,
+            )  # fmt: skip
+
+    async def _purge(self, step: str) -> None:
+        await self._bus.purge(_TASKS, TASK.wildcard(project=self._project, run=self._run, step=step))
+        await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
+
+
+def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:
+    answers = {answer.participant: answer for answer in before.answers} | collector.answers
+    failures = {failure.participant: failure for failure in before.failures} | collector.failures
+    return Gathered(
+        asked=asked,
+        answers=tuple(answers[name] for name in sorted(answers)),
+        failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
+    )

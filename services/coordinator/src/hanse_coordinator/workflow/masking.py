@@ -1,0 +1,100 @@
+"""Masked steps: what is asked of the sites so that nobody sees an answer, and how the sum is unmasked.
+
+One `MaskingProtocol` per mode. A protocol prepares a session (who takes part, what each is sent), and afterwards says
+how the sum of those who have answered is unmasked. Nothing here sees a seed or a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hanse_coordinator.workflow.context import RunContext
+from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.reducing import Unmasking
+from hanse_fabric.job import Job
+from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum
+from hanse_fabric.privacy import SecureAggregation
+from hanse_privacy.ring.plan import make_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A masked step: its part in every task, who is asked, and what each is sent besides."""
+
+    masking: Masking
+    to: tuple[str, ...]
+    payload: Callable[[str], bytes] | None = None
+
+
+class MaskingProtocol(Protocol):
+    """A way to mask answers such that their sum can be unmasked, and nothing else."""
+
+    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:
+        """Open a session among `chosen`."""
+        ...
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
+        ...
+
+
+class RingOnly:
+    """Ring arithmetic without masks: what masked runs are compared with, to the bit."""
+
+    mode = MaskingMode.RING
+
+    def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
+        self._run, self._settings = run, settings
+
+    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:  # noqa: ARG002
+        """See `MaskingProtocol.prepare`."""
+        masking = Masking(
+            mode=self.mode,
+            session=session,
+            minimum=self._settings.minimum,
+            ring=plan_of(self._run.job, self._settings, len(chosen)),
+            compensator=await self._key(),
+        )
+        return Session(masking, chosen)
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
+        """See `MaskingProtocol.unmask`."""
+        return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
+
+    async def _key(self) -> bytes | None:
+        return None
+
+
+class Compensated(RingOnly):
+    """A compensator sums the masks. The set of participants is fixed here, after the answers are in: who dropped out
+    before costs nothing."""
+
+    mode = MaskingMode.COMPENSATOR
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """See `MaskingProtocol.unmask`."""
+        masking = session.masking
+        seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
+        answer = await self._run.mask_sum(masking.session, round_number, seeds)
+        if answer.sum is None:
+            return Unmasking(None, answer.refused)
+        return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
+
+    async def _key(self) -> bytes | None:
+        return await self._run.compensator()
+
+
+def protocol_of(run: RunContext) -> MaskingProtocol | None:
+    """The protocol that the run's job wants; None where nothing is masked."""
+    settings = run.job.secure_aggregation
+    if settings is None:
+        return None
+    protocols = {"ring": RingOnly, "compensator": Compensated}
+    return protocols[settings.mode](run, settings)
+
+
+def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:
+    """The ring of a step of so many participants."""
+    return make_plan(settings, participants=participants, weighting=job.weighting)

@@ -1,0 +1,206 @@
+"""The verb `reduce`: updates, plain or masked, to the next model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.notices import Notices
+from hanse_coordinator.workflow.outcomes import Answer, Reduction, Summed
+from hanse_coordinator.workflow.reductions import Reductions, without
+from hanse_coordinator.workflow.steps import Steps, attempt_key
+from hanse_coordinator.workflow.storage import RunObjects
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.job import Job
+from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
+
+
+@dataclass(frozen=True, slots=True)
+class Unmasking:
+    """How a sum is unmasked; or, where `ring` is None, whose messages the masking protocol has refused."""
+
+    ring: RingSum | None
+    refused: tuple[str, ...] = ()
+
+
+class Reducing:
+    """The reductions of one run, their outcomes journalled, and what they leave behind."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        reductions: Reductions,
+        *,
+        notices: Notices,
+        objects: RunObjects,
+        project: str,
+        run: str,
+        job: Job,
+    ) -> None:
+        self._steps, self._reductions, self._notices, self._objects = steps, reductions, notices, objects
+        self._project, self._run, self._job = project, run, job
+        self.last_state: list[ObjectRef] = []
+        self.last_published = ""
+        """Digest of the newest version: the registry's business, never removed here."""
+
+    async def reduce(
+        self,
+        step: str,
+        *,
+        round: int,  # noqa: A002 - the messages' word
+        answers: tuple[Answer, ...],
+        model: ObjectRef | None,
+        state: dict[str, ObjectRef],
+        needed: int,
+    ) -> Reduction:
+        """See `RunContext.reduce`."""
+        closed = self._steps.recorded(step)
+        if closed is not None:
+            return self._kept(Reduction.of(closed))
+        await self._steps.begin()
+        job = self._job_of(step, round, answers, model, state, weighted=self._job.weighting == "examples")
+        refused: dict[str, str] = {}
+        for attempt in range(1, len(answers) + 2):
+            key = attempt_key(step, attempt)
+            left = without(job.updates, set(refused))
+            if len(left) < max(needed, 1):
+                raise RunFailure(
+                    ErrorCode.QUORUM,
+                    f"step {step}: {len(left)} usable updates, {needed} were needed; refused: "
+                    + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
+                )
+            reduced = await self._reductions.reduce(
+                job.model_copy(update={"id": key, "updates": left, "output_key": self._output(key)})
+            )
+            if not reduced.refused:
+                break
+            refused |= self._told(step, round, reduced)
+        self._reductions.errands.recovering = False
+        outcome = _reduction(step, reduced, left, tuple(sorted(refused)))
+        await self._steps.close(step, outcome.body())
+        self._forget(answers, model, state)
+        return self._kept(outcome)
+
+    async def sum(
+        self,
+        step: str,
+        *,
+        round: int,  # noqa: A002
+        answers: tuple[Answer, ...],
+        model: ObjectRef | None,
+        state: dict[str, ObjectRef],
+        unmask: Callable[[], Awaitable[Unmasking]],
+    ) -> Summed:
+        """See `RunContext.sum`."""
+        closed = self._steps.recorded(step)
+        if closed is not None:
+            summed = Summed.of(closed)
+            if summed.reduction is not None:
+                self._kept(summed.reduction)
+            return summed
+        await self._steps.begin()
+        unmasking = await unmask()
+        ring = unmasking.ring
+        if ring is None:
+            summed = Summed(refused=unmasking.refused)
+        else:
+            job = self._job_of(step, round, answers, model, state, weighted=False)
+            kind = JobKind.TALLY if model is None else JobKind.WHOLE
+            reduced = await self._reductions.reduce(job.model_copy(update={"kind": kind, "sum": ring}))
+            self._reductions.errands.recovering = False
+            summed = self._summed(step, round, reduced, job.updates, tallied=kind is JobKind.TALLY)
+        await self._steps.close(step, summed.body())
+        leaving = [answer.update for answer in answers if answer.update is not None]
+        if ring is not None and ring.masks is not None and ring.masks.update is not None:
+            leaving.append(ring.masks.update)
+        self._steps.later(self._objects.forget(leaving))
+        if summed.reduction is not None:
+            self._forget((), model, state)
+            self._kept(summed.reduction)
+        return summed
+
+    def _summed(
+        self, step: str, round_number: int, reduced: Reduced, updates: tuple[UpdateInput, ...], *, tallied: bool
+    ) -> Summed:
+        if reduced.refused:
+            return Summed(refused=tuple(sorted(self._told(step, round_number, reduced))))
+        if reduced.tally is None:
+            raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no tally")
+        reduction = None if tallied else _reduction(step, reduced, updates, ())
+        return Summed(
+            reduction=reduction, tally=reduced.tally, participants=tuple(update.participant for update in updates)
+        )
+
+    def _told(self, step: str, round_number: int, reduced: Reduced) -> dict[str, str]:
+        """Tell of refused updates; returns the reasons by participant."""
+        for refusal in reduced.refused:
+            about = f"{step}/{refusal.participant}"
+            self._notices.event(
+                "refused", about, round=round_number, step=step, participant=refusal.participant, code=refusal.code,
+                reason=refusal.reason,
+            )  # fmt: skip
+            self._notices.audit(
+                "update.refuse", about, subject=f"participant:{refusal.participant}", step=step, code=refusal.code,
+                reason=refusal.reason,
+            )  # fmt: skip
+        return {refusal.participant: refusal.reason for refusal in reduced.refused}
+
+    def _job_of(
+        self,
+        step: str,
+        round_number: int,
+        answers: tuple[Answer, ...],
+        model: ObjectRef | None,
+        state: dict[str, ObjectRef],
+        *,
+        weighted: bool,
+    ) -> ReduceJob:
+        rows = (
+            (answer, answer.update or answer.tally) for answer in sorted(answers, key=lambda answer: answer.participant)
+        )
+        updates = tuple(
+            UpdateInput(
+                participant=answer.participant,
+                weight=float(answer.examples) if weighted and answer.examples else 1.0,
+                ref=ref,
+                tally=None if answer.update is None else answer.tally,
+            )
+            for answer, ref in rows
+            if ref is not None
+        )
+        return ReduceJob(
+            id=step, project=self._project, run=self._run, step=step, kind=JobKind.WHOLE, round=round_number,
+            strategy=self._job.strategy, updates=updates, model=model, state=state, output_key=self._output(step),
+        )  # fmt: skip
+
+    def _output(self, key: str) -> str:
+        return f"models/{self._project}/{self._run}/{key}"
+
+    def _kept(self, outcome: Reduction) -> Reduction:
+        self.last_state = [*outcome.state.values()]
+        return outcome
+
+    def _forget(self, answers: tuple[Answer, ...], model: ObjectRef | None, state: dict[str, ObjectRef]) -> None:
+        self._steps.later(self._objects.forget([*self._succeeded(answers, model, state)]))
+
+    def _succeeded(
+        self, answers: tuple[Answer, ...], model: ObjectRef | None, state: dict[str, ObjectRef]
+    ) -> Iterator[ObjectRef]:
+        """What a reduction leaves behind: its updates, the former state, and a former model that is no version."""
+        yield from (answer.update for answer in answers if answer.update is not None)
+        yield from state.values()
+        ours = f"models/{self._project}/{self._run}/"
+        if model is not None and (model.key or "").startswith(ours) and model.digest != self.last_published:
+            yield model
+
+
+def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], refused: tuple[str, ...]) -> Reduction:
+    if "model" not in reduced.outputs:
+        raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no output 'model'")
+    return Reduction(
+        model=reduced.outputs["model"],
+        state={name: ref for name, ref in sorted(reduced.outputs.items()) if name != "model"},
+        participants=tuple(update.participant for update in updates),
+        refused=refused,
+    )

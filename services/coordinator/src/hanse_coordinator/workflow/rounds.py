@@ -1,0 +1,117 @@
+"""The two halves of a round, training and evaluation, plain or masked as the job wants it.
+
+A masked answer cannot be left out of its sum. So where one is refused (tampered with, wrongly sealed), the step is done
+again in a new session, with new masks, without those whose answers were refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hanse_coordinator.workflow.context import Ask, RunContext
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.masking import MaskingProtocol
+from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
+from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
+from hanse_coordinator.workflow.steps import attempt_key
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import ObjectRef, PrivacyTerms, TaskKind
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A round's new model.
+
+    Attributes:
+        answers: of those whose updates are in it.
+        examples: behind it; 0 where masked weights say nothing of them.
+    """
+
+    reduction: Reduction
+    metrics: RoundMetrics
+    answers: tuple[Answer, ...]
+    examples: int
+
+
+async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, state: Mapping[str, ObjectRef]) -> Trained:
+    """Have participants train, and their updates reduced to the next model.
+
+    Raises:
+        RunFailure: QUORUM when too few answer, or too few answers are usable.
+    """
+    step, reduce_step = f"r{ask.round}-train", f"r{ask.round}-reduce"
+    if protocol is None:
+        gathered = await run.gather(step, _private(run, ask, 1))
+        reduction = await run.reduce(
+            reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=dict(state),
+            needed=ask.needed,
+        )  # fmt: skip
+        used = _used(gathered, reduction.participants)
+        examples = sum(answer.examples for answer in used)
+        return Trained(reduction, summarize(gathered.answers, prefix="train_"), used, examples)
+    gathered, summed = await _summed(run, protocol, step, reduce_step, ask, dict(state))
+    if summed.reduction is None or summed.tally is None:
+        raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
+    metrics = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
+    examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
+    return Trained(summed.reduction, RoundMetrics(metrics), _used(gathered, summed.participants), examples)
+
+
+async def evaluate(run: RunContext, protocol: MaskingProtocol | None, ask: Ask) -> RoundMetrics:
+    """Have participants evaluate the round's new model.
+
+    Raises:
+        RunFailure: as `train`.
+    """
+    step = f"r{ask.round}-evaluate"
+    if protocol is None:
+        return summarize((await run.gather(step, ask)).answers)
+    _, summed = await _summed(run, protocol, step, f"r{ask.round}-tally", ask, {})
+    return RoundMetrics({} if summed.tally is None else dict(sorted(summed.tally.metrics.items())))
+
+
+async def _summed(
+    run: RunContext, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, state: dict[str, ObjectRef]
+) -> tuple[Gathered, Summed]:
+    """Gather masked answers and sum them, again without those who are refused."""
+    left, refused = ask.to, dict[str, None]()
+    for attempt in range(1, len(ask.to) + 2):
+        session = await protocol.prepare(attempt_key(step, attempt), ask.round, left)
+        asked = replace(
+            _private(run, ask, attempt), to=session.to, masking=session.masking, payload=session.payload,
+            needed=max(ask.needed, session.masking.minimum), peers=len(session.to),
+        )  # fmt: skip
+        gathered = await run.gather(session.masking.session, asked)
+        answers = gathered.answers
+        summed = await run.sum(
+            attempt_key(sum_step, attempt), round=ask.round, answers=answers, state=state,
+            model=ask.model if ask.kind is TaskKind.TRAIN else None,
+            unmask=lambda session=session, answers=answers: protocol.unmask(session, ask.round, answers),  # type: ignore[misc]
+        )  # fmt: skip
+        if not summed.refused:
+            return gathered, summed
+        refused |= dict.fromkeys(summed.refused)
+        left = tuple(name for name in left if name not in refused)
+        if len(left) < asked.needed:
+            break
+    raise RunFailure(
+        ErrorCode.QUORUM,
+        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {asked.needed} are "
+        f"needed; refused: {', '.join(refused)}",
+        hint="the audit says why each was refused",
+    )
+
+
+def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:
+    """The same, with the noise that the job wants."""
+    privacy = run.job.privacy
+    if privacy is None or ask.kind is not TaskKind.TRAIN:
+        return ask
+    terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
+    return replace(ask, privacy=terms)
+
+
+def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:
+    used = set(participants)
+    return tuple(answer for answer in gathered.answers if answer.participant in used)
