@@ -19,7 +19,7 @@ from pathlib import Path
 from hanse_datapod.answers import plain_answer
 from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
-from hanse_datapod.masking import check_plan, masked_answer
+from hanse_datapod.masking import MASKED_SPARE, check_plan, masked_answer
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
@@ -241,7 +241,7 @@ class Agent:
     def _clear(self, work: Path, task: Task) -> None:
         """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
         One stays, for the next update to be written over. Plain updates that a crash has left are removed always."""
-        oldest, spare = time.time() - 2 * 86_400, work / SPARE
+        oldest, spare = time.time() - 2 * 86_400, work / (SPARE if task.masking is None else MASKED_SPARE)
         for path in work.iterdir():
             if PLAIN in path.suffixes:
                 path.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import base64
 import logging
 import math
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from hanse_datapod.answers import resting, withheld_reason
@@ -26,6 +27,8 @@ from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import result_for
 
 SEED_BYTES = 32
+MASKED_SPARE = "spare.masked"
+"""Name, beside the output, of an old masked file that may be written over."""
 _log = logging.getLogger(__name__)
 
 
@@ -60,23 +63,13 @@ def masked_answer(
             refuses; NO_SPACE.
     """
     policy.check_examples(outcome.examples, tell=False)
-    plan, weight = masking.ring, _weight(masking, outcome.examples)
+    weight = _weight(masking, outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
     _check_finite(metrics)
 
-    from hanse_privacy.ring.files import mask_shape, write_masked
-    from hanse_privacy.ring.tally import encode_tally
-
     seed = None if masking.mode is MaskingMode.RING else secrets.token_bytes(SEED_BYTES)
-    ref = data = shape = None
-    if outcome.update is not None:
-        written = write_masked(outcome.update, output, plan, weight=weight, seed=seed)
-        outcome.update.unlink()
-        if written.clipped:
-            _log.info("values were clipped", extra={"run": task.run, "step": task.step, "clipped": written.clipped})
-        shape = mask_shape(written.layout)
-        ref, data = resting(link, task, output)
-    tally = encode_tally(weight, metrics, plan, seed=seed)
+    shape, tally = _write(task, masking, outcome, output, weight, metrics, seed)
+    ref, data = (None, None) if shape is None else resting(link, task, output)
     answered = result_for(
         task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=withheld_reason(withheld),
         code_digest=outcome.code_digest,
@@ -87,6 +80,40 @@ def masked_answer(
     # A copy takes bytes as they are; validation would take them for base64.
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed})
     return Finished(link.sign(answered), data, tally)
+
+
+def _write(
+    task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
+    seed: bytes | None,
+) -> tuple[MaskShape | None, bytes]:  # fmt: skip
+    """Write the masked file in the plain one's stead: (shape of its mask, the tally's bytes)."""
+    from hanse_privacy.ring.files import mask_shape, write_masked
+    from hanse_privacy.ring.tally import encode_tally
+
+    shape = None
+    try:
+        tally = encode_tally(weight, metrics, masking.ring, seed=seed)
+        if outcome.update is not None:
+            over = output.with_name(MASKED_SPARE)
+            written = write_masked(outcome.update, output, masking.ring, weight=weight, seed=seed, over=over)
+            outcome.update.unlink()
+            shape = mask_shape(written.layout)
+            if written.clipped:
+                _log.warning(
+                    "values beyond the job's bound were clipped",
+                    extra={"run": task.run, "step": task.step, "clipped": written.clipped},
+                )
+    except HanseError as error:
+        if error.code is not ErrorCode.INVALID_INPUT:
+            raise
+        # The ring's own message tells how many values, and the largest: that is for the site alone.
+        _log.warning("the answer cannot be masked", extra={"run": task.run, "reason": error.message})
+        where = error.message.partition(":")[0]
+        raise _refused(
+            f"{where} has values that are not finite, or beyond a bound that the job refuses to clip to",
+            hint="the site's log says more; a larger bound, out_of_range: clip, or a lower learning rate may help",
+        ) from None
+    return shape, tally
 
 
 def seal_seed(

@@ -1,0 +1,69 @@
+"""A worker with real tensor files, tasks that ask for a masked answer, and the compensator's side of it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from site_actors import CountingWorker, task
+
+from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.policy import Policy
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, SealedSeed, Task, TaskKind
+from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_privacy.masks.seal import SeedNote, open_sealed, public_key_of
+
+PRIVATE = bytes(range(32))
+"""The compensator's private key."""
+PUBLIC = public_key_of(PRIVATE)
+PLAN = RingPlan(
+    participants=3,
+    largest_weight=100,
+    default=Ring(bits=64, fraction=30, bound=8.0),
+    metrics=("accuracy", "loss"),
+)
+
+
+def policy(**rules: Any) -> Policy:
+    """A policy that pins the compensator's key."""
+    return Policy(masking=MaskingPolicy.model_validate({"compensator": base64.b64encode(PUBLIC)} | rules))
+
+
+def masked_task(
+    step: str = "r1-train", *, mode: MaskingMode = MaskingMode.COMPENSATOR, plan: RingPlan = PLAN,
+    session: str | None = None, **fields: Any,
+) -> Task:  # fmt: skip
+    key = base64.b64encode(PUBLIC) if mode is MaskingMode.COMPENSATOR else None
+    masking = Masking(mode=mode, session=session or step, minimum=3, ring=plan, compensator=key)
+    return task(step, masking=masking, **fields)
+
+
+class TensorWorker(CountingWorker):
+    """Its update is a tensor file of the arrays that it was given, times how often it was asked."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], *, count: Path | None = None) -> None:
+        super().__init__(count=count)
+        self.arrays = dict(arrays)
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        outcome = await super().work(request, on_progress)
+        if outcome.update is not None:
+            write_tensors(outcome.update, layout_like(self.arrays), self.arrays)
+        return outcome
+
+
+def opened(given: Task, seed: SealedSeed) -> SeedNote:
+    """What the compensator reads."""
+    assert given.masking is not None
+    return open_sealed(
+        PRIVATE, seed.sealed, project=given.project, run=given.run, session=given.masking.session,
+        participant=seed.participant,
+    )  # fmt: skip
+
+
+def evaluation(step: str = "r1-evaluate") -> Task:
+    return masked_task(step, kind=TaskKind.EVALUATE)

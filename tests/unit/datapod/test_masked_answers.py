@@ -1,0 +1,275 @@
+"""The agent's masked answers: what their sum is, and what cannot be found in any one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from masked_actors import PLAN, TensorWorker, evaluation, masked_task, opened, policy
+from site_actors import Site, task
+
+from hanse_datapod.journal import FILE
+from hanse_datapod.outbox import LOG
+from hanse_datapod.policy import OutputPolicy
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.messages import Link, LinkReply, LinkRequest, MaskingMode, MaskShape, Outcome, Progress, Result, Task
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.transfer import DirectoryTransfer
+from hanse_fabric.subjects import LINK, PROGRESS, UPDATE
+from hanse_fabric.tensors.digest import digest_bytes
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_privacy.masks.seal import roster_digest, statement
+from hanse_privacy.masks.total import mask_total, tally_mask_total
+from hanse_privacy.ring.tally import sum_tallies
+
+Arrays = dict[str, np.ndarray]
+
+
+def arrays_of(number: int, *, count: int = 20) -> Arrays:
+    random = np.random.default_rng(number)
+    return {"weight": random.normal(size=(count, 3)).astype("<f4"), "bias": random.normal(size=5).astype("<f4")}
+
+
+def site_of(folder: Path, number: int, **fields: object) -> Site:
+    worker = TensorWorker(arrays_of(number, **fields))
+    worker.examples = 10 * (number + 1)
+    worker.metrics = {"loss": 0.5 + number, "accuracy": 0.25}
+    return Site(folder / f"site{number}", worker=worker, policy=policy())
+
+
+async def object_of(site: Site, result: Result, digest: str) -> bytes:
+    subject = UPDATE.of(project="triage", run=result.run, participant="north", digest=digest)
+    record = await site.hub.last(UPDATE.stream, subject)
+    assert record is not None
+    return record.data
+
+
+async def answers(site: Site, given: Task) -> tuple[Result, bytes, bytes]:
+    """Result, masked update, tally; empty bytes where there is none."""
+    await site.start()
+    await site.give(given)
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert result.outcome is Outcome.DONE, result.reason
+    update = await object_of(site, result, result.update.digest) if result.update is not None else b""
+    tally = await object_of(site, result, result.tally.digest) if result.tally is not None else b""
+    return result, update, tally
+
+
+def total_of(notes: list, shape: MaskShape) -> np.ndarray:
+    made = BytesIO()
+    mask_total([note.seed for note in notes], shape, made)
+    return decode_tensors(made.getvalue())[1]["u64"]
+
+
+def elements(file: bytes) -> np.ndarray:
+    layout, _ = decode_tensors(file)
+    return np.frombuffer(file, dtype="<u8", offset=layout.data_start)
+
+
+def ring_of(arrays: Arrays, weight: int) -> dict[str, np.ndarray]:
+    """By hand: what the ring elements are before a mask is added."""
+    scale = weight / PLAN.largest_weight
+    return {
+        name: np.rint(np.clip(a.astype("f8"), -8, 8) * scale * 2.0**30).astype("i8").astype("u8")
+        for name, a in arrays.items()
+    }
+
+
+async def test_the_sum_of_three_masked_updates_less_their_masks_is_the_ring_sum_of_the_plain_ones(
+    tmp_path: Path,
+) -> None:
+    given, sites = masked_task(), [site_of(tmp_path, n) for n in range(3)]
+    found = [await answers(site, given) for site in sites]
+    notes = [opened(given, result.seed) for result, _, _ in found]
+    shape = found[0][0].seed.update
+    assert shape == MaskShape(u64=65)
+    total = sum(elements(update) for _, update, _ in found) - total_of(notes, shape)
+    layout, _ = decode_tensors(found[0][1])
+    plain = [ring_of(site.worker.arrays, site.worker.examples) for site in sites]
+    by_hand = np.concatenate([sum(each[entry.name] for each in plain).ravel() for entry in layout])
+    assert total.tobytes() == by_hand.tobytes()
+
+
+async def test_the_tallies_sum_to_weight_and_means(tmp_path: Path) -> None:
+    given, sites = evaluation(), [site_of(tmp_path, n) for n in range(3)]
+    found = [await answers(site, given) for site in sites]
+    seeds = [opened(given, result.seed).seed for result, _, _ in found]
+    assert all(result.update is None and result.seed.update is None for result, _, _ in found)
+    tally = sum_tallies([tally for _, _, tally in found], PLAN, tally_mask_total(seeds, 5))
+    assert tally.weight == 10 + 20 + 30
+    assert tally.metrics["loss"] == pytest.approx((10 * 0.5 + 20 * 1.5 + 30 * 2.5) / 60)
+    assert tally.metrics["accuracy"] == 0.25
+
+
+async def test_ring_mode_is_the_same_without_masks_and_seeds(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 0)
+    result, update, tally = await answers(site, masked_task(mode=MaskingMode.RING))
+    assert result.seed is None
+    layout, _ = decode_tensors(update)
+    by_hand = ring_of(site.worker.arrays, site.worker.examples)
+    assert elements(update).tobytes() == b"".join(by_hand[entry.name].tobytes() for entry in layout)
+    assert sum_tallies([tally], PLAN, None).weight == 10
+
+
+async def test_the_sealed_seed_carries_the_sites_conditions_and_its_signature(tmp_path: Path) -> None:
+    roster = roster_digest([b"1" * 32, b"2" * 32])
+    site = site_of(tmp_path, 0)
+    site.policy = policy(minimum=3, roster=roster.hex())
+    given = masked_task()
+    result, _, _ = await answers(site, given)
+    note = opened(given, result.seed)
+    assert (note.minimum, note.roster) == (3, roster)
+    said = statement("triage", given.run, given.masking.session, result.seed)
+    assert site.identity.signing_key.verify_key.is_valid(result.seed.signature, said)
+    assert site.identity.signing_key.verify_key.is_valid(
+        result.signature, result.canonical(without=frozenset({"signature"}))
+    )
+
+
+async def test_nothing_plain_leaves_and_nothing_plain_stays(tmp_path: Path) -> None:
+    site, given = site_of(tmp_path, 6), masked_task()
+    site.worker.examples, site.worker.metrics = 77, {"loss": 0.6180339887, "accuracy": 0.25}
+    result, update, tally = await answers(site, given)
+    note = opened(given, result.seed)
+    assert (result.examples, result.metrics) == (0, {})
+    plain = [a.tobytes() for a in site.worker.arrays.values()]
+    plain += [a.tobytes() for a in ring_of(site.worker.arrays, 77).values()]
+    secret = [note.seed, note.seed.hex().encode(), b"0.618", struct.pack("<d", 0.6180339887)]
+    kept = {path: path.read_bytes() for path in site.home.rglob("*") if path.is_file()}
+    assert {path.name for path in kept} >= {FILE, LOG}
+    for where, content in [*kept.items(), ("result", result.encode()), ("update", update), ("tally", tally)]:
+        for part in plain:
+            assert part[:16] not in content, where
+        for part in secret:
+            assert part not in content, where
+    assert not list((site.home / "work").iterdir())
+    assert b'"what":"masked-update"' in kept[site.home / LOG]
+    assert b'"what":"tally"' in kept[site.home / LOG]
+
+
+async def test_two_sessions_have_two_seeds(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 0)
+    await site.start()
+    seeds, steps = set(), ("r1-train", "r2-train")
+    for number, step in enumerate(steps, 1):
+        given = masked_task(step)
+        await site.give(given)
+        result = (await site.results(number))[-1][0]
+        seeds.add(opened(given, result.seed).seed)
+    await site.stop()
+    assert len(seeds) == 2
+
+
+async def test_a_session_is_answered_to_one_task_only(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 0)
+    await site.start()
+    await site.give(masked_task("r1-train", session="sum"))
+    await site.results(1)
+    await site.stop()
+    await site.start()
+    await site.give(masked_task("r1-again", session="sum"))
+    result = (await site.results(2))[-1][0]
+    await site.stop()
+    assert (result.outcome, result.code, result.update, result.seed) == (Outcome.REFUSED, "conflict", None, None)
+    assert "has answered it already" in result.reason
+    assert not list((site.home / "work").iterdir())
+
+
+async def test_metrics_that_may_not_leave_are_not_in_the_tally_either(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 0)
+    site.policy = policy().model_copy(update={"outputs": OutputPolicy(metrics=("accuracy",))})
+    result, _, tally = await answers(site, masked_task(mode=MaskingMode.RING))
+    assert sum_tallies([tally], PLAN, None).metrics == {"accuracy": 0.25}
+    assert result.reason == "withheld by the site's policy: metrics loss"
+
+
+async def test_too_few_examples_are_refused_without_saying_how_many(tmp_path: Path) -> None:
+    site = site_of(tmp_path, 1)
+    site.policy = policy().model_copy(update={"outputs": OutputPolicy(minimum_examples=50)})
+    await site.start()
+    await site.give(masked_task())
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "outputs.minimum_examples" in result.reason
+    assert "20" not in result.reason
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
+async def test_a_value_that_the_ring_does_not_take_is_refused_and_nothing_is_left(tmp_path: Path, value: float) -> None:
+    site = site_of(tmp_path, 0)
+    site.worker.arrays["bias"][3] = value
+    await site.start()
+    await site.give(masked_task(plan=PLAN.model_copy(update={"refuse_out_of_range": True})))
+    [(result, encoded)] = await site.results(1)
+    await site.stop()
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "entry bias" in result.reason
+    assert (result.update, result.tally, result.seed) == (None, None, None)
+    assert b"1e+06" not in encoded
+    assert not list((site.home / "work").iterdir())
+
+
+async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_is_gone(tmp_path: Path) -> None:
+    site, store = site_of(tmp_path, 0, count=20_000), DirectoryStore(tmp_path / "store")
+    site.transfer = DirectoryTransfer(tmp_path / "store")
+
+    async def links(subject: str, data: bytes) -> bytes:
+        request = LinkRequest.decode(data)
+        assert request.put is not None
+        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
+        expires = timedelta(minutes=5)
+        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
+        return LinkReply(link=link).encode()
+
+    await site.hub.serve(LINK.wildcard(), links, group="links")
+    given = masked_task()
+    await site.start()
+    await site.give(given)
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    data = store.get(result.update.key, limit=1 << 20)
+    assert digest_bytes(data)[0] == result.update.digest
+    [kept] = (site.home / "work").iterdir()
+    assert kept.read_bytes() == data
+    shape, note = result.seed.update, opened(given, result.seed)
+    layout, _ = decode_tensors(data)
+    by_hand = ring_of(site.worker.arrays, 10)
+    plain = np.concatenate([by_hand[entry.name].ravel() for entry in layout])
+    assert (elements(data) - total_of([note], shape)).tobytes() == plain.tobytes()
+
+
+class TellingWorker(TensorWorker):
+    """Tells its progress, and goes on when that has been heard."""
+
+    def __init__(self, arrays: Arrays) -> None:
+        super().__init__(arrays)
+        self.heard = asyncio.Event()
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        on_progress(0.5, "step 1 of 2, loss 0.6931")
+        await asyncio.wait_for(self.heard.wait(), 30)
+        return await super().work(request, on_progress)
+
+
+@pytest.mark.parametrize(("given", "text"), [(masked_task(), ""), (task(), "step 1 of 2, loss 0.6931")])
+async def test_losses_are_not_told_while_the_work_goes_on(tmp_path: Path, given: Task, text: str) -> None:
+    worker = TellingWorker(arrays_of(0))
+    site = Site(tmp_path / "site", worker=worker, policy=policy())
+    await site.start()
+    await site.give(given)
+    async with asyncio.timeout(30), site.hub.follow(PROGRESS.stream, PROGRESS.wildcard(project="triage")) as records:
+        async for record in records:
+            told = Progress.decode(record.data)
+            break
+    worker.heard.set()
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert (told.fraction, told.text, result.outcome) == (0.5, text, Outcome.DONE)

@@ -1,0 +1,51 @@
+"""Killed between any two durable steps of a masked answer: one session is never answered with two masks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hanse_datapod.journal import FILE
+from hanse_datapod.outbox import LOG, verify_log
+
+LIFE = Path(__file__).parent / "masked_life.py"
+# Of the life's five syncs the first three are of its start; its publications are sign of life, update, tally, result.
+MOMENTS = [("sync", n) for n in (4, 5)] + [("masked", 1)]
+MOMENTS += [("before-publish", n) for n in (2, 3)] + [("after-publish", 3)]
+
+
+def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(LIFE), str(home), *map(str, kill_at)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "number"), MOMENTS)
+def test_killed_at_any_step_what_was_written_down_is_sent_and_nothing_else(
+    tmp_path: Path, what: str, number: int
+) -> None:
+    home = tmp_path / "site"
+    first = live(home, what, number)
+    assert first.returncode == -9, first.stderr
+    finished = b'"kind":"finished"' in (home / FILE).read_bytes()
+    left = _left(home)
+    assert finished or not left  # nothing leaves before it is written down
+    second, third = live(home), live(home)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == third.stdout
+    assert len((home / "trained").read_text()) == (1 if finished else 2)
+    assert verify_log(home).broken is None
+    for kind in ("masked-update", "tally", "result"):
+        assert len({digest for what, digest in _left(home) if what == kind}) == 1
+    assert not list((home / "work").iterdir())
+
+
+def _left(home: Path) -> list[tuple[str, str]]:
+    """(what, digest) of all that left, but for the signs of life."""
+    entries = [json.loads(line) for line in (home / LOG).read_text().splitlines()]
+    return [(e["what"], e["digest"]) for e in entries if e["what"] not in ("presence", "repaired", "progress")]
