@@ -1,0 +1,217 @@
+"""Samplers and mechanisms against their distributions. Seeds are fixed: what is random here is the same each time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from hanse_fabric.errors import HanseError
+from hanse_privacy.noise.choose import KINDS, make_mechanism
+from hanse_privacy.noise.discrete import DiscreteGaussian, DiscreteLaplace, whole_steps
+from hanse_privacy.noise.exact import discrete_gaussian, discrete_laplace, polya_difference
+from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_delta, gaussian_epsilon, gaussian_ratio
+from hanse_privacy.noise.mechanisms import Gaussian, Laplace, TruncatedLaplace, add, sample
+from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.noise.staircase import Staircase
+
+N = 20_000
+
+
+def source(number: int = 0) -> NoiseSource:
+    return NoiseSource(number.to_bytes(32, "little"))
+
+
+def fits(drawn: np.ndarray, probabilities: dict[int, float]) -> float:
+    """p of a chi-square test of integers against probabilities; all other values are one more class."""
+    counts = [int((drawn == value).sum()) for value in probabilities]
+    expected = [drawn.size * probability for probability in probabilities.values()]
+    rest = drawn.size - sum(expected)
+    return float(stats.chisquare([*counts, drawn.size - sum(counts)], [*expected, rest]).pvalue)
+
+
+def test_two_sources_differ_and_one_seed_repeats() -> None:
+    assert not np.array_equal(NoiseSource().words(8), NoiseSource().words(8))
+    assert np.array_equal(source(1).words(8), source(1).words(8))
+    with pytest.raises(HanseError, match="16 bytes, expected 32"):
+        NoiseSource(bytes(16))
+
+
+def test_no_word_is_given_twice() -> None:
+    one = source()
+    words = np.concatenate([one.words(n) for n in (5, 8192, 3, 8190, 9000, 1)])
+    assert np.unique(words).size == words.size
+
+
+@given(bound=st.integers(1, 2**63), seed=st.integers(0, 2**64))
+@settings(max_examples=50, deadline=None)
+def test_draws_below_a_bound_are_below_it(bound: int, seed: int) -> None:
+    drawn = source(seed).below(bound, 100)
+    assert int(drawn.max()) < bound
+    assert int(source(seed).below(np.full(100, bound, dtype=np.uint64)).max()) < bound
+
+
+@pytest.mark.parametrize("bound", [2, 3, 10, 64])
+def test_draws_below_a_bound_are_even(bound: int) -> None:
+    for drawn in (source().below(bound, N), source(1).below(np.full(N, bound, dtype=np.uint64))):
+        assert stats.chisquare(np.bincount(drawn.astype(int), minlength=bound)).pvalue > 0.001
+
+
+@pytest.mark.parametrize(("numerator", "denominator"), [(0, 5), (1, 1), (3, 7), (2**40 - 1, 2**41)])
+def test_coins_of_an_exponential_have_its_probability(numerator: int, denominator: int) -> None:
+    heads = source().exp_minus(np.full(N, numerator, dtype=np.uint64), denominator).mean()
+    exact = math.exp(-numerator / denominator)
+    assert abs(heads - exact) < 4 * math.sqrt(exact * (1 - exact) / N) + 1e-12
+
+
+def test_poisson_variables_have_mean_one() -> None:
+    assert fits(source().poisson_one(N), {k: math.exp(-1) / math.factorial(k) for k in range(6)}) > 0.001
+
+
+@pytest.mark.parametrize("scale", [1, 2, 7])
+def test_discrete_laplace_has_its_probabilities(scale: int) -> None:
+    q = math.exp(-1 / scale)
+    exact = {k: (1 - q) / (1 + q) * q ** abs(k) for k in range(-2 * scale, 2 * scale + 1)}
+    assert fits(discrete_laplace(scale, N, source(scale)), exact) > 0.001
+
+
+@pytest.mark.parametrize("sigma", [1, 2, 7])
+def test_discrete_gaussian_has_its_probabilities(sigma: int) -> None:
+    total = sum(math.exp(-k * k / (2 * sigma**2)) for k in range(-20 * sigma, 20 * sigma + 1))
+    exact = {k: math.exp(-k * k / (2 * sigma**2)) / total for k in range(-2 * sigma, 2 * sigma + 1)}
+    assert fits(discrete_gaussian(sigma, N, source(sigma)), exact) > 0.001
+
+
+@pytest.mark.parametrize(("scale", "parts"), [(1, 2), (2, 3), (5, 2), (3, 40)])
+def test_a_share_is_the_difference_of_two_polya_variables(scale: int, parts: int) -> None:
+    law = stats.nbinom(1 / parts, 1 - math.exp(-1 / scale))
+    weights = law.pmf(np.arange(400 * scale))
+    exact = {k: float(weights[abs(k) :] @ weights[: weights.size - abs(k)]) for k in range(-3, 4)}
+    assert fits(polya_difference(scale, parts, N, source(scale)), exact) > 0.001
+
+
+@pytest.mark.parametrize("parts", [1, 2, 10, 100])
+@pytest.mark.parametrize("scale", [3, 2**20])
+def test_shares_sum_to_the_whole_laplace(parts: int, scale: int) -> None:
+    one = source(parts)
+    total = np.sum([polya_difference(scale, parts, N, one) for _ in range(parts)], axis=0)
+    if scale == 3:
+        q = math.exp(-1 / 3)
+        assert fits(total, {k: (1 - q) / (1 + q) * q ** abs(k) for k in range(-6, 7)}) > 0.001
+    else:
+        assert stats.kstest(total / scale, "laplace").pvalue > 0.01
+
+
+def test_large_gaussian_scales_are_gaussian() -> None:
+    assert stats.kstest(discrete_gaussian(2**40, N, source()) / 2**40, "norm").pvalue > 0.01
+
+
+@pytest.mark.parametrize("scale", [0, 2**50 + 1])
+def test_scales_that_round_noise_to_zero_or_overflow_are_refused(scale: int) -> None:
+    for draw in (lambda: discrete_laplace(scale, 1, source()), lambda: polya_difference(scale, 2, 1, source())):
+        with pytest.raises(HanseError, match="steps of the grid"):
+            draw()
+
+
+def test_laplace_and_gaussian_are_what_they_are_called() -> None:
+    assert stats.kstest(sample(Laplace(2.0, 0.5), N, source(2)), "laplace", (0, 4.0)).pvalue > 0.01
+    assert stats.kstest(sample(Gaussian(1.0, 3.0), N, source()), "norm", (0, 3.0)).pvalue > 0.01
+
+
+def test_analytic_calibration_has_the_published_values() -> None:
+    # spec 001, 5.4: the classical formula gives 9.69 and 4.84; the analytic one is smaller, and valid above 1 too
+    assert gaussian_ratio(0.5, 1e-5) == pytest.approx(7.0318, abs=1e-3)
+    assert gaussian_ratio(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
+    assert gaussian_ratio(10.0, 1e-5) == pytest.approx(0.4999, abs=1e-3)
+
+
+@given(epsilon=st.floats(0.01, 100), log_delta=st.floats(-30, -1))
+@settings(max_examples=50, deadline=None)
+def test_calibration_spends_delta_and_no_more(epsilon: float, log_delta: float) -> None:
+    delta = math.exp(log_delta)
+    ratio = gaussian_ratio(epsilon, delta)
+    assert delta * (1 - 1e-4) <= gaussian_delta(ratio, epsilon) <= delta
+    assert gaussian_epsilon(ratio, delta) <= epsilon * (1 + 1e-6)
+
+
+def test_concentrated_epsilon_is_never_below_the_exact_one() -> None:
+    for ratio in (0.2, 1.0, 5.0):
+        assert concentrated_epsilon(1 / (2 * ratio**2), 1e-5) >= gaussian_epsilon(ratio, 1e-5)
+
+
+def test_truncated_laplace_stays_within_its_limit() -> None:
+    mechanism = TruncatedLaplace(1.0, 1.0, 1e-5)
+    assert mechanism.limit == pytest.approx(11.36, abs=0.005)  # spec 001, 5.4
+    narrow = TruncatedLaplace(1.0, 1.0, 0.2)
+    assert np.abs(sample(narrow, N, source())).max() <= narrow.limit * (1 + 1e-6)
+    assert mechanism.guarantee(3).delta == pytest.approx(3e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 9.996), (1, 0.960), (4, 0.138), (8, 0.0183)])
+def test_the_staircase_has_its_expected_size(epsilon: float, expected: float) -> None:
+    mechanism = Staircase(1.0, epsilon)
+    assert mechanism.expected_size == pytest.approx(expected, rel=0.005)  # claim x: within 1 %
+    count = 2_000_000 if epsilon == 8 else 400_000  # of which the lower step is rare
+    assert np.abs(sample(mechanism, count, source(1))).mean() == pytest.approx(mechanism.expected_size, rel=0.01)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
+def test_the_staircase_is_smaller_than_laplace(epsilon: float) -> None:
+    mechanism = Staircase(1.0, epsilon)
+    drawn = np.abs(sample(mechanism, 100_000, source()))
+    assert drawn.mean() < Laplace(1.0, epsilon).scale
+
+
+def test_a_histogram_of_the_staircase_is_private() -> None:
+    drawn = sample(Staircase(1.0, 1.0), 400_000, source())
+    cells = np.arange(-3, 3.01, 0.25)
+    here, there = np.histogram(drawn, cells)[0], np.histogram(drawn + 1.0, cells)[0]
+    assert np.abs(np.log(here / there)).max() < 1.0 + 0.05
+    assert Staircase(1.0, 1.0).guarantee(3).epsilon == 3.0  # each coordinate costs epsilon
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_are_hidden_on_a_grid(kind: str) -> None:
+    mechanism = make_mechanism(kind, clip=1.0, multiplier=None, epsilon=2.0, delta=1e-5)
+    values = np.linspace(-1, 1, 2000).reshape(20, 100)
+    noisy = add(values, mechanism, source())
+    assert noisy.shape == values.shape
+    assert np.array_equal(noisy / mechanism.step, np.rint(noisy / mechanism.step))
+    assert abs((noisy - values).mean()) < 5 * (noisy - values).std() / math.sqrt(values.size)
+    assert mechanism.guarantee().epsilon <= 2.0 * (1 + 1e-9)
+
+
+def test_a_multiplier_is_noise_per_unit_of_clip() -> None:
+    assert make_mechanism("laplace", clip=4.0, multiplier=0.5, epsilon=0, delta=0).scale == pytest.approx(2.0)
+    assert make_mechanism("gaussian", clip=4.0, multiplier=0.5, epsilon=0, delta=1e-5).scale == pytest.approx(2.0)
+    with pytest.raises(HanseError, match="dp_sgd"):
+        make_mechanism("dp_sgd", clip=1.0, multiplier=1.0, epsilon=1, delta=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
+def test_scales_that_are_none_are_refused(bad: float) -> None:
+    for make in (lambda: Laplace(1.0, bad), lambda: Gaussian(bad, 1.0), lambda: Staircase(bad, 1.0)):
+        with pytest.raises(HanseError, match="expected a finite number above 0"):
+            make()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300])
+def test_values_that_have_no_place_on_the_grid_are_refused(bad: float) -> None:
+    with pytest.raises(HanseError, match="not finite"):
+        add(np.array([0.0, bad]), Laplace(1.0, 1.0), source())
+
+
+def test_noise_on_a_ring_states_its_sensitivity_and_scale() -> None:
+    step = 2.0**-20
+    laplace = DiscreteLaplace(1.0, whole_steps(0.5, step), step)
+    assert laplace.scale == 0.5
+    assert laplace.guarantee(1000).epsilon == 2.0
+    gaussian = DiscreteGaussian(1.0, whole_steps(4.0, step), step)
+    assert gaussian.rho == pytest.approx(1 / 32)
+    assert gaussian_epsilon(4.0, 1e-5) <= gaussian.guarantee().epsilon < 1.15 * gaussian_epsilon(4.0, 1e-5)
+    with pytest.raises(HanseError, match="on a grid of"):
+        whole_steps(step / 2, step)
