@@ -55,7 +55,7 @@ def noise_for(
 
     def keeps(noise: float) -> bool:
         made = make_accountant(accountant)
-        made.compose(Event(kind, _amount(kind, noise), rate), count)
+        made.compose(Event(kind, amount_of(kind, noise), rate), count)
         return made.epsilon(delta) <= epsilon
 
     low, high = 0.0, 1.0
@@ -75,11 +75,11 @@ def noise_for(
     while high - low > _PRECISION * high:
         middle = (low + high) / 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
-    return _amount(kind, high)
+    return amount_of(kind, high)
 
 
-def _amount(kind: Kind, noise: float) -> float:
-    """An event's amount from noise, more of which is always safer."""
+def amount_of(kind: Kind, noise: float) -> float:
+    """An event's amount, from noise per unit of sensitivity: more noise is always safer."""
     match kind:
         case "pure":
             return 1.0 / noise
@@ -87,3 +87,8 @@ def _amount(kind: Kind, noise: float) -> float:
             return 0.5 / noise**2
         case _:
             return noise
+
+
+def noise_of_amount(kind: Kind, amount: float) -> float:
+    """The inverse of `amount_of`."""
+    return math.sqrt(0.5 / amount) if kind == "concentrated" else amount_of(kind, amount)

@@ -1,0 +1,142 @@
+"""From a job's privacy section to the noise of one round and what it costs: the one place where epsilon becomes noise.
+
+What is hidden, and the sensitivity that follows:
+
+- `dp_sgd`: one example, there or not. Each step releases the sum of clipped gradients of a Poisson sample; one example
+  changes it by at most `clip`.
+- every other mechanism: a site's whole contribution to a round, replaced by any other one. (That a site takes part is
+  no secret.) It changes the update, or the sum of updates, by at most 2 `clip` in the mechanism's norm.
+
+So a `noise_multiplier` z means standard deviation (or scale) z `clip`, which is z sensitivities for `dp_sgd` and z / 2
+for the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_privacy.accounting.accountant import AccountantName
+from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
+from hanse_privacy.accounting.events import Event, Kind
+
+Unit = Literal["example", "site"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a site trains on: needed for `dp_sgd`, whose guarantee depends on it.
+
+    Attributes:
+        examples: of the site.
+        batch_size: the expected size of a Poisson batch.
+        steps: of one round.
+    """
+
+    examples: int
+    batch_size: int
+    steps: int
+
+    @property
+    def rate(self) -> float:
+        return min(1.0, self.batch_size / self.examples)
+
+    @classmethod
+    def of(cls, examples: int, batch_size: int, *, epochs: int | None, steps: int | None) -> Work:
+        """Steps, or epochs of ceil(examples / batch_size) steps each, as spec 000, 7.8 counts them."""
+        if examples < 1:
+            raise HanseError(ErrorCode.INVALID_INPUT, "data: no examples, dp_sgd needs one at least")
+        return cls(examples, batch_size, steps or (epochs or 1) * -(-examples // batch_size))
+
+
+@dataclass(frozen=True, slots=True)
+class RoundNoise:
+    """The noise of one round.
+
+    Attributes:
+        mechanism, clip: as in the job.
+        multiplier: standard deviation, or scale, per unit of `clip`; for `staircase`: 2 / epsilon of a coordinate.
+        event, count: what is charged.
+        unit: what the guarantee is about.
+        work: for `dp_sgd`.
+    """
+
+    mechanism: str
+    clip: float
+    multiplier: float
+    event: Event
+    count: int
+    unit: Unit
+    work: Work | None = None
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation, or scale, in the values' own unit."""
+        return self.multiplier * self.clip
+
+
+def round_noise(
+    terms: PrivacyTerms,
+    participant: str,
+    *,
+    work: Work | None = None,
+    coordinates: int | None = None,
+    accountant: AccountantName = "rdp",
+) -> RoundNoise:
+    """The noise of this round at `participant` (`local`), or on the sum of all (`distributed`, `central`).
+
+    Args:
+        work: needed for dp_sgd.
+        coordinates: how many numbers the update has; needed for staircase, whose guarantee is of each coordinate.
+
+    Raises:
+        HanseError: INVALID_INPUT where no noise keeps the budget, or what is needed is missing.
+    """
+    privacy = terms.privacy
+    epsilon = privacy.site_epsilon.get(participant, privacy.epsilon)
+    if privacy.mechanism == "dp_sgd":
+        if work is None:
+            raise invalid("privacy.mechanism", "dp_sgd", "a mechanism for updates that were not trained here")
+        count = work.steps
+        multiplier = (
+            privacy.noise_multiplier
+            if epsilon is None
+            else noise_for(
+                "gaussian", epsilon, privacy.delta, count * terms.rounds, rate=work.rate, accountant=accountant
+            )
+        )
+        event = Event("gaussian", _given(multiplier), work.rate)
+        return RoundNoise("dp_sgd", privacy.clip, _given(multiplier), event, count, "example", work)
+    count = 1
+    if privacy.mechanism == "staircase":
+        if coordinates is None:
+            raise invalid("privacy.mechanism", "staircase", "a mechanism for updates of unknown size")
+        count = coordinates
+    kind = _KINDS[privacy.mechanism]
+    if epsilon is None:
+        noise = _given(privacy.noise_multiplier) / 2
+    else:
+        amount = noise_for(kind, epsilon, privacy.delta, count * terms.rounds, accountant=accountant)
+        noise = noise_of_amount(kind, amount)
+    if privacy.placement == "distributed" and privacy.scale == "literal":
+        noise /= terms.active  # the paper's scale is made for a mean over n: for the sum it is too small by n
+    event = Event(kind, amount_of(kind, noise))
+    return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site")
+
+
+_KINDS: dict[str, Kind] = {
+    "gaussian": "gaussian",
+    "laplace": "laplace",
+    "staircase": "pure",
+    "discrete_gaussian": "concentrated",
+    "discrete_laplace": "pure",
+}
+"""By mechanism. Discrete noise is not the continuous one's namesake to the last bit: only epsilon, or rho, is used."""
+
+
+def _given(multiplier: float | None) -> float:
+    if multiplier is None:
+        raise invalid("privacy.epsilon", None, "given, for this participant or for all, or a noise_multiplier")
+    return multiplier

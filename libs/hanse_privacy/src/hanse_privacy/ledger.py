@@ -1,0 +1,243 @@
+"""A site's privacy ledger: what each release cost, written down before its noise is made, and refused beyond budget.
+
+A chained log (`hanse_fabric.site.chain`) of charges. A charge is on the disk before anything is drawn, and stands
+whatever becomes of the answer: a round that is discarded was seen by somebody. Asking again for a charge that has not
+been settled (a crash between the charge and the answer) costs nothing more, for nothing had left; once settled, the
+same work again is a new release and a new charge.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.site.chain import ChainedLog, Entry, LogCheck, read_chain, verify_chain
+from hanse_privacy.accounting.accountant import AccountantName, make_accountant
+from hanse_privacy.accounting.events import Event
+
+NAME = "privacy"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A ceiling: epsilon at delta, over everything that a scope ever releases."""
+
+    epsilon: float
+    delta: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a site allows.
+
+    Attributes:
+        site: over all projects; None: unlimited.
+        project: for each project that `projects` does not name; None: unlimited.
+        projects: by name of project.
+    """
+
+    site: Budget | None = None
+    project: Budget | None = None
+    projects: Mapping[str, Budget] = field(default_factory=dict)
+
+    def of(self, project: str) -> Budget | None:
+        return self.projects.get(project, self.project)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One release to be.
+
+    Attributes:
+        work: names the very work, such as run, step, attempt and session: the same again is the same release until it
+            is settled.
+        event, count: what an accountant composes: `count` times `event`.
+        note: for people: mechanism and numbers.
+    """
+
+    project: str
+    run: str
+    work: str
+    event: Event
+    count: int = 1
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Spent and allowed epsilon at `delta`; `epsilon` is None where there is no ceiling."""
+
+    scope: str
+    spent: float
+    delta: float
+    epsilon: float | None
+
+    @property
+    def remaining(self) -> float | None:
+        return None if self.epsilon is None else max(0.0, self.epsilon - self.spent)
+
+
+class Ledger:
+    """The ledger in one folder. Any thread may call it; processes that share the folder take turns by a lock file."""
+
+    def __init__(self, folder: Path, budgets: Budgets, *, accountant: AccountantName = "rdp") -> None:
+        """Open or begin the ledger, reading every entry.
+
+        Raises:
+            HanseError: TAMPERED where an entry is not as it was written.
+        """
+        self._budgets = budgets
+        self._accountant: AccountantName = accountant
+        self._mutex = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._totals: dict[str, Counter[Event]] = {}
+        self._open: dict[str, Charge] = {}
+        with self._alone():
+            self._log = ChainedLog(folder, NAME)
+            for entry in read_chain(folder, NAME):
+                self._count(entry)
+
+    def reserve(self, charge: Charge) -> Balance:
+        """Charge a release before it is made; it is on the disk when this returns.
+
+        Returns:
+            the project's balance, this release included.
+
+        Raises:
+            HanseError: POLICY where a budget would be exceeded, saying what is spent and what remains; CONFLICT where
+                the same work was charged otherwise; NO_SPACE; TAMPERED. Nothing is charged then.
+        """
+        with self._alone():
+            for entry in self._log.catch_up():
+                self._count(entry)
+            known = self._open.get(_name(charge))
+            if known is not None and (known.event, known.count) == (charge.event, charge.count):
+                return self._balance(charge.project)
+            if known is not None:
+                raise HanseError(
+                    ErrorCode.CONFLICT,
+                    f"privacy ledger: {charge.work} of run {charge.run} was charged as {known.note or known.event}, "
+                    f"and is asked again as {charge.note or charge.event}",
+                    hint="the same work has the same noise; a new attempt has another name",
+                )
+            self._check(charge)
+            body = {
+                "what": "charge", "project": charge.project, "run": charge.run, "work": charge.work,
+                "event": charge.event.to_json(), "count": charge.count, "note": charge.note,
+            }  # fmt: skip
+            self._log.append(body)
+            self._count(body)
+            return self._balance(charge.project)
+
+    def settle(self, charge: Charge) -> None:
+        """Note, before the answer can leave, that it has been made: the same work again is charged again."""
+        with self._alone():
+            for entry in self._log.catch_up():
+                self._count(entry)
+            if _name(charge) not in self._open:
+                return
+            body = {"what": "settled", "project": charge.project, "run": charge.run, "work": charge.work}
+            self._log.append(body)
+            self._count(body)
+
+    def balances(self) -> list[Balance]:
+        """The whole site's balance first, then those of projects that were charged or have their own budget."""
+        with self._alone():
+            for entry in self._log.catch_up():
+                self._count(entry)
+            projects = sorted(self._totals.keys() | self._budgets.projects.keys())
+            return [self._site_balance(), *(self._balance(project) for project in projects)]
+
+    def close(self) -> None:
+        self._log.close()
+        os.close(self._lock)
+
+    def _check(self, charge: Charge) -> None:
+        scopes = (
+            (
+                f"project {charge.project}",
+                self._budgets.of(charge.project),
+                self._totals.get(charge.project, Counter()),
+            ),
+            ("the whole site", self._budgets.site, self._all()),
+        )
+        for scope, budget, total in scopes:
+            if budget is None:
+                continue
+            after = self._epsilon(total + Counter({charge.event: charge.count}), budget.delta)
+            if not after <= budget.epsilon:  # nor where it is not a number
+                spent = self._epsilon(total, budget.delta)
+                raise HanseError(
+                    ErrorCode.POLICY,
+                    f"the site's privacy budget forbids it: of {scope}, epsilon {spent:.4g} of {budget.epsilon:.4g} is "
+                    f"spent at delta {budget.delta:g}, {max(0.0, budget.epsilon - spent):.4g} remains, and this work "
+                    f"would make it {after:.4g}",
+                    hint="the site's administrator decides, in the policy file (privacy)",
+                )
+
+    def _count(self, entry: Mapping[str, Any]) -> None:
+        name = f"{entry['project']}/{entry['run']}/{entry['work']}"
+        if entry["what"] == "settled":
+            self._open.pop(name, None)
+            return
+        event, count = Event.from_json(entry["event"]), int(entry["count"])
+        charge = Charge(entry["project"], entry["run"], entry["work"], event, count, entry["note"])
+        self._open[name] = charge
+        self._totals.setdefault(charge.project, Counter())[event] += count
+
+    def _epsilon(self, total: Counter[Event], delta: float) -> float:
+        accountant = make_accountant(self._accountant)
+        for event, count in total.items():
+            accountant.compose(event, count)
+        return accountant.epsilon(delta)
+
+    def _all(self) -> Counter[Event]:
+        return sum(self._totals.values(), Counter())
+
+    def _balance(self, project: str) -> Balance:
+        return self._make(project, self._budgets.of(project), self._totals.get(project, Counter()))
+
+    def _site_balance(self) -> Balance:
+        return self._make("site", self._budgets.site, self._all())
+
+    def _make(self, scope: str, budget: Budget | None, total: Counter[Event]) -> Balance:
+        delta = budget.delta if budget else Budget(1.0).delta
+        return Balance(scope, self._epsilon(total, delta), delta, budget.epsilon if budget else None)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._mutex:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+
+def read_ledger(folder: Path) -> list[Entry]:
+    """All entries, for reports.
+
+    Raises:
+        HanseError: TAMPERED; NOT_FOUND where the folder has no ledger.
+    """
+    if not (folder / f"{NAME}.jsonl").exists():
+        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no privacy ledger", hint="nothing was charged yet")
+    return list(read_chain(folder, NAME))
+
+
+def verify_ledger(folder: Path) -> LogCheck:
+    """Check the whole ledger of `folder`, without changing it."""
+    return verify_chain(folder, NAME)
+
+
+def _name(charge: Charge) -> str:
+    return f"{charge.project}/{charge.run}/{charge.work}"

@@ -1,0 +1,156 @@
+"""The site's ledger: a budget is law, across restarts, processes and whatever is done to the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.accounting.events import Event, gaussian, pure
+from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, read_ledger, verify_ledger
+
+CHEAP = pure(0.3)
+PURE = Budgets(site=Budget(2.0, 0.0), project=Budget(1.0, 0.0), projects={"beta": Budget(1.5, 0.0)})
+
+
+def charge(work: str, *, project: str = "alpha", event: Event = CHEAP) -> Charge:
+    return Charge(project, "run", work, event)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger(tmp_path, PURE)
+    yield made
+    made.close()
+
+
+def test_a_release_beyond_the_projects_budget_is_refused_and_what_remains_is_said(ledger: Ledger) -> None:
+    for number in range(3):
+        balance = ledger.reserve(charge(f"r{number}"))
+    assert balance.remaining == pytest.approx(0.1)
+    with pytest.raises(
+        HanseError, match=r"project alpha, epsilon 0\.9 of 1 is spent at delta 0, 0\.1 remains"
+    ) as caught:
+        ledger.reserve(charge("r4"))
+    assert caught.value.code is ErrorCode.POLICY
+    assert ledger.reserve(charge("r5", event=pure(0.09))).spent == pytest.approx(0.99)  # the refused cost nothing
+
+
+def test_projects_share_the_budget_of_the_site(ledger: Ledger) -> None:
+    ledger.reserve(charge("a", event=pure(1.0)))
+    ledger.reserve(charge("b", project="beta", event=pure(0.9)))
+    with pytest.raises(HanseError, match="whole site"):
+        ledger.reserve(charge("c", project="beta", event=pure(0.2)))
+
+
+def test_the_same_work_is_charged_once_until_its_answer_can_leave(ledger: Ledger) -> None:
+    first = ledger.reserve(charge("r1"))
+    assert ledger.reserve(charge("r1")) == first  # a crash before the answer stood: nothing has left
+    ledger.settle(charge("r1"))
+    assert ledger.reserve(charge("r1")).spent == pytest.approx(0.6)  # forgotten and done again: a second release
+
+
+def test_the_same_work_with_other_noise_is_a_conflict(ledger: Ledger) -> None:
+    ledger.reserve(charge("r1"))
+    with pytest.raises(HanseError) as caught:
+        ledger.reserve(charge("r1", event=pure(0.01)))
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_a_new_attempt_is_charged_although_the_old_one_was_discarded(ledger: Ledger) -> None:
+    ledger.reserve(charge("r1"))
+    assert ledger.reserve(charge("r1-a2")).spent == pytest.approx(0.6)
+
+
+def test_charges_survive_a_restart(tmp_path: Path) -> None:
+    for _ in range(3):
+        ledger = Ledger(tmp_path, PURE)
+        ledger.reserve(charge("r1"))
+        ledger.close()
+    ledger = Ledger(tmp_path, PURE)
+    assert [balance.spent for balance in ledger.balances()] == pytest.approx([0.3, 0.3, 0.0])
+    assert [balance.scope for balance in ledger.balances()] == ["site", "alpha", "beta"]
+    ledger.close()
+
+
+def test_a_smaller_budget_holds_for_what_was_spent_before_it(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1", event=pure(0.8)))
+    ledger.close()
+    ledger = Ledger(tmp_path, Budgets(project=Budget(0.5, 0.0)))
+    with pytest.raises(HanseError, match=r"0\.8 of 0\.5 is spent at delta 0, 0 remains"):
+        ledger.reserve(charge("r2", event=pure(0.001)))
+    ledger.close()
+
+
+def test_two_holders_of_one_ledger_see_each_others_charges(tmp_path: Path) -> None:
+    one, other = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
+    one.reserve(charge("r1", event=pure(0.6)))
+    with pytest.raises(HanseError, match="budget"):
+        other.reserve(charge("r2", event=pure(0.6)))
+    assert other.reserve(charge("r3")).spent == pytest.approx(0.9)
+    assert one.balances()[1].spent == pytest.approx(0.9)
+    one.close()
+    other.close()
+    assert verify_ledger(tmp_path).broken is None
+
+
+def test_a_line_that_was_made_cheaper_is_seen_and_the_ledger_is_not_opened(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1", event=pure(0.5)))
+    ledger.reserve(charge("r2"))
+    ledger.close()
+    file = tmp_path / f"{NAME}.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"0.5", b"0.1"))
+    assert verify_ledger(tmp_path).broken == 1
+    with pytest.raises(HanseError) as caught:
+        Ledger(tmp_path, PURE)
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+def test_charges_that_were_cut_off_the_end_are_seen(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1"))
+    ledger.reserve(charge("r2"))
+    ledger.close()
+    file = tmp_path / f"{NAME}.jsonl"
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+    assert verify_ledger(tmp_path).broken == 2
+    with pytest.raises(HanseError, match="last line"):
+        Ledger(tmp_path, PURE)
+
+
+def test_a_line_torn_by_a_crash_is_no_charge_and_no_damage(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1"))
+    ledger.close()
+    with (tmp_path / f"{NAME}.jsonl").open("ab") as file:
+        file.write(b'{"what":"char')
+    ledger = Ledger(tmp_path, PURE)
+    assert ledger.reserve(charge("r2")).spent == pytest.approx(0.6)
+    ledger.close()
+    assert [entry["work"] for entry in read_ledger(tmp_path)] == ["r1", "r2"]
+
+
+def test_an_unlimited_site_still_writes_everything_down(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Budgets())
+    balance = ledger.reserve(charge("r1", event=pure(50.0)))
+    assert (balance.spent, balance.remaining) == (50.0, None)
+    ledger.close()
+
+
+def test_ten_thousand_charges_open_and_are_added_to_without_composing_each(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Budgets(site=Budget(100.0), project=Budget(100.0)))
+    ledger.reserve(charge("r0", event=gaussian(50.0)))
+    # Written at once: syncing ten thousand lines would be a test of the disk.
+    event = gaussian(50.0).to_json()
+    common = {"what": "charge", "project": "alpha", "run": "run", "event": event, "count": 1, "note": ""}
+    ledger._log.append(*({**common, "work": f"old{number}"} for number in range(9999)))
+    ledger.close()
+    ledger = Ledger(tmp_path, Budgets(site=Budget(100.0), project=Budget(100.0)))
+    distinct = [(event, count) for total in ledger._totals.values() for event, count in total.items()]
+    assert distinct == [(gaussian(50.0), 10_000)]
+    assert 5 < ledger.reserve(charge("new", event=gaussian(50.0))).spent < 20
+    ledger.close()
