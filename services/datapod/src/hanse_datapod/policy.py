@@ -51,6 +51,7 @@ class Policy(Frozen):
         workflows: names of workflows to take part in.
         models: names of built-in models to train; None: all.
         minimum_participants: a round with fewer is refused, for the sum of few hides little.
+        masking: in which masked sums this site's answers may be.
     """
 
     projects: tuple[Slug, ...] | None = None
