@@ -1,0 +1,165 @@
+"""The coordinator's part of pairwise aggregation: who is in which set, and what each is sent. No numpy here.
+
+The coordinator sees sealed shares, hashes and signatures; what it recovers at the end is what the aggregator needs to
+unmask one sum. All functions are pure: the same answers give the same payloads, after a restart too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.identity.keys import VerifyKey
+from hanse_privacy.pairwise.keys import advert_statement
+from hanse_privacy.pairwise.messages import (
+    Advert,
+    Agreement,
+    MaskOrder,
+    Member,
+    ShareAnswer,
+    ShareRequest,
+    UnmaskRequest,
+    records,
+)
+from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, agreement_statement
+from hanse_privacy.pairwise.thresholds import threshold_of
+
+
+@dataclass(frozen=True, slots=True)
+class Adverts:
+    """The signed keys of a run's participants; `refused` says why others' do not count."""
+
+    members: tuple[Member, ...]
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """After SHARE: U1, and each one's payload for TRAIN or EVALUATE.
+
+    Attributes:
+        answers: what the members shared, by participant (sorted): U1.
+        payloads: `MaskOrder` by participant.
+        refused: by participant, why its answer does not count.
+    """
+
+    answers: dict[str, ShareAnswer]
+    payloads: dict[str, bytes]
+    refused: dict[str, str]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmasking:
+    """After TRAIN or EVALUATE: U2, and the payload for UNMASK, the same for all.
+
+    Attributes:
+        refused: whose answers may not be in the sum, and why.
+    """
+
+    survivors: tuple[str, ...]
+    payload: bytes
+    refused: dict[str, str]
+
+
+def read_adverts(project: str, run: str, identities: Mapping[str, bytes], answers: Mapping[str, bytes]) -> Adverts:
+    """Check the answers to ADVERTISE.
+
+    Args:
+        identities: enrolled raw Ed25519 keys by participant.
+        answers: payloads by participant.
+    """
+    members, refused = [], {}
+    for name, payload in sorted(answers.items()):
+        try:
+            advert = Advert.decode(payload)
+            identity = VerifyKey(identities[name])
+            statement = advert_statement(project, run, name, advert.key)
+            identity.verify(advert.signature, statement, what=f"key of {name}")
+        except KeyError:
+            refused[name] = f"{name} is not enrolled"
+        except HanseError as error:
+            refused[name] = str(error)
+        else:
+            members.append(
+                Member(participant=name, identity=identity.raw, key=advert.key, signature=advert.signature)
+            )  # fmt: skip
+    return Adverts(tuple(members), refused)
+
+
+def share_request(
+    project: str, run: str, session: str, members: Iterable[Member], *, threshold: int | None, minimum: int,
+    roster: Iterable[bytes] = (),
+) -> ShareRequest:  # fmt: skip
+    """Open a session. `encode` it for all its members.
+
+    Args:
+        threshold: the job's; None: the default.
+        roster: the enrolled keys of the whole project, for sites that pin them.
+
+    Raises:
+        HanseError: QUORUM for too few members; INVALID_INPUT for a threshold that is too small for them.
+    """
+    chosen = tuple(sorted(members, key=lambda member: member.participant))
+    return ShareRequest(
+        project=project, run=run, session=session, members=chosen, roster=b"".join(sorted(roster)),
+        threshold=threshold_of(threshold, members=len(chosen), minimum=minimum),
+    )  # fmt: skip
+
+
+def order_masks(request: ShareRequest, payloads: Mapping[str, bytes]) -> Orders:
+    """From the answers to SHARE to what each member masks with. There should be `request.threshold` of them."""
+    names = request.names
+    answers: dict[str, ShareAnswer] = {}
+    sealed: dict[str, dict[str, bytes]] = {}
+    checks: dict[str, dict[str, bytes]] = {}
+    refused = {}
+    for name in names:
+        if name not in payloads:
+            continue
+        others = [other for other in names if other != name]
+        try:
+            answer = ShareAnswer.decode(payloads[name])
+            sealed[name] = records(answer.sealed, SEALED_BYTES, others, what=f"shares of {name}")
+            checks[name] = records(answer.checks, 2 * CHECK_BYTES, names, what=f"checks of {name}")
+            answers[name] = answer
+        except HanseError as error:
+            refused[name] = str(error)
+    orders = {
+        name: MaskOrder.model_construct(
+            session=request.session,
+            members=tuple(answers),
+            sealed=b"".join(sealed[sender][name] for sender in answers if sender != name),
+            checks=b"".join(checks[sender][name] for sender in answers if sender != name),
+        ).encode()
+        for name in answers
+    }
+    return Orders(answers, orders, refused)
+
+
+def ask_unmask(request: ShareRequest, members: Iterable[str], payloads: Mapping[str, bytes]) -> Unmasking:
+    """From the payloads of the masked answers to UNMASK's.
+
+    Args:
+        members: U1.
+        payloads: of those whose masked answers are to be summed.
+    """
+    masked_with = tuple(members)
+    identities = {member.participant: member.identity for member in request.members}
+    statement = agreement_statement(request, masked_with)
+    signatures, refused = {}, {}
+    for name, payload in sorted(payloads.items()):
+        try:
+            signature = Agreement.decode(payload).signature
+            VerifyKey(identities[name]).verify(signature, statement, what=f"set of members of {name}")
+            signatures[name] = signature
+        except HanseError as error:
+            refused[name] = str(error)
+    asked = UnmaskRequest.model_construct(
+        session=request.session, survivors=tuple(signatures), agreements=b"".join(signatures.values())
+    )
+    return Unmasking(tuple(signatures), asked.encode(), refused)

@@ -1,0 +1,165 @@
+"""What a site remembers of a session, on its disk: a restarted site goes on where it stood, or refuses.
+
+A session's answers are written down before they leave. The same request again gets the same bytes again; another one
+for the same session never gets any. When a session is over its secrets are erased, and that it was stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import ClassVar
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import Message
+from hanse_fabric.names import StepKey
+from hanse_fabric.site.durable import space_errors, sync_folder, write_durably
+from hanse_privacy.pairwise.keys import RunKey
+from hanse_privacy.pairwise.messages import MaskOrder, Raw, ShareAnswer, ShareRequest, UnmaskAnswer, UnmaskRequest
+
+_LIVE_SESSIONS = 4
+_KEY, _LIVE, _OVER = "key", ".session", ".over"
+
+
+class SessionState(Message):
+    """A session that is under way.
+
+    Attributes:
+        request, answer: of SHARE.
+        own: seed of the own mask.
+        kept: this site's shares of its own two secrets (own seed, wrapping secret).
+        order, task: whom it masked with, for which task: for no other.
+    """
+
+    schema_id: ClassVar[str] = "hanse.pairwise_session/1"
+
+    request: ShareRequest
+    answer: ShareAnswer
+    own: Raw
+    kept: Raw
+    order: MaskOrder | None = None
+    task: str = ""
+
+
+class EndedSession(Message):
+    """A session without its secrets: what it takes to say the same again, or to refuse.
+
+    Attributes:
+        asked: SHA-256 of the UnmaskRequest that was answered; empty where none was.
+        revealed: the answer.
+    """
+
+    schema_id: ClassVar[str] = "hanse.pairwise_session_ended/1"
+
+    session: StepKey
+    asked: Raw = b""
+    revealed: UnmaskAnswer | None = None
+
+    def again(self, asked: UnmaskRequest) -> bytes:
+        """The answer to UNMASK once more.
+
+        Raises:
+            HanseError: GONE where there was none; CONFLICT where it was to another request.
+        """
+        if self.revealed is None:
+            raise gone(self.session)
+        if self.asked != _digest(asked):
+            raise conflict(self.session, "other survivors")
+        return self.revealed.encode()
+
+
+class RunFolder:
+    """The files of one run: this site's key, and its sessions.
+
+    Args:
+        folder: of this run, made where there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with space_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def key(self) -> RunKey:
+        """The run's key; made at the first time."""
+        path = self._folder / _KEY
+        if not path.exists():
+            write_durably(path, RunKey.create().private_bytes)
+        return RunKey(path.read_bytes())
+
+    def ended(self, session: str) -> EndedSession | None:
+        """The session, if it is over."""
+        path = self._path(session, _OVER)
+        return EndedSession.decode(path.read_bytes()) if path.exists() else None
+
+    def find(self, session: str) -> SessionState | None:
+        """The session, if it is under way.
+
+        Raises:
+            HanseError: GONE when it is over.
+        """
+        if self._path(session, _OVER).exists():
+            raise gone(session)
+        path = self._path(session, _LIVE)
+        return SessionState.decode(path.read_bytes()) if path.exists() else None
+
+    def require(self, session: str) -> SessionState:
+        """The session, which must be under way.
+
+        Raises:
+            HanseError: GONE when this site has no secrets of it.
+        """
+        state = self.find(session)
+        if state is None:
+            raise gone(session)
+        return state
+
+    def store(self, state: SessionState) -> None:
+        """Write it down before anything leaves."""
+        write_durably(self._path(state.request.session, _LIVE), state.encode())
+
+    def end(self, session: str, asked: UnmaskRequest | None = None, revealed: UnmaskAnswer | None = None) -> None:
+        """Erase the session's secrets, and remember that it is over and how it ended."""
+        digest = b"" if asked is None else _digest(asked)
+        ended = EndedSession(session=session, asked=digest, revealed=revealed)
+        write_durably(self._path(session, _OVER), ended.encode())
+        self._path(session, _LIVE).unlink(missing_ok=True)
+        sync_folder(self._folder)
+
+    def end_others(self, session: str) -> None:
+        """End all but the newest few sessions: their sums are made, or never will be."""
+        paths = sorted(self._folder.glob(f"*{_LIVE}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        others = [path.name.removesuffix(_LIVE) for path in paths if path.name != f"{session}{_LIVE}"]
+        for name in others[_LIVE_SESSIONS - 1 :]:
+            self.end(name)
+
+    def remove(self) -> None:
+        """Erase the run's key and all its sessions."""
+        for path in self._folder.iterdir():
+            path.unlink(missing_ok=True)
+        self._folder.rmdir()
+
+    def _path(self, session: str, suffix: str) -> Path:
+        return self._folder / f"{session}{suffix}"
+
+
+def gone(session: str) -> HanseError:
+    """This site lacks, or has erased, a session's secrets."""
+    return HanseError(
+        ErrorCode.GONE,
+        f"session {session}: this site has no secrets of it (any more)",
+        hint="the next attempt at the step begins a new session",
+    )
+
+
+def conflict(session: str, what: str) -> HanseError:
+    """A session is asked for something else than what it was asked for before."""
+    return HanseError(
+        ErrorCode.CONFLICT,
+        f"session {session}: {what}: it was answered already, and is answered once",
+        hint="the hub begins a new session for another attempt",
+    )
+
+
+def _digest(asked: UnmaskRequest) -> bytes:
+    return hashlib.sha256(asked.canonical()).digest()

@@ -1,0 +1,236 @@
+"""A site's part of pairwise aggregation: one method for each task, payload in, payload out.
+
+The hub is not trusted: it relays keys that others signed, and every set that it names is checked before anything is
+revealed. Methods block (disk, arithmetic): call them in a thread, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity.keys import SigningKey, VerifyKey
+from hanse_privacy.masks.seal import roster_digest
+from hanse_privacy.pairwise import shamir
+from hanse_privacy.pairwise.keys import RunKey, advert_statement, mask_key
+from hanse_privacy.pairwise.messages import (
+    SIGNATURE_BYTES,
+    Advert,
+    Agreement,
+    MaskOrder,
+    ShareRequest,
+    UnmaskAnswer,
+    UnmaskRequest,
+    records,
+)
+from hanse_privacy.pairwise.session import RunFolder, SessionState, conflict
+from hanse_privacy.pairwise.shares import (
+    CHECK_BYTES,
+    SEALED_BYTES,
+    SharePair,
+    agreement_statement,
+    make_shares,
+    open_share,
+)
+from hanse_privacy.pairwise.streams import Masks
+from hanse_privacy.pairwise.thresholds import check_threshold
+
+
+@dataclass(frozen=True, slots=True)
+class MaskingNote:
+    """What TRAIN and EVALUATE need: the masks to add to the answer, and the payload that goes with it."""
+
+    masks: Masks
+    payload: bytes
+
+
+class PairwiseSite:
+    """One participant of one project.
+
+    Args:
+        folder: where its state lives, by run.
+        signing: its enrolled key.
+        minimum: its policy's: it takes part in no session from which a sum of fewer could come.
+        roster: SHA-256 over the enrolled keys (`masks.seal.roster_digest`) that its policy pins; None: not pinned.
+    """
+
+    def __init__(
+        self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int = 3,
+        roster: bytes | None = None,
+    ) -> None:  # fmt: skip
+        self._folder, self._signing = folder, signing
+        self._project, self._own = project, participant
+        self._minimum, self._roster = minimum, roster
+        self._pairs: dict[tuple[str, str, bytes], bytes] = {}
+
+    def advertise(self, run: str) -> bytes:
+        """ADVERTISE: this site's key of the run, signed. The same every time."""
+        key = self._run(run).key().public_bytes
+        signature = self._signing.sign(advert_statement(self._project, run, self._own, key))
+        return Advert(key=key, signature=signature).encode()
+
+    def share(self, run: str, payload: bytes, *, session: str) -> bytes:
+        """SHARE: fresh secrets of a session, shared among its members.
+
+        Args:
+            session: that the task names.
+
+        Raises:
+            HanseError: TAMPERED for a key that its owner did not sign, or a roster that is not the pinned one;
+                INVALID_INPUT for members or a threshold that nobody should take part with; CONFLICT for another
+                request of a session that was answered; GONE when it is over.
+        """
+        request = ShareRequest.decode(payload)
+        self._same("session", request.session, session)
+        folder = self._run(run)
+        state = folder.find(session)
+        if state is not None:
+            if state.request != request:
+                raise conflict(session, "other members or keys")
+            return state.answer.encode()
+        own_key = folder.key()
+        self._check(request, run, own_key)
+        others = [member for member in request.members if member.participant != self._own]
+        pairs = {member.participant: self._pair(own_key, run, member.participant, member.key) for member in others}
+        masks = {name: mask_key(pair, session) for name, pair in pairs.items()}
+        shared = make_shares(request, self._own, pairs, masks)
+        kept = shared.kept.own + shared.kept.wrap
+        folder.store(SessionState(request=request, answer=shared.answer, own=shared.own, kept=kept))
+        folder.end_others(session)
+        return shared.answer.encode()
+
+    def masks(self, run: str, payload: bytes, *, session: str, task: str) -> MaskingNote:
+        """TRAIN, EVALUATE: the masks of this task's answer. They are for one answer: the task's id binds them.
+
+        Raises:
+            HanseError: GONE without the session's secrets; CONFLICT for another set or task than before; TAMPERED for
+                a share that is not what its sender made; INVALID_INPUT for members that cannot be.
+        """
+        order = MaskOrder.decode(payload)
+        self._same("session", order.session, session)
+        folder = self._run(run)
+        state = folder.require(session)
+        if state.order is not None and (state.order, state.task) != (order, task):
+            raise conflict(session, "masks for another set or task")
+        request, own_key = state.request, folder.key()
+        _check_members(order.members, request.names, self._own, request.threshold, "members")
+        self._open_all(state, order, own_key, run)
+        if state.order is None:
+            folder.store(state.model_copy(update={"order": order, "task": task}))
+        keys = {name: mask_key(pair, session) for name, pair in self._pairs_of(order, request, own_key, run).items()}
+        masks = Masks(
+            add=[state.own, *(key for name, key in keys.items() if self._own < name)],
+            subtract=[key for name, key in keys.items() if name < self._own],
+        )
+        signature = self._signing.sign(agreement_statement(request, order.members))
+        return MaskingNote(masks, Agreement(signature=signature).encode())
+
+    def unmask(self, run: str, payload: bytes, *, session: str) -> bytes:
+        """UNMASK: this site's share of the own seed of each survivor, and of the wrapping secret of each other member;
+        never both of one, and once.
+
+        Raises:
+            HanseError: CONFLICT for another set than before, or before the masks were made; TAMPERED when a survivor
+                did not sign that it masked with the same members; QUORUM below the threshold; GONE, INVALID_INPUT.
+        """
+        asked = UnmaskRequest.decode(payload)
+        self._same("session", asked.session, session)
+        folder = self._run(run)
+        ended = folder.ended(session)
+        if ended is not None:
+            return ended.again(asked)
+        state = folder.require(session)
+        if state.order is None:
+            raise conflict(session, "shares before masks")
+        self._check_survivors(state, state.order, asked)
+        held = self._open_all(state, state.order, folder.key(), run)
+        alive = frozenset(asked.survivors)
+        revealed = UnmaskAnswer(
+            shares=b"".join(
+                held[name].own if name in alive else held[name].wrap for name in state.order.members
+            )
+        )  # fmt: skip
+        folder.end(session, asked, revealed)
+        return revealed.encode()
+
+    def forget(self, run: str) -> None:
+        """Erase the run's key: none of its masks can be made again."""
+        self._run(run).remove()
+        self._pairs = {pair: key for pair, key in self._pairs.items() if pair[0] != run}
+
+    def _check(self, request: ShareRequest, run: str, own_key: RunKey) -> None:
+        self._same("project", request.project, self._project)
+        self._same("run", request.run, run)
+        own = next((member for member in request.members if member.participant == self._own), None)
+        if own is None or own.key != own_key.public_bytes or own.identity != self._signing.public_bytes:
+            raise HanseError(ErrorCode.TAMPERED, f"members: {self._own} is not there with its own keys")
+        check_threshold(request.threshold, members=len(request.members), minimum=self._minimum)
+        enrolled = None
+        if self._roster is not None:
+            keys = [request.roster[at : at + 32] for at in range(0, len(request.roster), 32)]
+            if roster_digest(keys) != self._roster:
+                raise HanseError(
+                    ErrorCode.TAMPERED,
+                    "roster: the enrolled keys are not those that this site's policy pins",
+                    hint="the site's administrator checks who joined or left, and pins the new roster",
+                )
+            enrolled = frozenset(keys)
+        for member in request.members:
+            if enrolled is not None and member.identity not in enrolled:
+                raise HanseError(ErrorCode.TAMPERED, f"key of {member.participant}: it is not on the pinned roster")
+            statement = advert_statement(self._project, run, member.participant, member.key)
+            VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
+
+    def _check_survivors(self, state: SessionState, order: MaskOrder, asked: UnmaskRequest) -> None:
+        request = state.request
+        _check_members(asked.survivors, order.members, None, request.threshold, "survivors")
+        identities = {member.participant: member.identity for member in request.members}
+        statement = agreement_statement(request, order.members)
+        signed = records(asked.agreements, SIGNATURE_BYTES, asked.survivors, what="agreements")
+        for name, signature in signed.items():
+            VerifyKey(identities[name]).verify(signature, statement, what=f"set of members of {name}")
+
+    def _open_all(self, state: SessionState, order: MaskOrder, own_key: RunKey, run: str) -> dict[str, SharePair]:
+        others = [name for name in order.members if name != self._own]
+        sealed = records(order.sealed, SEALED_BYTES, others, what="sealed shares")
+        checks = records(order.checks, 2 * CHECK_BYTES, others, what="checks of shares")
+        pairs = self._pairs_of(order, state.request, own_key, run)
+        held = {
+            name: open_share(
+                state.request, sender=name, receiver=self._own, pair=pairs[name], sealed=sealed[name],
+                checks=checks[name],
+            )
+            for name in others
+        }  # fmt: skip
+        held[self._own] = SharePair(state.kept[: shamir.SHARE_BYTES], state.kept[shamir.SHARE_BYTES :])
+        return held
+
+    def _pairs_of(self, order: MaskOrder, request: ShareRequest, own_key: RunKey, run: str) -> dict[str, bytes]:
+        keys = {member.participant: member.key for member in request.members}
+        return {name: self._pair(own_key, run, name, keys[name]) for name in order.members if name != self._own}
+
+    def _pair(self, own_key: RunKey, run: str, peer: str, peer_key: bytes) -> bytes:
+        at = run, peer, own_key.public_bytes + peer_key
+        if at not in self._pairs:
+            self._pairs[at] = own_key.agree(peer_key, project=self._project, run=run, own=self._own, peer=peer)
+        return self._pairs[at]
+
+    def _run(self, run: str) -> RunFolder:
+        return RunFolder(self._folder / run)
+
+    def _same(self, field: str, value: str, expected: str) -> None:
+        if value != expected:
+            raise invalid(field, value, f"that of the task, {expected}")
+
+
+def _check_members(
+    named: Sequence[str], among: Sequence[str], own: str | None, threshold: int, what: str
+) -> None:  # fmt: skip
+    if list(named) != sorted(set(named)) or not set(named) <= set(among):
+        raise invalid(what, list(named)[:8], "a sorted part of the session's members")
+    if own is not None and own not in named:
+        raise invalid(what, list(named)[:8], f"a set with {own} in it")
+    if len(named) < threshold:
+        raise HanseError(ErrorCode.QUORUM, f"{what}: {len(named)}, at least the threshold of {threshold} is needed")

@@ -1,0 +1,58 @@
+"""How many must help to recover a session's secrets, and how small a sum a lying hub could then come by."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+
+
+def threshold_of(wanted: int | None, *, members: int, minimum: int) -> int:
+    """The threshold of a session.
+
+    Args:
+        wanted: the job's; None: two thirds of the members, or more where `minimum` needs it.
+        members: sites in the session.
+        minimum: no sum of fewer may be made.
+
+    Raises:
+        HanseError: QUORUM when there are too few members for it; INVALID_INPUT when it is not more than half.
+    """
+    if members < max(minimum, 3):
+        raise HanseError(
+            ErrorCode.QUORUM, f"pairwise session: {members} participants, at least {max(minimum, 3)} are needed"
+        )
+    if wanted is None:
+        threshold = max(-(-2 * members // 3), members // 2 + 1, minimum)
+        while smallest_sum(members, threshold) < minimum:
+            threshold += 1
+        return threshold
+    check_threshold(wanted, members=members, minimum=minimum)
+    return wanted
+
+
+def check_threshold(threshold: int, *, members: int, minimum: int) -> None:
+    """Refuse a threshold with which a hub that tells sites different things could unmask a sum of fewer than `minimum`.
+
+    Raises:
+        HanseError: INVALID_INPUT; QUORUM when it is larger than the number of members.
+    """
+    if threshold > members:
+        raise HanseError(ErrorCode.QUORUM, f"threshold: {threshold} of {members} participants can never be reached")
+    if 2 * threshold <= members:
+        raise invalid("threshold", threshold, f"more than half of the {members} participants")
+    if smallest_sum(members, threshold) < minimum:
+        raise invalid(
+            "threshold",
+            threshold,
+            f"enough for {members} participants and a minimum of {minimum}: a hub that shows sites different sets of "
+            f"survivors could unmask a sum of {smallest_sum(members, threshold)}",
+            hint="give a larger secure_aggregation.threshold, or leave it out",
+        )
+
+
+def smallest_sum(members: int, threshold: int) -> int:
+    """The fewest participants in a sum that any set of answers at UNMASK can unmask, where all sites are honest.
+
+    Every site names at most members - threshold others as dropped, and to treat one as dropped takes `threshold`
+    sites: no more than members * (members - threshold) / threshold of them can be.
+    """
+    return members - members * (members - threshold) // threshold
