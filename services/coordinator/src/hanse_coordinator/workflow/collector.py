@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -98,7 +99,7 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
         code_digest=result.code_digest,
         tally=result.tally if terms.masking is not None else None,
         seed=result.seed if terms.masking is not None else None,
-        payload=result.payload if terms.kind in _WITH_PAYLOAD else None,
+        payload=base64.b64encode(result.payload) if result.payload and terms.kind in _WITH_PAYLOAD else None,
     )
 
 

@@ -6,6 +6,7 @@ how the sum of those who have answered is unmasked. Nothing here sees a seed or 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -64,6 +65,7 @@ class RingOnly:
         return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
 
     async def _key(self) -> bytes | None:
+        """The compensator's key in base64, as messages take it."""
         return None
 
 
@@ -83,7 +85,7 @@ class Compensated(RingOnly):
         return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
 
     async def _key(self) -> bytes | None:
-        return await self._run.compensator()
+        return base64.b64encode(await self._run.compensator())
 
 
 def protocol_of(run: RunContext) -> MaskingProtocol | None:
