@@ -12,9 +12,13 @@ MARGIN = 128 << 10
 
 
 def needed_for(task: Task) -> int:
-    """Bytes that a task may write: the model, the update, and what the worker keeps of personal layers."""
+    """Bytes that a task may write: the model, the update, what the worker keeps of personal layers, and the masked
+    update, for whose elements the model's may be half as wide as usual."""
     size = task.model.size if task.model is not None else 0
-    return MARGIN + size * (3 if task.kind is TaskKind.TRAIN else 1)
+    if task.kind is not TaskKind.TRAIN:
+        return MARGIN + size
+    masked = task.masking.ring.default.bits // 16 if task.masking is not None else 0
+    return MARGIN + size * (3 + masked)
 
 
 def require_space(folder: Path, needed: int) -> None:
