@@ -19,7 +19,7 @@ from hanse.hub import Run
 CLASSES = 10
 FEATURES = 64
 SCHEMA = {"kind": "array", "shape": [FEATURES], "task": "classification", "classes": CLASSES}
-SERVICES = ("coordinator", "aggregator", "model-registry")
+SERVICES = ("coordinator", "aggregator", "model-registry", "compensator")
 
 
 @dataclass(frozen=True)

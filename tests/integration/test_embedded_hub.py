@@ -15,7 +15,7 @@ import hanse
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.errors import ErrorCode, HanseError
 
-SERVICES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator"}
+SERVICES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator", "compensator"}
 
 
 def gone(pid: int) -> bool:
@@ -55,7 +55,7 @@ async def test_secrets_in_the_hubs_folder_are_readable_by_their_owner_alone(tmp_
     async with EmbeddedHub(tmp_path / "hub") as hub:
         root = hub.state.root
         assert stat.S_IMODE(root.stat().st_mode) == 0o700
-        secrets = [hub.state.key_file, root / "registry.key", *hub.state.authority.rglob("*")]
+        secrets = [hub.state.key_file, root / "registry.key", root / "compensator.key", *hub.state.authority.rglob("*")]
         exposed = [path for path in secrets if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077]
         assert exposed == []
 

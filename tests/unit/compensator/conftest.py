@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hanse_compensator.key import SealingKey
 from hanse_compensator.service import Compensator
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskAnswer, MaskRequest, MaskShape
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore

@@ -6,10 +6,10 @@ import secrets
 
 import pytest
 
-from hanse_compensator.key import SealingKey
 from hanse_compensator.members import Limits
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.errors import ErrorCode
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskAnswer, MaskShape
 from hanse_fabric.subjects import MASK_RECORDS, MASK_REQUEST, MASKS
 from hanse_privacy.masks.seal import roster_digest

@@ -12,9 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-from hanse_compensator.key import SealingKey
 from hanse_compensator.settings import CompensatorSettings
 from hanse_fabric.errors import HanseError
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.service import Service, service_main
 
 log = logging.getLogger(__name__)

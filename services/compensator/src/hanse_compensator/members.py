@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hanse_compensator.key import SealingKey
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_privacy.masks.seal import SeedNote, open_sealed, roster_digest, statement

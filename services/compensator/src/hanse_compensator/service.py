@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 
-from hanse_compensator.key import SealingKey
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
 from hanse_compensator.memory import Memory
 from hanse_compensator.sums import Sums, make_sums
@@ -20,6 +19,7 @@ from hanse_fabric import __version__, telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import CompensatorRecord, MaskAnswer, MaskRequest
 from hanse_fabric.messages.objects import INLINE_LIMIT
 from hanse_fabric.messages.participants import ParticipantRecord

@@ -25,20 +25,23 @@ def up(
     ] = None,
     aggregators: Annotated[int, typer.Option(min=1, help="Aggregator replicas.")] = 1,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator replicas.")] = 1,
+    compensators: Annotated[int, typer.Option(min=1, help="Compensator replicas.")] = 1,
     json: Json = False,
 ) -> None:
     """Start a hub on this machine: real servers and all services, on loopback."""
-    asyncio.run(_until_stopped(state, port, aggregators, coordinators, json))
-
-
-async def _until_stopped(state: Path, port: int | None, aggregators: int, coordinators: int, json: bool) -> None:
-    """Serve until SIGINT or SIGTERM, which end a start that is under way, too."""
     from hanse.embedded.hub import EmbeddedHub
 
+    hub = EmbeddedHub(
+        state, http_port=port, aggregators=aggregators, coordinators=coordinators, compensators=compensators
+    )
+    asyncio.run(_until_stopped(hub, state, json))
+
+
+async def _until_stopped(hub: EmbeddedHub, state: Path, json: bool) -> None:
+    """Serve until SIGINT or SIGTERM, which end a start that is under way, too."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    hub = EmbeddedHub(state, http_port=port, aggregators=aggregators, coordinators=coordinators)
     starting, stopping = loop.create_task(hub.__aenter__()), loop.create_task(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -57,8 +60,10 @@ async def _until_stopped(state: Path, port: int | None, aggregators: int, coordi
 
 def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
     if json:
-        print(json_module.dumps({"url": hub.url, "key_file": str(hub.state.key_file)}), flush=True)
+        told = {"url": hub.url, "key_file": str(hub.state.key_file), "compensator_key": hub.compensator_key}
+        print(json_module.dumps(told), flush=True)
         return
     print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
+    print(f"The compensator's public key, for the sites' policies: {hub.compensator_key}")
     print(f"State, logs and processes: {state}. `hanse` commands in this folder find it by themselves.")
     print("Ctrl-C stops it.", flush=True)

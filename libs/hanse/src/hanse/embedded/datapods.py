@@ -31,7 +31,9 @@ def datapod(
     return ChildSpec(f"datapod-{name}", argv, _ENVIRONMENT)
 
 
-def multiplexed(name: str, *, homes: Sequence[Path], listing: Path, data: Path, test: Path) -> ChildSpec:
+def multiplexed(
+    name: str, *, homes: Sequence[Path], listing: Path, data: Path, test: Path, policy: Path | None = None
+) -> ChildSpec:
     """Many sites that have joined already, served by one process.
 
     Args:
@@ -41,4 +43,7 @@ def multiplexed(name: str, *, homes: Sequence[Path], listing: Path, data: Path, 
     """
     listing.write_text("".join(f"{home}\n" for home in homes))
     argv = [sys.executable, "-m", "hanse_datapod", "run", "--homes-file", str(listing)]
-    return ChildSpec(f"datapods-{name}", [*argv, "--data", str(data), "--test", str(test)], _ENVIRONMENT)
+    argv += ["--data", str(data), "--test", str(test)]
+    if policy is not None:
+        argv += ["--policy", str(policy)]
+    return ChildSpec(f"datapods-{name}", argv, _ENVIRONMENT)

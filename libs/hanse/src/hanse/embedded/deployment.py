@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ class Deployment:
     Args:
         sites: data by site name.
         schema: the project's data schema.
-        aggregators, coordinators: replicas.
+        aggregators, coordinators, compensators: replicas.
+        policy: the sites' policy, beside the pinned compensator of this hub.
     """
 
     def __init__(
@@ -43,11 +45,16 @@ class Deployment:
         *,
         aggregators: int = 1,
         coordinators: int = 1,
+        compensators: int = 1,
+        policy: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        self.hub = EmbeddedHub(self.folder / "hub", aggregators=aggregators, coordinators=coordinators)
+        self.hub = EmbeddedHub(
+            self.folder / "hub", aggregators=aggregators, coordinators=coordinators, compensators=compensators
+        )
         self.datapods: dict[str, Child] = {}
         self._project_name, self._sites, self._schema = project, dict(sites), schema
+        self._policy_body = dict(policy or {})
         self._exit = AsyncExitStack()
         self.client: Hub
         self.project: Project
@@ -68,7 +75,10 @@ class Deployment:
     async def add_site(self, name: str, files: SiteFiles) -> Child:
         """Invite a site and start its datapod."""
         token = await asyncio.to_thread(self.project.invite, name)
-        spec = datapod(name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test)
+        spec = datapod(
+            name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test,
+            policy=self._policy(),
+        )  # fmt: skip
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
 
@@ -85,9 +95,16 @@ class Deployment:
             await enrol(self.hub.url, token, self.home(site))
             homes.append(self.home(site))
         listing = self.folder / f"{name}.homes"
-        spec = multiplexed(name, homes=homes, listing=listing, data=files.train, test=files.test)
+        spec = multiplexed(name, homes=homes, listing=listing, data=files.train, test=files.test, policy=self._policy())
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
+
+    def _policy(self) -> Path:
+        """The sites' policy file (JSON is YAML)."""
+        masking = {"compensator": self.hub.compensator_key, **self._policy_body.get("masking", {})}
+        path = self.folder / "policy.yaml"
+        path.write_text(json.dumps({**self._policy_body, "masking": masking}, indent=1))
+        return path
 
     def home(self, site: str) -> Path:
         """A site's state folder."""

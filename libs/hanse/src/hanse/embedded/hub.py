@@ -1,8 +1,9 @@
-"""The embedded hub: nats-server, SeaweedFS, coordinator, aggregator and registry as supervised processes."""
+"""The embedded hub: nats-server, SeaweedFS and all services as supervised processes."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.provision import provision
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import Program
@@ -33,7 +35,10 @@ class EmbeddedHub:
     Args:
         folder: its state; a later start in the same folder finds everything again.
         http_port: the API's port; None for the one chosen at the first start.
-        aggregators, coordinators: replicas.
+        aggregators, coordinators, compensators: replicas.
+
+    Attributes:
+        compensator_key: the compensator's public key (base64), which sites pin in their policies.
 
     Raises:
         HanseError: LOCKED when another hub runs on the folder; UNAVAILABLE with the end of a log when a process does
@@ -41,16 +46,24 @@ class EmbeddedHub:
     """
 
     def __init__(
-        self, folder: Path, *, http_port: int | None = None, aggregators: int = 1, coordinators: int = 1
+        self,
+        folder: Path,
+        *,
+        http_port: int | None = None,
+        aggregators: int = 1,
+        coordinators: int = 1,
+        compensators: int = 1,
     ) -> None:
         self.state = StateFolder(folder.absolute())
         self._http_port = http_port
         self._aggregators = aggregators
         self._coordinators = coordinators
+        self._compensators = compensators
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
         self.url = ""
         self.api_key = ""
+        self.compensator_key = ""
 
     async def __aenter__(self) -> Self:
         try:
@@ -74,6 +87,8 @@ class EmbeddedHub:
         self.api_key = self.state.api_key() or make_api_key().text
         write_private(self.state.key_file, self.api_key + "\n")
         self.url = f"http://{_HOST}:{ports['http']}"
+        sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
+        self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
 
         bus = self._server(nats_program(self.state.root / "nats", authority, port=ports["bus"]))
         store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
@@ -119,6 +134,10 @@ class EmbeddedHub:
         for index in range(self._aggregators):
             name = "aggregator" if index == 0 else f"aggregator-{index + 1}"
             yield self._service(name, "hanse_aggregator", ports, Role.AGGREGATOR, authority, {})
+        sealing = {"HANSE_COMPENSATOR_KEY": str(self.state.compensator_key)}
+        for index in range(self._compensators):
+            name = "compensator" if index == 0 else f"compensator-{index + 1}"
+            yield self._service(name, "hanse_compensator", ports, Role.COMPENSATOR, authority, sealing)
 
     def _service(
         self, name: str, module: str, ports: dict[str, int], role: Role, authority: BusAuthority, own: dict[str, str]

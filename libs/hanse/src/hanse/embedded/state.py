@@ -32,6 +32,11 @@ class StateFolder:
         """The folder of the bus's keys and credentials."""
         return self.root / "bus-authority"
 
+    @property
+    def compensator_key(self) -> Path:
+        """The key that sites seal their seeds to: beside the hub only here, where all parties are one machine."""
+        return self.root / "compensator.key"
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; the lock ends with the process, however it ends.

@@ -17,7 +17,7 @@ def check_private() -> Iterator[Finding]:
     """Check the secrets of the embedded hub of this folder, if there is one."""
     state = StateFolder(DEFAULT_STATE)
     if state.key_file.exists():
-        yield _private("hub's secrets", [state.key_file, *_files(state.authority)])
+        yield _private("hub's secrets", [state.key_file, state.compensator_key, *_files(state.authority)])
 
 
 def check_site(home: Path) -> tuple[Finding, SiteIdentity | None]:

@@ -1,4 +1,4 @@
-"""The key that seeds are sealed to: an X25519 key in a file that its owner alone may read."""
+"""The compensator's key, which sites seal their seeds to: X25519, in a file that its owner alone may read."""
 
 from __future__ import annotations
 
