@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,8 @@ from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 LEAF = 64 << 10
 """Leaves are made small, so that small models cross their boundaries."""
 
@@ -20,11 +24,13 @@ LEAF = 64 << 10
 @pytest.fixture
 def small_leaves(monkeypatch):
     """64 KiB leaves and 16 KiB rows."""
-    from hanse_aggregator import leaf
+    from hanse_aggregator import leaf, outputs, ring_leaf, verified
 
     monkeypatch.setattr(digest, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(refs, "LEAF_BYTES", LEAF)
-    monkeypatch.setattr(leaf, "LEAF_BYTES", LEAF)
+    for module in (leaf, outputs, verified):
+        monkeypatch.setattr(module, "LEAF_BYTES", LEAF)
+    monkeypatch.setattr(ring_leaf, "SPAN_BYTES", 16 << 10)
     monkeypatch.setattr(leaf, "ROWS_BUDGET", 0)
     return LEAF
 

@@ -11,13 +11,17 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hanse_aggregator.leaf import LeafWorker
-from hanse_aggregator.plan import MODEL, Plan, Refusals, make_plan
+from hanse_aggregator.outputs import Worker
+from hanse_aggregator.plan import MODEL, Plan, Refusals, check_order, make_plan
+from hanse_aggregator.ring_inputs import check_sum
+from hanse_aggregator.ring_leaf import RingWorker
+from hanse_aggregator.tallies import sum_of_tallies
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import (
     INLINE_LIMIT,
@@ -28,15 +32,20 @@ from hanse_fabric.messages import (
     ReduceJob,
     UpdateInput,
 )
+from hanse_fabric.messages.reductions import Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import combine_leaves, leaf_count
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.server.config import check_strategy, state_names
+from hanse_learning.server.strategy import build_strategy
 
 log = logging.getLogger(__name__)
 
 READERS = 8
 """Updates whose size and header are looked at together."""
+
+RING_BATCH = 8
+"""Leaves of a masked sum that one worker makes one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +61,18 @@ class Engine:
     threads: int = 2
 
     def run(
-        self, job: ReduceJob, fetched: Mapping[str, bytes] | None = None, *, stop: threading.Event | None = None
+        self,
+        job: ReduceJob,
+        fetched: Mapping[str, bytes] | None = None,
+        sums: Mapping[str, bytes] | None = None,
+        *,
+        stop: threading.Event | None = None,
     ) -> Reduced:
         """Do the job.
 
         Args:
             fetched: the updates that came by the bus, by participant.
+            sums: tallies and sums of masks that came by the bus, by digest.
             stop: gives up (CANCELLED) soon after it is set.
 
         Returns:
@@ -67,7 +82,7 @@ class Engine:
             HanseError: UNAVAILABLE or TIMEOUT (worth another try), CANCELLED.
         """
         began = time.monotonic()
-        run = _Run(self, job, fetched or {}, stop or threading.Event())
+        run = _Run(self, job, fetched or {}, sums or {}, stop or threading.Event())
         try:
             reduced = run.reduced()
         except HanseError as error:
@@ -82,9 +97,11 @@ class _Run:
     engine: Engine
     job: ReduceJob
     fetched: Mapping[str, bytes]
+    sums: Mapping[str, bytes]
     stop: threading.Event
     refusals: Refusals = field(default_factory=Refusals)
     bytes_read: int = 0
+    tally: Tally | None = None
 
     @property
     def store(self) -> ObjectStore:
@@ -104,14 +121,19 @@ class _Run:
         return Reduced(
             job=job.id, project=job.project, run=job.run, step=job.step, outputs=outputs or {},
             uploads=uploads or {}, parts=parts, refused=() if error else self.refusals.listed(), error=error,
+            tally=None if error else self.tally,
         )  # fmt: skip
 
     def reduced(self) -> Reduced:
         if self.job.kind is JobKind.CLOSE:
             return self._close()
-        plan = make_plan(self.job, self.engine.store, self.fetched, self.refusals, self._each)
+        if self.job.kind is JobKind.TALLY:
+            return self._tallied()
+        plan = make_plan(self.job, self.engine.store, self.fetched, self.sums, self.refusals, self._each)
         if plan is None:
             return self.answer()
+        if plan.masked is not None:
+            self.tally = plan.masked.tally
         match self.job.kind:
             case JobKind.OPEN:
                 return self.answer(uploads={name: self.store.open_upload(self._key(name)) for name in plan.outputs})
@@ -137,13 +159,13 @@ class _Run:
 
     def _single(self, plan: Plan) -> Reduced:
         """A reduction of one leaf, whose outputs are whole objects."""
-        worker = LeafWorker(plan, self.refusals)
-        leaves = worker.reduce(0)
+        worker = self._worker(plan)
+        made = dict(worker.reduce(range(1)))
         self.bytes_read = worker.bytes_read
-        if leaves is None:
+        if self.refusals:
             return self.answer()
         outputs = {}
-        for name, leaf in leaves.items():
+        for name, leaf in made[0].items():
             if len(leaf) <= INLINE_LIMIT:
                 outputs[name] = ref_of_bytes(bytes(leaf), inline=True)
             else:
@@ -176,7 +198,20 @@ class _Run:
         parts = self._walk(plan, range(first, last), self.job.uploads)
         return self.answer(parts=() if self.refusals else parts)
 
+    def _tallied(self) -> Reduced:
+        """The tallies' sum alone: of an evaluation, or of a masked reduction in shards, which ends so."""
+        if (ring := self.job.sum) is None:
+            raise invalid("sum", None, "how the tallies are masked")
+        check_order(self.job)
+        check_sum(self.job, ring, build_strategy(self.job.strategy))
+        self.tally = sum_of_tallies(self.job, ring, self.engine.store, self.sums, self.refusals.add)
+        return self.answer()
+
     def _close(self) -> Reduced:
+        if self.job.sum is not None:
+            answer = self._tallied()
+            if answer.refused:
+                return answer
         size = (self.job.model or self.job.updates[0].ref).size
         outputs = self._compose(self.job.parts, self.job.uploads, size)
         self._sweep()
@@ -228,28 +263,37 @@ class _Run:
             raise HanseError(ErrorCode.UNAVAILABLE, error.message) from None
         return Part(output=name, number=index + 1, etag=etag, digest=digest)
 
+    def _worker(self, plan: Plan) -> Worker:
+        return LeafWorker(plan, self.refusals) if plan.masked is None else RingWorker(plan, plan.masked, self.refusals)
+
+    def _batches(self, plan: Plan, leaves: range) -> list[range]:
+        """The leaves that a worker goes through in one go: each by itself, or adjacent ones of a masked sum, whose
+        updates are laid out otherwise than the model: their leaves are read twice where two batches meet."""
+        each = 1 if plan.masked is None else min(RING_BATCH, -(-len(leaves) // self.engine.threads))
+        return [leaves[at : at + each] for at in range(0, len(leaves), each)]
+
     def _walk(self, plan: Plan, leaves: range, uploads: Mapping[str, str]) -> tuple[Part, ...]:
         """Reduce `leaves` and store each as a part; parts sorted by output and number."""
         found: list[Part] = []
         lock = threading.Lock()
         failed = threading.Event()
-        queue: Iterator[int] = iter(leaves)
+        queue = iter(self._batches(plan, leaves))
 
         def work() -> None:
-            worker = LeafWorker(plan, self.refusals)
+            worker = self._worker(plan)
             try:
                 while not failed.is_set():
                     if self.stop.is_set():
                         raise HanseError(ErrorCode.CANCELLED, f"reduction {self.job.id} was stopped")
                     with lock:
-                        index = next(queue, None)
-                    if index is None:
+                        batch = next(queue, None)
+                    if batch is None:
                         return
-                    made = worker.reduce(index)
-                    for name, leaf in (made or {}).items():
-                        part = self._put_part(name, uploads[name], index, leaf)
-                        with lock:
-                            found.append(part)
+                    for index, made in worker.reduce(batch):
+                        for name, leaf in made.items():
+                            part = self._put_part(name, uploads[name], index, leaf)
+                            with lock:
+                                found.append(part)
             except BaseException:
                 failed.set()
                 raise

@@ -8,7 +8,6 @@ worker, whatever K and the model's size. Every byte that is read is hashed again
 from __future__ import annotations
 
 import hashlib
-import mmap
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,13 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hanse_aggregator.finite import all_finite, describe
+from hanse_aggregator.outputs import Outputs, Piece, buffer, pieces, read_block
 from hanse_aggregator.plan import MODEL, Plan, Refusals, Row, check_header_piece
-from hanse_aggregator.sources import Input
+from hanse_aggregator.verified import tampered
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.files import BLOCK_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
-from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
+from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
 
@@ -35,15 +35,6 @@ SPAN_BYTES = 1 << 20
 _MEANS_BYTES = 64 << 10
 """Bytes of a row of means that are read at once beside their variances."""
 _DIVERGED = "training diverged at that site: lower its learning rate, clip the gradient norm, or check its data"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes [start, stop) of the file; `segment` is None in the header."""
-
-    segment: Segment | None
-    start: int
-    stop: int
 
 
 @dataclass(slots=True)
@@ -62,26 +53,29 @@ class LeafWorker:
         self._plan, self._refusals = plan, refusals
         leaf = min(LEAF_BYTES, plan.layout.size)
         self._span = _span(len(plan.rows), leaf)
-        self._rows = _buffer(len(plan.rows) * self._span).reshape(len(plan.rows), self._span)
-        self._outputs = {name: _buffer(leaf) for name in plan.outputs}
-        self.bytes_read = 0
+        self._rows = buffer(len(plan.rows) * self._span).reshape(len(plan.rows), self._span)
+        self._outputs = Outputs(plan)
+        self._bytes_read = 0
 
-    def reduce(self, index: int) -> dict[str, memoryview] | None:
-        """Make leaf `index` of every output; the views are valid until the next call.
+    @property
+    def bytes_read(self) -> int:
+        return self._bytes_read + self._outputs.bytes_read
 
-        Returns:
-            The leaves by output name, or None when updates were refused (here or by another worker before).
+    def reduce(self, leaves: range) -> Iterator[tuple[int, dict[str, memoryview]]]:
+        """See `Worker.reduce`."""
+        for index in leaves:
+            made = self._reduce_leaf(index)
+            if made is not None:
+                yield index, made
 
-        Raises:
-            HanseError: TAMPERED for the model or the state; INVALID_INPUT when the new model is not finite.
-        """
+    def _reduce_leaf(self, index: int) -> dict[str, memoryview] | None:
+        """The leaves by output name, or None when updates were refused (here or by another worker before)."""
         plan = self._plan
-        start, stop = index * LEAF_BYTES, min((index + 1) * LEAF_BYTES, plan.layout.size)
-        outputs = {name: buffer[: stop - start] for name, buffer in self._outputs.items()}
+        start, stop, outputs = self._outputs.views(index)
         with ExitStack() as stack:
             # All requests are made before the first byte is waited for, so that the store fetches for all at once.
             streams = [_Stream(row, self._open_row(row, start, stop, stack)) for row in plan.rows]
-            self._load(outputs, index, start)
+            self._outputs.load(outputs, index, start)
             for at in range(start, stop, self._span):
                 end = min(at + self._span, stop)
                 for stream, target in zip(streams, self._rows, strict=True):
@@ -93,36 +87,9 @@ class LeafWorker:
             if stream.reader is not None and stream.hashed.hexdigest() != stream.row.data.leaf(index):
                 self._refusals.add(
                     stream.row.participant,
-                    _tampered("update", index),
+                    tampered("update", index),
                 )
         return None if self._refusals else {name: view.data for name, view in outputs.items()}
-
-    def _load(self, outputs: dict[str, Array], index: int, start: int) -> None:
-        """Fill the outputs with what they start from: the model, and the state or its initial values."""
-        plan = self._plan
-        if plan.base is not None:
-            self._read_leaf("model", plan.base, index, start, outputs[MODEL])
-        for name, state in plan.state.items():
-            view = outputs[name]
-            if state is not None:
-                self._read_leaf(f"state {name}", state, index, start, view)
-                continue
-            view[...] = 0
-            for piece in pieces(plan, start, start + len(view)):
-                part = view[piece.start - start : piece.stop - start]
-                if piece.segment is None:
-                    part[...] = np.frombuffer(plan.header, np.uint8)[piece.start : piece.stop]
-                elif piece.segment.rule is Rule.PARAMETER:
-                    part.view(DTYPES[piece.segment.dtype])[...] = plan.initial[name]
-
-    def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
-        hashed = hashlib.sha256()
-        with data.source.open_range(start, len(view)) as reader:
-            for at in range(0, len(view), BLOCK_BYTES):
-                _read(reader, view[at : at + BLOCK_BYTES], hashed)
-        self.bytes_read += len(view)
-        if hashed.hexdigest() != data.leaf(index):
-            raise _tampered(what, index)
 
     def _open_row(self, row: Row, start: int, stop: int, stack: ExitStack) -> RangeReader | None:
         try:
@@ -136,12 +103,12 @@ class LeafWorker:
             return
         try:
             for at in range(0, len(target), BLOCK_BYTES):
-                _read(stream.reader, target[at : at + BLOCK_BYTES], stream.hashed)
+                read_block(stream.reader, target[at : at + BLOCK_BYTES], stream.hashed)
         except HanseError as error:
             self._refuse(stream.row, error)
             stream.reader = None
             return
-        self.bytes_read += len(target)
+        self._bytes_read += len(target)
 
     def _refuse(self, row: Row, error: HanseError) -> None:
         """An update that is not there, or is too short, is refused; what concerns the store itself is raised."""
@@ -212,36 +179,6 @@ class LeafWorker:
                 buffers.pool_variance([value[part] for value in values], means, self._plan.weights, model[part])
 
 
-def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
-    """What bytes [start, stop) of the file consist of: header and segments, cut to that range, in order."""
-    head = len(plan.header)
-    if start < head:
-        yield Piece(None, start, min(stop, head))
-    for segment in plan.layout.segments:
-        if segment.start < stop and start < segment.stop:
-            yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
-
-
-def _read(reader: RangeReader, block: Array, hashed: hashlib._Hash) -> None:
-    """Fill a block and hash it while it is in the processor's cache."""
-    reader.read_into(block.data)
-    hashed.update(block.data)
-
-
-def _buffer(size: int) -> Array:
-    """(size,) bytes of a mapping of their own, which goes back to the system with the worker: the allocator would
-    keep buffers of this size per thread, and the process would grow from job to job."""
-    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
-
-
 def _span(rows: int, leaf: int) -> int:
     """Bytes of each of K rows held at once; a multiple of 64, so that no element straddles two sub-blocks."""
     return min(leaf, SPAN_BYTES, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))
-
-
-def _tampered(what: str, index: int) -> HanseError:
-    return HanseError(
-        ErrorCode.TAMPERED,
-        f"{what}: leaf {index} does not have the digest that was announced",
-        hint="they are not the bytes that the site signed; look at its code, its disk, and what lies between",
-    )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from hanse_aggregator.ring_inputs import check_sum, open_masked_sum
+from hanse_aggregator.ring_plan import MaskedSum
 from hanse_aggregator.sources import Input, open_input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
@@ -15,6 +17,7 @@ from hanse_fabric.tensors.layout import Layout, Rule, header_length, parse_heade
 from hanse_learning.server.optimizers import Adaptive
 from hanse_learning.server.reduction import Array, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
+from hanse_privacy.ring.files import ring_layout
 
 MODEL = "model"
 
@@ -62,6 +65,7 @@ class Plan:
         weights: (K,) float64, summing to 1.
         state: the optimizer's arrays by name; None where the initial value fills them.
         initial: the initial values by name.
+        masked: how the rows become the change of the model, where they are masked; None: they are plain.
     """
 
     layout: Layout
@@ -73,6 +77,7 @@ class Plan:
     state: dict[str, Input | None]
     initial: Mapping[str, float]
     round: int
+    masked: MaskedSum | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -81,7 +86,12 @@ class Plan:
 
 
 def make_plan(
-    job: ReduceJob, store: ObjectStore | None, fetched: Mapping[str, bytes], refusals: Refusals, each: Each
+    job: ReduceJob,
+    store: ObjectStore | None,
+    fetched: Mapping[str, bytes],
+    sums: Mapping[str, bytes],
+    refusals: Refusals,
+    each: Each,
 ) -> Plan | None:
     """Read headers and sizes. Updates that are refused at sight go into `refusals`.
 
@@ -89,6 +99,7 @@ def make_plan(
 
     Args:
         fetched: the updates' bytes from the bus, by participant.
+        sums: the bytes of tallies and of sums of masks from the bus, by digest.
 
     Returns:
         The plan, or None when there is nothing to go on with (refusals say why).
@@ -96,8 +107,10 @@ def make_plan(
     Raises:
         HanseError: when the job itself cannot be done: its model, its state, or its strategy.
     """
-    _check_order(job)
+    check_order(job)
     strategy = build_strategy(job.strategy)
+    if job.sum is not None:
+        check_sum(job, job.sum, strategy)
     opened: dict[str, Row] = {}
 
     def open_row(update: UpdateInput) -> None:
@@ -106,7 +119,9 @@ def make_plan(
             if job.kind is not JobKind.SHARD:
                 data.check_size()
                 if base is not None:
-                    _compare_header(data, header, layout)
+                    _compare_header(data, rows_layout.header, rows_layout)
+            elif job.sum is not None and data.ref.size != rows_layout.size:
+                raise HanseError(ErrorCode.INVALID_INPUT, f"update: {data.ref.size} bytes, not {rows_layout.size}")
             opened[update.participant] = Row(update.participant, data)
         except HanseError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
@@ -130,7 +145,9 @@ def make_plan(
         base = open_input(job.model, store)
         header, layout = _read_header(base)
         _check_precision(strategy, layout)
+        rows_layout = layout if job.sum is None else ring_layout(layout, job.sum.plan)
         each(open_row, job.updates)
+    masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, store, sums, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
     rows = tuple(opened[update.participant] for update in job.updates if update.participant in opened)
@@ -148,10 +165,12 @@ def make_plan(
         state={name: _open_state(name, job, store, header, layout) for name in initial},
         initial=initial,
         round=job.round,
+        masked=masked,
     )
 
 
-def _check_order(job: ReduceJob) -> None:
+def check_order(job: ReduceJob) -> None:
+    """Raises HanseError INVALID_INPUT unless the updates are of distinct participants in the order of their names."""
     names = [update.participant for update in job.updates]
     if not names or names != sorted(set(names)):
         raise invalid("updates", names, "one update or more, of distinct participants sorted by name")

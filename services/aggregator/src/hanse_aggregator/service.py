@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import hold_session
+from hanse_aggregator.tallies import mask_refs, tally_ref
 from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus, Job
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ExchangeJob, JobKind, Reduced, ReduceJob
-from hanse_fabric.subjects import JOB, REDUCED, UPDATE, Stream, Subject
+from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, ReduceJob
+from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Stream, Subject
 from hanse_fabric.telemetry import catalogue
 
 log = logging.getLogger(__name__)
@@ -90,22 +92,24 @@ class Aggregator:
 
     async def _answer(self, job: ReduceJob | ExchangeJob) -> None:
         subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)
-        known, fetched = await asyncio.gather(self._bus.last(stream_of(REDUCED), subject), self._fetch(job))
+        known, fetched, sums = await asyncio.gather(
+            self._bus.last(stream_of(REDUCED), subject), self._fetch(job), self._fetch_sums(job)
+        )
         if known is not None:
             return
         if isinstance(job, ExchangeJob):
             reduced = await hold_session(job, self._bus, self._clock)
         else:
-            reduced = await asyncio.to_thread(self._reduce, job, fetched)
+            reduced = await asyncio.to_thread(self._reduce, job, fetched, sums)
         await self._bus.publish(
             subject, reduced.encode(), headers=telemetry.inject(), message_id=f"reduced-{job.run}-{job.step}-{job.id}"
         )
         if isinstance(job, ReduceJob):
             _count(job, reduced)
 
-    def _reduce(self, job: ReduceJob, fetched: dict[str, bytes]) -> Reduced:
+    def _reduce(self, job: ReduceJob, fetched: dict[str, bytes], sums: dict[str, bytes]) -> Reduced:
         try:
-            return self._engine.run(job, fetched, stop=self._stop)
+            return self._engine.run(job, fetched, sums=sums, stop=self._stop)
         except HanseError:
             raise
         except Exception as defect:
@@ -118,23 +122,43 @@ class Aggregator:
 
     async def _fetch(self, job: ReduceJob | ExchangeJob) -> dict[str, bytes]:
         """The updates that travel on the bus, by participant; those that are not there are left out."""
-        if isinstance(job, ExchangeJob) or job.kind is JobKind.CLOSE:
+        if isinstance(job, ExchangeJob) or job.kind in (JobKind.CLOSE, JobKind.TALLY):
             return {}
+        refs = {update.participant: update.ref for update in job.updates}
+        found = await self._last({name: (UPDATE, _update_subject(job, name, ref)) for name, ref in _on_bus(refs)})
+        return {name: data for name, data in found if data is not None}
 
-        async def fetch(participant: str, digest: str) -> tuple[str, bytes | None]:
-            subject = UPDATE.of(project=job.project, run=job.run, participant=participant, digest=digest)
+    async def _fetch_sums(self, job: ReduceJob | ExchangeJob) -> dict[str, bytes]:
+        """The tallies, and the sums of masks, that travel on the bus, by digest; what is not there is left out."""
+        if isinstance(job, ExchangeJob) or (ring := job.sum) is None:
+            return {}
+        tallies = {update.participant: tally_ref(job, update) for update in job.updates}
+        wanted = {ref.digest: (UPDATE, _update_subject(job, name, ref)) for name, ref in _on_bus(tallies)}
+        for _, ref in _on_bus(mask_refs(ring)):
+            tokens = {"project": job.project, "run": job.run, "session": ring.session, "digest": ref.digest}
+            wanted[ref.digest] = (MASKS, MASKS.of(**tokens))
+        return {digest: data for digest, data in await self._last(wanted) if data is not None}
+
+    async def _last(self, wanted: Mapping[str, tuple[Subject, str]]) -> list[tuple[str, bytes | None]]:
+        """The newest message of each row's subject, by name."""
+
+        async def fetch(name: str, row: Subject, subject: str) -> tuple[str, bytes | None]:
             async with self._fetches:
-                record = await self._bus.last(stream_of(UPDATE), subject)
-            return participant, None if record is None else record.data
+                record = await self._bus.last(stream_of(row), subject)
+            return name, None if record is None else record.data
 
-        found = await asyncio.gather(
-            *(
-                fetch(update.participant, update.ref.digest)
-                for update in job.updates
-                if update.ref.key is None and update.ref.inline is None
-            )
-        )
-        return {participant: data for participant, data in found if data is not None}
+        return await asyncio.gather(*(fetch(name, *where) for name, where in wanted.items()))
+
+
+def _update_subject(job: ReduceJob, participant: str, ref: ObjectRef) -> str:
+    return UPDATE.of(project=job.project, run=job.run, participant=participant, digest=ref.digest)
+
+
+def _on_bus(refs: Mapping[str, ObjectRef | None]) -> Iterator[tuple[str, ObjectRef]]:
+    """Those that are neither inline nor in the store."""
+    for name, ref in refs.items():
+        if ref is not None and ref.key is None and ref.inline is None:
+            yield name, ref
 
 
 def stream_of(subject: Subject) -> Stream:

@@ -51,13 +51,21 @@ class Strategy:
             block = model[part]
             moved = change[: len(block)]
             self.reduction.combine([row[part] for row in updates], weights, moved)
-            kept = {name: array[part].astype(wide, copy=False) for name, array in state.items()}
-            result = block.astype(wide, copy=False)
-            self.optimizer.step(result, moved, kept, round)
-            if wide != block.dtype:
-                block[...] = result
-                for name, array in state.items():
-                    array[part] = kept[name]
+            self.move(block, moved, {name: array[part] for name, array in state.items()}, round)
+
+    def move(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002
+        """Move `model` (n,) and the `state` arrays (n,), in place, by a `change` (n,) that is reduced already.
+
+        `change` has the working dtype and may be overwritten. A float16 model is moved in float32 and rounded once.
+        """
+        wide = change.dtype
+        kept = {name: array.astype(wide, copy=False) for name, array in state.items()}
+        result = model.astype(wide, copy=False)
+        self.optimizer.step(result, change, kept, round)
+        if wide != model.dtype:
+            model[...] = result
+            for name, array in state.items():
+                array[...] = kept[name]
 
 
 def build_strategy(config: Mapping[str, Any]) -> Strategy:

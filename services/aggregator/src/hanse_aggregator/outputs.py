@@ -1,0 +1,119 @@
+"""The leaf of every output that a worker makes: buffers that the model and the state are read into and changed in."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hanse_aggregator.plan import MODEL, Plan
+from hanse_aggregator.sources import Input
+from hanse_aggregator.verified import tampered
+from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.port import RangeReader
+from hanse_fabric.tensors.digest import LEAF_BYTES
+from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
+from hanse_learning.server.reduction import Array
+
+Leaves = dict[str, Array]
+"""One leaf (bytes) of every output, by name."""
+
+
+class Worker(Protocol):
+    """Makes leaves. One per thread."""
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def reduce(self, leaves: range) -> Iterator[tuple[int, dict[str, memoryview]]]:
+        """Make adjacent `leaves` of every output: index and views, which are valid until the next.
+
+        What is given out counts only if the iterator comes to its end and no update was refused.
+
+        Raises:
+            HanseError: when the job cannot be done: TAMPERED for the model, the state or the sum of masks,
+                INVALID_INPUT when the new model is not finite.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes [start, stop) of the file; `segment` is None in the header."""
+
+    segment: Segment | None
+    start: int
+    stop: int
+
+
+class Outputs:
+    """The outputs' buffers, used for leaf after leaf."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        leaf = min(LEAF_BYTES, plan.layout.size)
+        self._buffers = {name: buffer(leaf) for name in plan.outputs}
+        self.bytes_read = 0
+
+    def views(self, index: int) -> tuple[int, int, Leaves]:
+        """First byte and last + 1 of leaf `index`, and its part of every buffer."""
+        start, stop = leaf_range(index, self._plan.layout.size)
+        return start, stop, {name: whole[: stop - start] for name, whole in self._buffers.items()}
+
+    def load(self, outputs: Leaves, index: int, start: int) -> None:
+        """Fill the outputs with what they start from: the model, and the state or its initial values."""
+        plan = self._plan
+        if plan.base is not None:
+            self._read_leaf("model", plan.base, index, start, outputs[MODEL])
+        for name, state in plan.state.items():
+            view = outputs[name]
+            if state is not None:
+                self._read_leaf(f"state {name}", state, index, start, view)
+                continue
+            view[...] = 0
+            for piece in pieces(plan, start, start + len(view)):
+                part = view[piece.start - start : piece.stop - start]
+                if piece.segment is None:
+                    part[...] = np.frombuffer(plan.header, np.uint8)[piece.start : piece.stop]
+                elif piece.segment.rule is Rule.PARAMETER:
+                    part.view(DTYPES[piece.segment.dtype])[...] = plan.initial[name]
+
+    def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
+        hashed = hashlib.sha256()
+        with data.source.open_range(start, len(view)) as reader:
+            for at in range(0, len(view), BLOCK_BYTES):
+                read_block(reader, view[at : at + BLOCK_BYTES], hashed)
+        self.bytes_read += len(view)
+        if hashed.hexdigest() != data.leaf(index):
+            raise tampered(what, index)
+
+
+def leaf_range(index: int, size: int) -> tuple[int, int]:
+    """First byte and last + 1 of leaf `index` of a file of `size` bytes."""
+    return index * LEAF_BYTES, min((index + 1) * LEAF_BYTES, size)
+
+
+def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
+    """What bytes [start, stop) of the file consist of: header and segments, cut to that range, in order."""
+    head = len(plan.header)
+    if start < head:
+        yield Piece(None, start, min(stop, head))
+    for segment in plan.layout.segments:
+        if segment.start < stop and start < segment.stop:
+            yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
+
+
+def read_block(reader: RangeReader, block: Array, hashed: hashlib._Hash) -> None:
+    """Fill a block and hash it while it is in the processor's cache."""
+    reader.read_into(block.data)
+    hashed.update(block.data)
+
+
+def buffer(size: int) -> Array:
+    """(size,) bytes of a mapping of their own, which goes back to the system with the worker: the allocator would
+    keep buffers of this size per thread, and the process would grow from job to job."""
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8)

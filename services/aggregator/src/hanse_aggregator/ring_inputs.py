@@ -1,0 +1,74 @@
+"""What a masked sum needs beside the updates: sums of masks, tallies, and a strategy that a sum is enough for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hanse_aggregator.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
+from hanse_aggregator.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, sum_of_tallies
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages.masking import MaskingMode
+from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.layout import Layout
+from hanse_learning.server.strategy import Strategy
+from hanse_learning.server.weighted_mean import WeightedMean
+from hanse_privacy.ring.files import ring_layout
+
+
+def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
+    """Check that a masked sum can be made at all.
+
+    Raises:
+        HanseError: INVALID_INPUT for more participants than its rings were planned for, a strategy that needs to see
+            single updates, or no model to add the sum to.
+    """
+    if len(job.updates) > ring.plan.participants:
+        raise invalid(
+            "updates", len(job.updates), f"at most {ring.plan.participants}, for which the rings were planned",
+            hint="the sum of more could wrap around",
+        )  # fmt: skip
+    if not isinstance(strategy.reduction, WeightedMean):
+        raise invalid(
+            "strategy.reduction", job.strategy.get("reduction"), "weighted_mean, which a sum is enough for",
+            hint="robust reductions look at single updates; turn secure_aggregation off, or use weighted_mean",
+        )  # fmt: skip
+    if job.model is None and job.kind is not JobKind.TALLY:
+        raise invalid("model", None, "the model that the masked updates are differences to")
+
+
+def open_masked_sum(
+    job: ReduceJob,
+    ring: RingSum,
+    layout: Layout,
+    store: ObjectStore | None,
+    sums: Mapping[str, bytes],
+    refuse: Refuse,
+) -> MaskedSum:
+    """Open what a masked sum needs beside the updates themselves.
+
+    Args:
+        layout: of the model.
+        sums: the bytes of tallies and of sums of masks from the bus, by digest.
+        refuse: hears of each participant whose tally cannot be used.
+
+    Raises:
+        HanseError: when a sum of masks is missing, tampered with or of another shape.
+    """
+    updates = ring_layout(layout, ring.plan)
+    subtracted: list[Subtrahend] = []
+    if ring.mode is MaskingMode.COMPENSATOR and (ring.masks is None or ring.masks.update is None):
+        raise invalid("sum.masks", None, "the sum of the masks, without which nothing can be unmasked")
+    for name, ref in mask_refs(ring).items():
+        if ref is not None and name != TALLY_MASKS:
+            subtracted.append(open_subtrahend(name, open_fetched(name, ref, store, sums), updates))
+    tally = sum_of_tallies(job, ring, store, sums, refuse)
+    # Who is refused leaves no sum, and so no mean; the weight is then of no account, but all updates are looked at.
+    weight = 1.0 if tally is None else tally.weight
+    return MaskedSum(
+        layout=updates,
+        stretches=stretches_of(layout, ring.plan, participants=len(job.updates), weight=weight),
+        subtracted=tuple(subtracted),
+        participants=len(job.updates),
+        tally=tally,
+    )

@@ -1,0 +1,196 @@
+"""Leaves of a model from masked updates: sums modulo 2^32 or 2^64, unmasked, decoded, and given to the optimizer.
+
+Sums of ring elements are exact, so the result does not depend on any order. Rows are added as they are read: a worker
+holds two blocks of ring elements and a leaf of every output, however many participants there are. Bytes are verified
+against the digests of the *updates'* leaves, which cover others of the model's elements than the model's own leaves do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hanse_aggregator.finite import all_finite, describe
+from hanse_aggregator.outputs import Leaves, Outputs, buffer, leaf_range
+from hanse_aggregator.plan import MODEL, Plan, Refusals, check_header_piece
+from hanse_aggregator.ring_plan import MaskedSum, Stretch
+from hanse_aggregator.verified import VerifiedReader, extents_of
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.layout import DTYPES, Rule
+from hanse_learning.server.reduction import Array, working_dtype
+
+SPAN_BYTES = 512 << 10
+"""Bytes of ring elements that are summed at once: the sum and the row that is added stay in the processor's cache."""
+
+_SIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
+_UNSIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+
+
+class RingWorker:
+    """Makes leaves from masked updates. One per thread."""
+
+    def __init__(self, plan: Plan, masked: MaskedSum, refusals: Refusals) -> None:
+        self._plan, self._masked, self._refusals = plan, masked, refusals
+        self._outputs = Outputs(plan)
+        self._sum, self._term = buffer(SPAN_BYTES), buffer(SPAN_BYTES)
+        self._change = np.empty(SPAN_BYTES // 4, np.float64)
+        self._wrong: HanseError | None = None
+        self._bytes_read = 0
+
+    @property
+    def bytes_read(self) -> int:
+        return self._bytes_read + self._outputs.bytes_read
+
+    def reduce(self, leaves: range) -> Iterator[tuple[int, dict[str, memoryview]]]:
+        """See `Worker.reduce`."""
+        parts = self._parts(leaves)
+        with ExitStack() as stack:
+            rows = [
+                VerifiedReader(
+                    row.data, "update", extents_of(parts, row.data.ref.size),
+                    partial(self._refusals.add, row.participant), stack,
+                )
+                for row in self._plan.rows
+            ]  # fmt: skip
+            masks = [self._mask_reader(index, parts, stack) for index in range(len(self._masked.subtracted))]
+            # All requests are made before the first byte is waited for, so that the store fetches for all at once.
+            for reader in (*rows, *masks):
+                reader.open()
+            try:
+                for index in leaves:
+                    if index == 0:
+                        self._check_headers(rows)
+                    outputs = self._reduce_leaf(index, rows, masks)
+                    if not self._refusals and self._wrong is None:
+                        yield index, {name: view.data for name, view in outputs.items()}
+                for reader in (*rows, *masks):
+                    reader.finish()
+            finally:
+                self._bytes_read += sum(reader.bytes_read for reader in (*rows, *masks))
+        # An update that was tampered with explains a wrong sum; without one the sum itself is at fault.
+        if self._wrong is not None and not self._refusals:
+            raise self._wrong
+
+    def _parts(self, leaves: range) -> list[tuple[int, int]]:
+        """The byte ranges of an update that will be read, in this order."""
+        head = self._masked.layout.data_start
+        parts = [(0, head)] if 0 in leaves else []
+        for index in leaves:
+            for stretch, start, stop in self._masked.between(*leaf_range(index, self._plan.layout.size)):
+                itemsize = DTYPES[stretch.dtype].itemsize
+                parts.append((head + stretch.at(start, itemsize), head + stretch.at(stop, itemsize)))
+        return parts
+
+    def _mask_reader(self, index: int, parts: Sequence[tuple[int, int]], stack: ExitStack) -> VerifiedReader:
+        mask = self._masked.subtracted[index]
+        head = self._masked.layout.data_start
+        shifted = [
+            (start - head + mask.data_start, stop - head + mask.data_start) for start, stop in parts if stop > head
+        ]
+        return VerifiedReader(mask.data, mask.name, extents_of(shifted, mask.data.ref.size), _fail, stack)
+
+    def _check_headers(self, rows: Sequence[VerifiedReader]) -> None:
+        expected = self._masked.layout.header
+        for row, reader in zip(self._plan.rows, rows, strict=True):
+            found = np.empty(len(expected), np.uint8)
+            if reader.read_into(0, found.data):
+                try:
+                    check_header_piece(found, memoryview(expected))
+                except HanseError as error:
+                    self._refusals.add(row.participant, error)
+
+    def _reduce_leaf(self, index: int, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]) -> Leaves:
+        base, end, outputs = self._outputs.views(index)
+        self._outputs.load(outputs, index, base)
+        for stretch, start, stop in self._masked.between(base, end):
+            itemsize = DTYPES[stretch.dtype].itemsize
+            step = SPAN_BYTES // stretch.width * itemsize
+            for at in range(start, stop, step):
+                until = min(at + step, stop)
+                total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)
+                if self._refusals or self._wrong is not None:
+                    continue
+                self._check_range(total, stretch, at)
+                if self._wrong is None:
+                    self._apply(
+                        total, stretch, at, {name: view[at - base : until - base] for name, view in outputs.items()}
+                    )
+        return outputs
+
+    def _total(
+        self, first: int, count: int, stretch: Stretch, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]
+    ) -> Array:
+        """(count,) signed sums of the rows without their masks, from byte `first` of the data sections on."""
+        size = count * stretch.width
+        total, term = self._sum[:size], self._term[:size]
+        sums, terms = total.view(_UNSIGNED[stretch.ring.bits]), term.view(_UNSIGNED[stretch.ring.bits])
+        at = self._masked.layout.data_start + first
+        for number, reader in enumerate(rows):
+            reader.read_into(at, (term if number else total).data)
+            if number:
+                np.add(sums, terms, out=sums)
+        for mask, reader in zip(self._masked.subtracted, masks, strict=True):
+            reader.read_into(mask.data_start + first, term.data)
+            np.subtract(sums, terms, out=sums)
+        return total.view(_SIGNED[stretch.ring.bits])
+
+    def _check_range(self, total: Array, stretch: Stretch, at: int) -> None:
+        if int(total.max()) > stretch.limit or int(total.min()) < -stretch.limit:
+            layout = self._plan.layout
+            name = next(
+                entry.name
+                for entry in layout
+                if layout.offsets[entry.name] <= at < layout.offsets[entry.name] + entry.nbytes
+            )
+            self._wrong = HanseError(
+                ErrorCode.TAMPERED,
+                f"masked sum: around entry {name} it exceeds what {self._masked.participants} participants within "
+                f"+-{stretch.ring.bound:g} can sum to: somebody's mask or share was wrong",
+                hint="nothing was published; the round is to be repeated under a new session",
+            )
+
+    def _apply(self, total: Array, stretch: Stretch, at: int, outputs: Leaves) -> None:
+        """Make (n,) signed sums the new values of the outputs' n elements."""
+        dtype = DTYPES[stretch.dtype]
+        model = outputs[MODEL].view(dtype)
+        if stretch.rule is Rule.PARAMETER:
+            change = self._change.view(working_dtype(dtype))[: len(total)]
+            np.multiply(total, stretch.factor, out=change, casting="same_kind")
+            state = {name: outputs[name].view(dtype) for name in self._plan.state}
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._plan.strategy.move(model, change, state, self._plan.round)
+            if not all_finite(model):
+                raise HanseError(
+                    ErrorCode.INVALID_INPUT,
+                    f"new model: {describe(model, at, self._plan.layout)}",
+                    hint="lower the learning rate of the server or of the sites",
+                )
+        elif stretch.rule is Rule.POOL_VARIANCE and stretch.means is not None:
+            mean = self._means(stretch, stretch.means + stretch.at(at, dtype.itemsize) - stretch.first, len(total))
+            # Rounding can leave the second moment below the square of the mean, by less than a unit of the ring.
+            model[...] = np.maximum(total * stretch.factor - mean * mean, 0.0)
+        elif dtype.kind == "f":
+            np.multiply(total, stretch.factor, out=model, casting="same_kind")
+        else:
+            model[...] = (total // self._masked.participants).astype(dtype)
+
+    def _means(self, stretch: Stretch, first: int, count: int) -> Array:
+        """(count,) float64 means that variances are about; their own leaves verify them."""
+        size, dtype = count * stretch.width, _UNSIGNED[stretch.ring.bits]
+        at = self._masked.layout.data_start + first
+        total = np.zeros(count, dtype)
+        for row in self._plan.rows:
+            total += np.frombuffer(row.data.read(at, size), dtype)
+        for mask in self._masked.subtracted:
+            total -= np.frombuffer(mask.data.read(mask.data_start + first, size), dtype)
+        means: Array = total.view(_SIGNED[stretch.ring.bits]) * stretch.means_factor
+        return means
+
+
+def _fail(error: HanseError) -> None:
+    """Without its sum of masks, nothing can be reduced."""
+    raise error

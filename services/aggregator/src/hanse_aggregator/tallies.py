@@ -1,0 +1,109 @@
+"""The tallies of a masked sum: fetched and verified one by one, and added up to what all participants say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hanse_aggregator.sources import Input, open_input
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef, UpdateInput
+from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, Tally
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.refs import verify_bytes
+from hanse_privacy.ring.tally import read_tally, sum_tallies
+
+MAX_TALLY_BYTES = 64 << 10
+"""More than any tally has: 1,024 elements and a header."""
+
+TALLY_MASKS = "sum of the tallies' masks"
+
+Refuse = Callable[[str, HanseError], None]
+"""Told of a participant that must be left out, and why."""
+
+
+def tally_ref(job: ReduceJob, update: UpdateInput) -> ObjectRef | None:
+    """Where a participant's tally is: beside its update, or in its place where there are tallies alone."""
+    return update.ref if job.kind is JobKind.TALLY else update.tally
+
+
+def mask_refs(ring: RingSum) -> dict[str, ObjectRef | None]:
+    """What is subtracted from a masked sum, by what it is."""
+    masks = ring.masks
+    return {
+        "sum of masks": None if masks is None else masks.update,
+        "sum of noise": ring.noise,
+        TALLY_MASKS: None if masks is None else masks.tally,
+    }
+
+
+def sum_of_tallies(
+    job: ReduceJob, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes], refuse: Refuse
+) -> Tally | None:
+    """Add up the tallies of a job.
+
+    Args:
+        sums: the bytes that came by the bus, by digest.
+        refuse: hears of each participant whose tally is missing, tampered with or of another shape.
+
+    Returns:
+        The tally of all, or None when somebody was refused.
+
+    Raises:
+        HanseError: when the sum of masks is missing or tampered with; TAMPERED when the total is impossible.
+    """
+    found: list[bytes] = []
+    for update in job.updates:
+        try:
+            found.append(_tally(tally_ref(job, update), ring, store, sums))
+        except HanseError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
+                raise
+            refuse(update.participant, error)
+    masks = None
+    if ring.masks is not None:
+        masks = read_small(TALLY_MASKS, ring.masks.tally, store, sums)
+    if len(found) < len(job.updates):
+        return None
+    tally = sum_tallies(found, ring.plan, masks)
+    if tally.weight <= 0:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"tally: the weights of all {len(found)} participants sum to {tally.weight:g}, a mean needs more than 0",
+            hint="no site has an example to train on",
+        )
+    return tally
+
+
+def _tally(ref: ObjectRef | None, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes]) -> bytes:
+    if ref is None:
+        raise HanseError(ErrorCode.INVALID_INPUT, "tally: there is none beside the masked update")
+    data = read_small("tally", ref, store, sums)
+    read_tally(data, ring.plan)
+    return data
+
+
+def read_small(name: str, ref: ObjectRef, store: ObjectStore | None, sums: Mapping[str, bytes]) -> bytes:
+    """The verified bytes of a tally, or of the sum of their masks.
+
+    Raises:
+        HanseError: NOT_FOUND, TOO_LARGE, or TAMPERED.
+    """
+    if ref.size > MAX_TALLY_BYTES:
+        raise HanseError(ErrorCode.TOO_LARGE, f"{name}: {ref.size} bytes, at most {MAX_TALLY_BYTES} were expected")
+    data = open_fetched(name, ref, store, sums)
+    data.check_size()
+    found = data.read(0, ref.size)
+    verify_bytes(ref, found)
+    return found
+
+
+def open_fetched(name: str, ref: ObjectRef, store: ObjectStore | None, sums: Mapping[str, bytes]) -> Input:
+    """An object that is inline, in the store, or among what came by the bus.
+
+    Raises:
+        HanseError: as `open_input`, naming the object.
+    """
+    try:
+        return open_input(ref, store, sums.get(ref.digest))
+    except HanseError as error:
+        raise HanseError(error.code, f"{name}: {error.message}", hint=error.hint) from None
