@@ -89,8 +89,9 @@ def to_integers(
     """What `encode` makes, before it is reduced modulo anything: |result| <= bound * 2^fraction + 1."""
     if not 0 <= factor <= 1:
         raise invalid("factor", factor, "weight / largest weight, in 0..1")
+    shape, values = values.shape, np.atleast_1d(values)
     if values.dtype.kind in "biu" and ring.fraction == 0 and factor == 1:
-        return _counts(values, ring, refuse)
+        return _counts(values, ring, refuse, shape)
     # In float64 from here on: a bound that float32 cannot hold would be exceeded by what is clipped to it in float32.
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
     if not (np.isfinite(low) and np.isfinite(high)):
@@ -109,19 +110,19 @@ def to_integers(
         np.subtract(scaled, whole, out=scaled)
         whole += stochastic(scaled.size).reshape(scaled.shape) < scaled
         scaled = whole
-    return scaled.astype(np.int64), clipped
+    return scaled.astype(np.int64).reshape(shape), clipped
 
 
-def _counts(values: NDArray[Any], ring: Ring, refuse: bool) -> tuple[NDArray[np.int64], int]:
+def _counts(values: NDArray[Any], ring: Ring, refuse: bool, shape: tuple[int, ...]) -> tuple[NDArray[np.int64], int]:
     bound = int(ring.bound)
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     if low >= -bound and high <= bound:
-        return values.astype(np.int64), 0
+        return values.astype(np.int64).reshape(shape), 0
     outside = values > bound if values.dtype.kind == "u" else (values > bound) | (values < -bound)
     clipped = int(np.count_nonzero(outside))
     _check_range(clipped, max(-low, high), ring, refuse)
     within = np.minimum(values, bound) if values.dtype.kind == "u" else np.clip(values, -bound, bound)
-    return within.astype(np.int64), clipped
+    return within.astype(np.int64).reshape(shape), clipped
 
 
 def _check_range(outside: int, largest: float, ring: Ring, refuse: bool) -> None:

@@ -6,8 +6,8 @@ most bound * 2^fraction + 1, because scaling by s <= 1 and a power of two and cl
 to float64, and rounding to a neighbour adds less than 1. So with
     participants * (bound * 2^fraction + 1) + tail * 2^fraction <= 2^(bits-1) - 1                                  (1)
 the sum over all participants, and noise of magnitude at most the ring's `tail`, lies within the signed range: it
-cannot overflow, and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets (1), and
-`check_plan` checks (1) in exact arithmetic, also at the site, before anything is sent.
+cannot overflow, and is read back right whatever wraps on the way. `make_plan` takes the largest fraction that meets
+(1), and `check_plan` checks (1) in exact arithmetic, also at the site, before anything is sent.
 """
 
 from __future__ import annotations

@@ -1,0 +1,84 @@
+"""Sums of masks: the same bytes from any replica, in bounded memory."""
+
+import io
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.masking import MaskShape
+from hanse_fabric.tensors.file import decode_tensors, read_tensors
+from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.masks.total import RANGE_BYTES, mask_total, tally_mask_total, total_layout
+
+
+def total_bytes(seeds: list[bytes], shape: MaskShape, threads: int = 1) -> bytes:
+    out = io.BytesIO()
+    mask_total(seeds, shape, out, threads=threads)
+    return out.getvalue()
+
+
+@settings(max_examples=20, deadline=None)
+@given(participants=st.integers(1, 6), u64=st.integers(0, 3000), u32=st.integers(0, 3000))
+def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, u64: int, u32: int) -> None:
+    seeds = [os.urandom(32) for _ in range(participants)]
+    _, arrays = decode_tensors(total_bytes(seeds, MaskShape(u64=u64, u32=u32)))
+    wide, narrow = np.zeros(u64, dtype=np.uint64), np.zeros(u32, dtype=np.uint32)
+    for seed in seeds:
+        mask = MaskStream(seed, Purpose.UPDATE).block(0, 8 * u64 + 4 * u32)
+        wide += np.frombuffer(mask[: 8 * u64], dtype="<u8")
+        narrow += np.frombuffer(mask[8 * u64 :], dtype="<u4")
+    assert np.array_equal(arrays["u64"], wide)
+    assert np.array_equal(arrays["u32"], narrow)
+
+
+def test_any_replica_makes_the_same_bytes_in_any_order_and_with_any_threads(tmp_path: Path) -> None:
+    seeds = [os.urandom(32) for _ in range(4)]
+    shape = MaskShape(u64=RANGE_BYTES // 8 + 3, u32=3 * RANGE_BYTES // 4 + 5)
+    alone = total_bytes(seeds, shape)
+    assert total_bytes(seeds[::-1], shape, threads=3) == alone
+    mask_total(seeds, shape, tmp_path / "total")
+    assert (tmp_path / "total").read_bytes() == alone
+    assert len(alone) == total_layout(shape).size
+    assert read_tensors(tmp_path / "total")[0].entries == total_layout(shape).entries
+    assert [path.name for path in tmp_path.iterdir()] == ["total"]
+
+
+def test_the_tallys_total_has_a_keystream_of_its_own() -> None:
+    seeds = [os.urandom(32) for _ in range(3)]
+    _, arrays = decode_tensors(tally_mask_total(seeds, 9))
+    expected = np.zeros(9, dtype=np.uint64)
+    for seed in seeds:
+        MaskStream(seed, Purpose.TALLY).add_to(expected, 0)
+    assert list(arrays) == ["u64"]
+    assert np.array_equal(arrays["u64"], expected)
+    assert not np.array_equal(arrays["u64"], decode_tensors(total_bytes(seeds, MaskShape(u64=9)))[1]["u64"])
+
+
+def test_memory_does_not_grow_with_the_model_or_the_participants(tmp_path: Path) -> None:
+    seeds = [os.urandom(32) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        mask_total(seeds, MaskShape(u32=16 << 20), tmp_path / "total", threads=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "total").stat().st_size > 64 << 20
+    assert peak < 12 << 20
+
+
+def test_there_is_no_sum_of_nobody() -> None:
+    with pytest.raises(HanseError, match="at least one participant"):
+        mask_total([], MaskShape(u32=1), io.BytesIO())
+    with pytest.raises(HanseError, match="at least one participant"):
+        tally_mask_total([], 1)
+
+
+def test_a_disk_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match="cannot be written"):
+        mask_total([bytes(32)], MaskShape(u32=1), tmp_path / "missing" / "total")

@@ -1,0 +1,138 @@
+"""Tallies: only sums of weights and metrics are seen, and they are right or refused."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_privacy.masks.total import tally_mask_total
+from hanse_privacy.ring.plan import metric_ring
+from hanse_privacy.ring.tally import encode_tally, read_tally, sum_tallies, tally_count
+
+DEFAULT = Ring(bits=32, fraction=8, bound=8)
+
+
+def plan_of(participants: int = 10, largest_weight: int = 1_000_000, **values: object) -> RingPlan:
+    body = {"participants": participants, "largest_weight": largest_weight, "default": DEFAULT}
+    return RingPlan.model_validate(body | {"metrics": ("loss", "accuracy")} | values)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sites=st.lists(
+        st.tuples(st.integers(1, 1_000_000), st.floats(-100, 100), st.one_of(st.none(), st.floats(0, 1))),
+        min_size=3,
+        max_size=10,
+    )
+)
+def test_the_masked_tallies_say_the_weighted_means(sites: list[tuple[int, float, float | None]]) -> None:
+    plan = plan_of()
+    seeds = [os.urandom(32) for _ in sites]
+    given_metrics = [
+        {"loss": loss, "private": 7.0} | ({} if accuracy is None else {"accuracy": accuracy})
+        for _, loss, accuracy in sites
+    ]
+    weights = [weight for weight, _, _ in sites]
+    tallies = [
+        encode_tally(weight, metrics, plan, seed=seed)
+        for weight, metrics, seed in zip(weights, given_metrics, seeds, strict=True)
+    ]
+    tally = sum_tallies(tallies, plan, tally_mask_total(seeds, tally_count(plan)))
+    plain = [encode_tally(weight, m, plan, seed=None) for weight, m in zip(weights, given_metrics, strict=True)]
+    assert sum_tallies(plain, plan, None) == tally
+    assert tally.weight == sum(weights)
+    unit = 2.0 ** -metric_ring(plan).fraction
+    for name in ("loss", "accuracy"):
+        known = [(w, m[name]) for w, m in zip(weights, given_metrics, strict=True) if name in m]
+        if not known:
+            assert name not in tally.metrics
+            continue
+        total = sum(w for w, _ in known)
+        error = len(known) * unit / total + 1e-9
+        assert tally.metrics[name] == pytest.approx(sum(w * v for w, v in known) / total, abs=error)
+
+
+def test_a_masked_tally_shows_nothing_of_its_numbers() -> None:
+    plan = plan_of()
+    plain = read_tally(encode_tally(100, {"loss": 1.5}, plan, seed=None), plan)
+    hidden = read_tally(encode_tally(100, {"loss": 1.5}, plan, seed=os.urandom(32)), plan)
+    assert plain[0] == 100
+    assert plain[2] == 100
+    assert not np.any(plain == hidden)
+    assert b"loss" not in encode_tally(100, {"loss": 1.5}, plan, seed=None)
+
+
+def test_a_site_that_gives_no_metric_is_not_seen_to() -> None:
+    plan = plan_of()
+    tally = sum_tallies([encode_tally(5, {}, plan, seed=None)], plan, None)
+    assert (tally.weight, tally.metrics) == (5.0, {})
+
+
+def test_metrics_beyond_their_bound_are_clipped_or_refused() -> None:
+    bound = metric_ring(plan_of()).bound
+    clipped = sum_tallies([encode_tally(3, {"loss": 1e30}, plan_of(), seed=None)], plan_of(), None)
+    assert clipped.metrics["loss"] == bound
+    with pytest.raises(HanseError, match=r"metrics.loss: 1e\+30"):
+        encode_tally(3, {"loss": 1e30}, plan_of(refuse_out_of_range=True), seed=None)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_metric_that_is_not_finite_is_refused(bad: float) -> None:
+    with pytest.raises(HanseError, match=r"metrics.loss"):
+        encode_tally(3, {"loss": bad}, plan_of(), seed=None)
+
+
+@pytest.mark.parametrize("weight", [-1, 1_000_001])
+def test_a_tally_of_a_weight_above_the_announced_is_refused(weight: int) -> None:
+    with pytest.raises(HanseError, match="weight"):
+        encode_tally(weight, {}, plan_of(), seed=None)
+
+
+def test_the_extremes_are_summed_right() -> None:
+    plan = plan_of(participants=2000, largest_weight=2**40)
+    bound = metric_ring(plan).bound
+    for value in (bound, -bound):
+        tally = sum_tallies([encode_tally(2**40, {"loss": value}, plan, seed=None)] * 2000, plan, None)
+        assert tally.weight == 2000 * 2**40
+        assert tally.metrics["loss"] == value
+
+
+def test_a_sum_with_a_wrong_mask_is_found_out() -> None:
+    plan = plan_of()
+    seeds = [os.urandom(32) for _ in range(3)]
+    tallies = [encode_tally(10, {"loss": 1.0}, plan, seed=seed) for seed in seeds]
+    wrong = tally_mask_total([*seeds[:2], os.urandom(32)], tally_count(plan))
+    with pytest.raises(HanseError, match="a mask or a share was wrong") as caught:
+        sum_tallies(tallies, plan, wrong)
+    assert caught.value.code is ErrorCode.TAMPERED
+    with pytest.raises(HanseError, match="a mask or a share was wrong"):
+        sum_tallies(tallies[:2], plan, tally_mask_total(seeds, tally_count(plan)))
+
+
+def test_tallies_of_another_plan_are_refused() -> None:
+    other = encode_tally(1, {}, plan_of(metrics=("loss",)), seed=None)
+    with pytest.raises(HanseError, match=r"tally: entry tally has shape \[3\], \[5\] was expected"):
+        sum_tallies([other], plan_of(), None)
+    with pytest.raises(HanseError, match="entry tally is missing"):
+        sum_tallies([tally_mask_total([bytes(32)], 5)], plan_of(), None)
+
+
+def test_more_tallies_than_were_announced_are_refused() -> None:
+    plan = plan_of(participants=3)
+    tally = encode_tally(1, {}, plan, seed=None)
+    with pytest.raises(HanseError, match="1 to 3"):
+        sum_tallies([tally] * 4, plan, None)
+    with pytest.raises(HanseError, match="1 to 3"):
+        sum_tallies([], plan, None)
+
+
+def test_a_tally_is_a_few_hundred_bytes() -> None:
+    plan = plan_of(metrics=("loss", "accuracy", "mse", "r2"))
+    data = encode_tally(1, {}, plan, seed=os.urandom(32))
+    assert len(data) < 512
+    assert decode_tensors(data)[0].entries[0].dtype == "U64"

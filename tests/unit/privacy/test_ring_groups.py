@@ -1,0 +1,177 @@
+"""One suite for Z_2^32, Z_2^64 and the field modulo 2^54 - 33: masked sums are the sums."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_privacy.ring.codec import decode, encode, error_bound, uniforms
+from hanse_privacy.ring.field import MODULUS, PrimeField
+from hanse_privacy.ring.group import Group, PowerRing
+
+GROUPS: list[Group] = [PowerRing(32), PowerRing(64), PrimeField()]
+each_group = pytest.mark.parametrize("group", GROUPS, ids=["Z_2^32", "Z_2^64", "Z_p"])
+
+
+@each_group
+@settings(max_examples=30, deadline=None)
+@given(
+    participants=st.integers(3, 40),
+    shape=st.lists(st.integers(0, 5), max_size=3),
+    bound=st.floats(2.0**-10, 1000),
+    fraction=st.integers(0, 24),
+    seed=st.integers(0, 2**32),
+)
+def test_the_masked_sum_is_the_plain_sum(
+    group: Group, participants: int, shape: list[int], bound: float, fraction: int, seed: int
+) -> None:
+    ring = Ring(bits=64, fraction=fraction, bound=bound)
+    assume(group.holds(ring, participants))
+    values = np.random.default_rng(seed).uniform(-bound, bound, (participants, *shape))
+    encoded = [group.encode(value, ring) for value in values]
+    masks = [group.random(encoded[0].size).reshape(shape) for _ in encoded]
+    total = plain = mask_sum = np.zeros(shape, dtype=encoded[0].dtype)
+    for element, mask in zip(encoded, masks, strict=True):
+        total = group.add(total, group.add(element, mask))
+        mask_sum = group.add(mask_sum, mask)
+        plain = group.add(plain, element)
+    unmasked = group.subtract(total, mask_sum)
+    assert np.array_equal(unmasked, plain)
+    error = np.abs(group.decode(unmasked, ring) - values.sum(axis=0))
+    assert (error <= participants * (2.0 ** -(fraction + 1) + bound * 2.0**-50)).all()
+
+
+@each_group
+@settings(max_examples=20, deadline=None)
+@given(counts=st.lists(st.integers(-(10**6), 10**6), min_size=3, max_size=200))
+def test_counts_are_exact(group: Group, counts: list[int]) -> None:
+    ring = Ring(bits=64, fraction=0, bound=1e6)
+    total = np.zeros(1, dtype=group.encode(np.zeros(1), ring).dtype)
+    for count in counts:
+        total = group.add(total, group.encode(np.array([count]), ring))
+    assert group.decode(total, ring)[0] == sum(counts)
+
+
+@each_group
+def test_two_thousand_participants_at_either_bound_are_summed_right(group: Group) -> None:
+    ring = Ring(bits=64, fraction=16, bound=8.0)
+    assert group.holds(ring, 2000)
+    for bound in (8.0, -8.0):
+        element = group.encode(np.array([bound]), ring)
+        total = np.zeros(1, dtype=element.dtype)
+        for _ in range(2000):
+            total = group.add(total, element)
+        assert group.decode(total, ring)[0] == 2000 * bound
+
+
+@each_group
+def test_random_elements_cover_the_group_evenly(group: Group) -> None:
+    drawn = group.random(1 << 16)
+    assert drawn.size == 1 << 16
+    counts = np.histogram(drawn.astype(np.float64), bins=64, range=(0, float(group.modulus)))[0]
+    assert counts.sum() == 1 << 16
+    # 1,024 expected in each, standard deviation 32: 8 of them away is never.
+    assert np.abs(counts - 1024).max() < 256
+
+
+@each_group
+def test_what_is_not_finite_is_refused_before_it_is_encoded(group: Group) -> None:
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(HanseError, match="not finite"):
+            group.encode(np.array([0.0, bad], dtype=np.float32), Ring(bits=64, fraction=8, bound=8.0))
+
+
+@each_group
+def test_a_bound_that_the_group_cannot_hold_is_refused(group: Group) -> None:
+    ring = Ring(bits=64, fraction=60, bound=2.0**30)
+    assert not group.holds(ring, 1)
+    with pytest.raises(HanseError, match="small enough"):
+        group.encode(np.zeros(1), ring)
+
+
+def test_the_field_is_the_one_of_the_specification() -> None:
+    assert MODULUS == 18014398509481951
+    assert all(pow(base, MODULUS - 1, MODULUS) == 1 for base in (2, 3, 5, 7, 11, 13))
+
+
+def test_the_field_draws_again_what_lies_beyond_its_modulus() -> None:
+    beyond, within = (2**54 - 1) << 10, 5 << 10
+    supply = [np.array([beyond, within], dtype="<u8").tobytes(), np.array([7 << 10], dtype="<u8").tobytes()]
+    assert PrimeField().random(2, lambda _count: supply.pop(0)).tolist() == [5, 7]
+
+
+def test_elements_that_are_not_the_fields_are_refused() -> None:
+    with pytest.raises(HanseError, match="below 2"):
+        PrimeField().add(np.array([MODULUS], dtype=np.uint64), np.array([0], dtype=np.uint64))
+
+
+def test_values_beyond_the_bound_are_clipped_and_counted_or_refused() -> None:
+    ring = Ring(bits=32, fraction=8, bound=0.1)  # a bound that float32 cannot hold
+    values = np.array([0.1, 0.5, -7.0, 0.05], dtype=np.float32)
+    elements, clipped = encode(values, ring)
+    assert clipped == 3
+    assert np.abs(decode(elements, ring)).max() <= 0.1 + 2.0**-9
+    with pytest.raises(HanseError, match=r"3 are beyond the bound of 0.1, the largest is 7"):
+        encode(values, ring, refuse=True)
+
+
+def test_integers_are_exact_beyond_what_floats_hold() -> None:
+    ring = Ring(bits=64, fraction=0, bound=2.0**60)
+    values = np.array([2**60 - 1, -(2**60) + 1, 2**53 + 1], dtype=np.int64)
+    elements, _ = encode(values, ring)
+    assert elements.view(np.int64).tolist() == values.tolist()
+    wide, clipped = encode(np.array([2**64 - 1, 3], dtype=np.uint64), ring)
+    assert (wide.tolist(), clipped) == ([2**60, 3], 1)
+    assert encode(np.array([True, False]), ring)[0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.0001, float("nan")])
+def test_a_weight_above_the_largest_is_refused(factor: float) -> None:
+    with pytest.raises(HanseError, match="factor"):
+        encode(np.zeros(1), Ring(bits=32, fraction=8, bound=1), factor=factor)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bits=st.sampled_from([32, 64]),
+    dtype=st.sampled_from(["f2", "f4", "f8"]),
+    weights=st.lists(st.integers(1, 1000), min_size=3, max_size=20),
+    stochastic=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_weighted_sums_stay_within_the_stated_bound(
+    bits: int, dtype: str, weights: list[int], stochastic: bool, seed: int
+) -> None:
+    ring = Ring.model_validate({"bits": bits, "fraction": 18, "bound": 4.0})
+    plan = RingPlan(participants=len(weights), largest_weight=1000, default=ring, stochastic=stochastic)
+    draw = uniforms() if stochastic else None
+    values = np.random.default_rng(seed).uniform(-4, 4, (len(weights), 50)).astype(dtype)
+    total = np.zeros(50, dtype=f"<u{bits // 8}")
+    for weight, value in zip(weights, values, strict=True):
+        total += encode(value, ring, factor=weight / 1000, stochastic=draw)[0]
+    real = (np.array(weights) / 1000) @ values.astype(np.float64)
+    assert np.abs(decode(total, ring) - real).max() <= error_bound(plan, ring, len(weights))
+
+
+def test_stochastic_rounding_is_unbiased_and_to_a_neighbour() -> None:
+    ring = Ring(bits=32, fraction=4, bound=8.0)
+    draw = uniforms(bytes(range(32)))  # fixed, and so is the outcome
+    for value in (0.3, -1.234, 1 / 64, -0.999):
+        decoded = decode(encode(np.full(200_000, value), ring, stochastic=draw)[0], ring)
+        assert set(decoded) <= {np.floor(value * 16) / 16, np.ceil(value * 16) / 16}
+        # Standard deviation of the mean: at most 2^-4 / 2 / sqrt(200,000) = 7e-5.
+        assert abs(decoded.mean() - value) < 3.5e-4
+    exact = np.array([0.25, -3.0, 8.0])
+    assert np.array_equal(decode(encode(exact, ring, stochastic=draw)[0], ring), exact)
+
+
+def test_rounding_draws_differ_unless_their_seed_is_given() -> None:
+    assert not np.array_equal(uniforms()(100), uniforms()(100))
+    fixed = os.urandom(32)
+    assert np.array_equal(uniforms(fixed)(100), uniforms(fixed)(100))
+    assert uniforms()(1000).min() >= 0
+    assert uniforms()(1000).max() < 1

@@ -1,0 +1,176 @@
+"""Plans: no sum overflows, whatever the participants, bounds and weights; what cannot fit is refused beforehand."""
+
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_fabric.privacy import LARGEST_WEIGHT, SecureAggregation
+from hanse_fabric.tensors.layout import Entry, Rule
+from hanse_privacy.ring.codec import decode, encode
+from hanse_privacy.ring.plan import (
+    capacity,
+    check_plan,
+    headroom,
+    largest_sum,
+    make_plan,
+    metric_ring,
+    noise_tail,
+    ring_of,
+    weighted,
+)
+
+
+def section(**values: object) -> SecureAggregation:
+    return SecureAggregation.model_validate({"mode": "compensator"} | values)
+
+
+def test_the_hub_plans_without_numpy() -> None:
+    program = (
+        "import sys; from hanse_privacy.ring import plan; import hanse_privacy.masks.seal;"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    participants=st.integers(3, 2000),
+    bound=st.floats(2.0**-20, 2.0**16),
+    bits=st.sampled_from([32, 64]),
+    weighting=st.sampled_from(["examples", "uniform"]),
+    negative=st.booleans(),
+    rounding=st.sampled_from(["nearest", "stochastic"]),
+)
+def test_the_sum_of_everyone_at_the_bound_is_read_back_right(
+    participants: int, bound: float, bits: int, weighting: str, negative: bool, rounding: str
+) -> None:
+    settings = section(bound=bound, bits=bits, rounding=rounding)
+    try:
+        plan = make_plan(settings, participants=participants, weighting=weighting)
+    except HanseError:
+        assert bits == 32
+        assert 2 * participants * (bound * 2**4 + 1) > capacity(32)
+        return
+    ring = plan.default
+    extreme = np.array([-bound if negative else bound, 0.0])
+    upward = (lambda count: np.zeros(count)) if plan.stochastic else None  # always rounds up where it can
+    elements, clipped = encode(extreme, ring, stochastic=upward)
+    total = np.zeros(2, dtype=elements.dtype)
+    for _ in range(participants):
+        total += elements
+    assert clipped == 0
+    assert abs(decode(total, ring)[0] - participants * extreme[0]) <= participants * 2.0**-ring.fraction * 1.001
+    assert decode(total, ring)[1] == 0
+
+
+@settings(max_examples=50)
+@given(participants=st.integers(1, 1_000_000), bound=st.floats(2.0**-30, 2.0**30), tail=st.floats(0, 2.0**20))
+def test_the_fraction_is_the_largest_that_cannot_overflow(participants: int, bound: float, tail: float) -> None:
+    try:
+        ring = make_plan(
+            section(bound=bound, bits=32), participants=participants, weighting="uniform", tail=tail
+        ).default
+    except HanseError:
+        ring = Ring(bits=32, fraction=3, bound=bound, tail=tail)
+    if ring.fraction > 3:
+        assert largest_sum(ring, participants) <= capacity(32)
+    if ring.fraction < 24:
+        assert largest_sum(ring.model_copy(update={"fraction": ring.fraction + 1}), participants) > capacity(32)
+
+
+def test_numbers_that_do_not_fit_are_named_before_anything_is_sent() -> None:
+    with pytest.raises(HanseError, match=r"sums of 2000 participants within \+-1e\+06 do not fit .* 32 bits") as caught:
+        make_plan(section(bound=1e6, bits=32), participants=2000, weighting="uniform")
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert "bits: 64" in caught.value.hint
+
+
+def test_the_known_overflow_of_the_specification_is_refused() -> None:
+    """Spec 001, 2.4: 5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
+    ring = Ring(bits=32, fraction=16, bound=8.0)
+    with pytest.raises(HanseError, match="overflow a ring of 32 bits"):
+        check_plan(RingPlan(participants=5000, default=ring))
+    assert headroom(ring, 5000) < 0
+    assert make_plan(section(bits=32), participants=5000, weighting="uniform").default.fraction == 15
+
+
+def test_noise_has_its_room() -> None:
+    plain = make_plan(section(bits=32), participants=100, weighting="uniform").default
+    tail = noise_tail(50.0, count=100, probability=1e-9)
+    noisy = make_plan(section(bits=32), participants=100, weighting="uniform", tail=tail).default
+    assert noisy.fraction < plain.fraction
+    assert headroom(noisy, 100, scale=50.0, count=100, probability=1e-9) >= 0
+    assert headroom(plain, 100, scale=50.0, count=100, probability=1e-9) < 0
+
+
+@pytest.mark.parametrize(("probability", "printed"), [(1e-2, 51.3), (1e-4, 72.8)])
+def test_the_tail_of_noise_is_the_specifications(probability: float, printed: float) -> None:
+    assert noise_tail(1.0, count=100, probability=probability) == pytest.approx(printed, abs=0.05)
+
+
+def test_the_width_follows_from_what_is_known_of_the_weights() -> None:
+    def width(weighting: str, **values: object) -> tuple[int, int]:
+        plan = make_plan(section(**values), participants=10, weighting=weighting)
+        return plan.default.bits, plan.largest_weight
+
+    assert width("uniform") == (32, 1)
+    assert width("examples") == (64, LARGEST_WEIGHT)
+    assert width("examples", largest_weight=500) == (32, 500)
+    assert width("examples", bits=32) == (32, LARGEST_WEIGHT)
+    assert width("uniform", bits=64) == (64, 1)
+
+
+def test_buffers_and_counters_have_wide_rings_whatever_the_parameters_have() -> None:
+    plan = make_plan(section(bits=32), participants=10, weighting="uniform")
+    for rule, dtype, fraction in [
+        (Rule.AVERAGE, "F32", 40),
+        (Rule.POOL_VARIANCE, "F32", 40),
+        (Rule.KEEP_NEWEST, "I64", 0),
+        (Rule.KEEP_NEWEST, "F32", 40),
+    ]:
+        ring = ring_of(plan, Entry("b", dtype, (1,), rule, "m"))
+        assert (ring.bits, ring.fraction) == (64, fraction)
+    assert ring_of(plan, Entry("w", "F32", (1,))) == plan.default
+    assert ring_of(plan.model_copy(update={"entries": {"w": Ring(bits=64, fraction=9, bound=1)}}),
+                   Entry("w", "F32", (1,))).fraction == 9  # fmt: skip
+    assert weighted(Entry("w", "F32", (1,)))
+    assert not weighted(Entry("b", "I64", (1,), Rule.KEEP_NEWEST))
+
+
+def test_rules_that_are_known_by_name_are_planned_by_name() -> None:
+    plan = make_plan(
+        section(), participants=10, weighting="uniform", rules={"n": Rule.KEEP_NEWEST, "w": Rule.PARAMETER}
+    )
+    assert plan.entries["n"].fraction == 0
+    assert "w" not in plan.entries
+
+
+def test_a_plan_without_a_ring_for_a_buffer_is_refused() -> None:
+    plan = RingPlan(participants=3, default=Ring(bits=32, fraction=8, bound=1))
+    with pytest.raises(HanseError, match="a ring for entry b"):
+        ring_of(plan, Entry("b", "F32", (1,), Rule.AVERAGE))
+
+
+@given(participants=st.integers(1, 1_000_000), largest_weight=st.integers(1, 2**40))
+def test_metrics_and_weights_never_overflow_their_tally(participants: int, largest_weight: int) -> None:
+    plan = RingPlan(
+        participants=participants, largest_weight=largest_weight, default=Ring(bits=64, fraction=4, bound=1)
+    )
+    ring = metric_ring(plan)
+    largest = participants * (largest_weight * Fraction(ring.bound) * 2**ring.fraction + 1)
+    assert largest <= capacity(64)
+    assert participants * largest_weight <= capacity(64)
+
+
+def test_weights_that_could_overflow_are_refused() -> None:
+    ring = Ring(bits=64, fraction=4, bound=1)
+    plan = RingPlan.model_construct(participants=2**30, largest_weight=2**40, default=ring, entries={})
+    with pytest.raises(HanseError, match="largest_weight"):
+        check_plan(plan)

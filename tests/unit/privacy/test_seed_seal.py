@@ -1,0 +1,144 @@
+"""Sealed seeds open for the compensator they were sealed for, in the sum they were sealed for, and not otherwise."""
+
+import hashlib
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import MaskShape, SealedSeed
+from hanse_privacy.masks.seal import (
+    SEALED_BYTES,
+    SeedNote,
+    new_keypair,
+    open_sealed,
+    public_key_of,
+    roster_digest,
+    seal,
+    statement,
+)
+
+CONTEXT = {"project": "heart", "run": "abcdefghijkl", "session": "r3-train-a1", "participant": "clinic-a"}
+PRIVATE, PUBLIC = new_keypair()
+
+
+def refused(private: bytes, sealed: bytes, **changed: str) -> None:
+    with pytest.raises(HanseError, match="does not open") as caught:
+        open_sealed(private, sealed, **(CONTEXT | changed))
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+@given(seed=st.binary(min_size=32, max_size=32), minimum=st.integers(1, 2**32 - 1), pins=st.booleans())
+def test_what_is_sealed_opens(seed: bytes, minimum: int, pins: bool) -> None:
+    note = SeedNote(seed, minimum, hashlib.sha256(seed).digest() if pins else None)
+    assert open_sealed(PRIVATE, seal(PUBLIC, note, **CONTEXT), **CONTEXT) == note
+
+
+def test_what_the_release_before_sealed_still_opens() -> None:
+    private = bytes(range(32))
+    sealed = bytes.fromhex(
+        "3a3db6ddc177e4166225d16072bef70167f0854160f219dcb902b318fb153e7a3e8c558b6ba4f573bbeeb1e1d42458586656"
+        "1dcfb7d867fe49c502d2a5bad2d8488090104f3d14575aa261b4838186514f28ea6b89c91731f79b23802ccea18912861eb3"
+        "7b2d89cc18d665e5c532c3954c6b59f15c"
+    )
+    assert open_sealed(private, sealed, **CONTEXT) == SeedNote(b"s" * 32, 5, b"r" * 32)
+
+
+def test_the_seal_is_as_long_whatever_a_policy_pins_and_far_below_a_kibibyte() -> None:
+    lengths = {
+        len(seal(PUBLIC, SeedNote(bytes(32), minimum, roster), **CONTEXT))
+        for minimum in (1, 2**32 - 1)
+        for roster in (None, bytes(32))
+    }
+    assert lengths == {SEALED_BYTES} == {117}
+
+
+def test_the_same_note_is_never_sealed_to_the_same_bytes() -> None:
+    note = SeedNote(bytes(32), 3)
+    assert seal(PUBLIC, note, **CONTEXT) != seal(PUBLIC, note, **CONTEXT)
+
+
+def test_another_key_does_not_open_it() -> None:
+    refused(new_keypair()[0], seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT))
+
+
+@pytest.mark.parametrize("part", CONTEXT)
+def test_another_context_does_not_open_it(part: str) -> None:
+    refused(PRIVATE, seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT), **{part: "other"})
+
+
+def test_parts_of_the_context_cannot_be_shifted_into_each_other() -> None:
+    sealed = seal(PUBLIC, SeedNote(bytes(32), 3), **(CONTEXT | {"project": "ab", "run": "c"}))
+    refused(PRIVATE, sealed, project="a", run="bc")
+
+
+def test_no_flipped_bit_goes_unnoticed() -> None:
+    sealed = seal(PUBLIC, SeedNote(os.urandom(32), 3), **CONTEXT)
+    for position in range(len(sealed)):
+        flipped = bytearray(sealed)
+        flipped[position] ^= 1
+        refused(PRIVATE, bytes(flipped))
+
+
+def test_no_truncated_or_longer_seal_opens() -> None:
+    sealed = seal(PUBLIC, SeedNote(os.urandom(32), 3), **CONTEXT)
+    for length in range(len(sealed)):
+        refused(PRIVATE, sealed[:length])
+    refused(PRIVATE, sealed + b"\0")
+
+
+def test_a_key_of_low_order_is_refused_on_both_sides() -> None:
+    with pytest.raises(HanseError, match="X25519 public key"):
+        seal(bytes(32), SeedNote(bytes(32), 3), **CONTEXT)
+    refused(PRIVATE, bytes(SEALED_BYTES))
+
+
+def test_a_note_must_be_sound() -> None:
+    with pytest.raises(HanseError, match="seed of 32 bytes"):
+        SeedNote(b"short", 3)
+    with pytest.raises(HanseError, match="minimum"):
+        SeedNote(bytes(32), 0)
+    with pytest.raises(HanseError, match="roster"):
+        SeedNote(bytes(32), 3, b"short")
+
+
+def test_a_seed_is_never_shown() -> None:
+    assert "ssss" not in repr(SeedNote(b"s" * 32, 3))
+
+
+def test_the_public_key_follows_from_the_private_one() -> None:
+    assert public_key_of(PRIVATE) == PUBLIC
+
+
+def test_a_statement_changes_with_everything_that_it_states() -> None:
+    seed = SealedSeed.model_construct(
+        participant="a", sealed=b"x" * 117, update=MaskShape(u64=1, u32=2), tally=3, signature=b""
+    )
+    changes = [
+        {"participant": "b"},
+        {"sealed": b"y" * 117},
+        {"update": MaskShape(u64=2, u32=2)},
+        {"update": MaskShape(u64=1, u32=3)},
+        {"update": MaskShape(u64=0, u32=0)},
+        {"update": None},
+        {"tally": 4},
+    ]
+    made = {statement("p", "r", "s", seed)}
+    made |= {statement("p", "r", "s", seed.model_copy(update=change)) for change in changes}
+    made |= {statement("q", "r", "s", seed), statement("p", "q", "s", seed), statement("p", "r", "q", seed)}
+    assert len(made) == 11
+
+
+def test_a_statement_does_not_change_with_the_signature_over_it() -> None:
+    seed = SealedSeed.model_construct(participant="a", sealed=b"x", update=None, tally=3, signature=b"")
+    assert statement("p", "r", "s", seed) == statement("p", "r", "s", seed.model_copy(update={"signature": b"z"}))
+
+
+def test_a_roster_is_the_same_in_any_order() -> None:
+    keys = [os.urandom(32) for _ in range(5)]
+    assert roster_digest(keys) == roster_digest(reversed(keys)) == hashlib.sha256(b"".join(sorted(keys))).digest()
+    assert roster_digest(keys[:4]) != roster_digest(keys)
+    with pytest.raises(HanseError, match="Ed25519"):
+        roster_digest([b"short"])
