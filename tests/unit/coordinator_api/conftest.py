@@ -16,6 +16,7 @@ from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing
+from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import ApiKeyRecord, ApiRole, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
@@ -94,12 +95,13 @@ async def replica(broker: MemoryBroker, folder: Path, clock: VirtualClock) -> As
         buckets=buckets,
         keys=KeyRing(buckets.keys, clock),
         presence=PresenceBoard(bus, clock),
+        compensators=CompensatorBoard(bus),
         credentials=FakeCredentials(),
         clock=clock,
         info=HubInfo(name="test hub", instance="one", bus_url="nats://bus.example.org:4222"),
         started_at=clock.now(),
     )
-    tasks = [asyncio.create_task(hub.keys.watch()), asyncio.create_task(hub.presence.watch())]
+    tasks = [asyncio.create_task(watch) for watch in (hub.keys.watch(), hub.presence.watch(), hub.compensators.watch())]
     await hub.keys.ready.wait()
     try:
         async with TestClient(TestServer(application(hub, ROUTES))) as client:

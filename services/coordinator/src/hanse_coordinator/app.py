@@ -14,6 +14,7 @@ from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing, register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
+from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import Buckets
@@ -40,6 +41,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
         buckets=buckets,
         keys=KeyRing(buckets.keys, clock),
         presence=PresenceBoard(bus, clock),
+        compensators=CompensatorBoard(bus),
         credentials=await asyncio.to_thread(_credentials, settings),
         clock=clock,
         info=await asyncio.to_thread(_info, settings),
@@ -51,6 +53,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
     service.spawn(hub.keys.watch(), "keys")
     service.spawn(hub.presence.watch(), "presence")
+    service.spawn(hub.compensators.watch(), "compensators")
     running = service.spawn(supervisor.run(), "supervisor")
     service.spawn(links.run(), "links")
     async with AsyncExitStack() as stack:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
+from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_fabric.bus.port import Bus
@@ -42,6 +43,7 @@ class Hub:
     buckets: Buckets
     keys: KeyRing
     presence: PresenceBoard
+    compensators: CompensatorBoard
     credentials: Credentials
     clock: Clock
     info: HubInfo

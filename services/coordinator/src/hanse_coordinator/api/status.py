@@ -16,13 +16,18 @@ FEATURES = ("federated_averaging", "site_code", "custom_pipeline", "initial_mode
 
 
 class HubView(Frozen):
-    """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect."""
+    """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect.
+
+    `compensators` are public keys (base64) by name, as they were announced: a site pins the one that it was told by
+    whoever runs the compensator, and compares.
+    """
 
     name: str
     version: str
     time: datetime
     bus_url: str
     features: tuple[str, ...]
+    compensators: dict[str, str]
 
 
 class StatusView(Frozen):
@@ -49,6 +54,7 @@ async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the 
         time=hub.clock.now(),
         bus_url=hub.info.bus_url,
         features=FEATURES,
+        compensators=hub.compensators.keys(),
     )
 
 

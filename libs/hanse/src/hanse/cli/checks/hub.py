@@ -46,6 +46,8 @@ def _connected(hub: Hub, info: dict[str, Any], *, with_key: bool) -> Iterator[Fi
         "release", alike, f"{hanse.__version__} here, {release or 'none'} there", "use the hub's release here"
     )
     yield _clock(str(info.get("time", "")))
+    for name, key in dict(info.get("compensators", {})).items():
+        yield Finding("compensator", True, f"{name} announces {key}")
     for url in str(info.get("bus_url", "")).split(","):
         yield _reachable("bus", url.strip())
     if with_key:
