@@ -97,6 +97,7 @@ class Ledger:
         self._budgets = budgets
         self._accountant: AccountantName = accountant
         self._mutex = threading.Lock()
+        self._closed = False
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._totals: dict[str, Counter[Event]] = {}
@@ -158,8 +159,12 @@ class Ledger:
             return [self._site_balance(), *(self._balance(project) for project in projects)]
 
     def close(self) -> None:
-        self._log.close()
-        os.close(self._lock)
+        """Close the files, when nobody is at work with them; calls after this are refused."""
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                self._log.close()
+                os.close(self._lock)
 
     def _check(self, charge: Charge) -> None:
         scopes = (
@@ -216,6 +221,8 @@ class Ledger:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         with self._mutex:
+            if self._closed:
+                raise HanseError(ErrorCode.UNAVAILABLE, "privacy ledger: it is closed, the datapod is stopping")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
                 yield

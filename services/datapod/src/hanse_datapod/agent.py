@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from hanse_datapod.answers import plain_answer
+from hanse_datapod.budget import Reserved, SiteBudget
 from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
 from hanse_datapod.masking import MASKED_SPARE, check_plan, masked_answer
@@ -81,6 +82,8 @@ class Agent:
         self._journal = journal
         self._outbox = outbox
         self._device = device
+        self._budget = SiteBudget(home, policy.privacy)
+        self._examples = 0
         self._queue = TaskQueue()
         self._current: _Current | None = None
         self._data_checked = asyncio.Event()
@@ -93,16 +96,20 @@ class Agent:
         Raises:
             ExceptionGroup: of HanseError, FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
         """
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._check_data(), name="data")
-            group.create_task(self._presence(), name="presence")
-            group.create_task(self._take_in(), name="tasks")
-            group.create_task(self._work_off(), name="work")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._check_data(), name="data")
+                group.create_task(self._presence(), name="presence")
+                group.create_task(self._take_in(), name="tasks")
+                group.create_task(self._work_off(), name="work")
+        finally:
+            self._budget.close()
 
     async def _check_data(self) -> None:
         """Hold the data against the project's schema. A site with unfit data stays up to say so."""
         try:
             summary = await self._worker.check_data(self._schema)
+            self._examples = summary.examples
             _log.info("data checked", extra={"examples": summary.examples, "test_examples": summary.test_examples})
         except HanseError as error:
             _log.error("the data are refused", extra={"code": error.code.code, "reason": error.message})
@@ -213,10 +220,12 @@ class Agent:
         if task.model is not None and task.model.key is not None:
             await self._write_down(Leaving("link-request", link_subject(task), 0))
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
+        # Before anything is drawn: whatever becomes of the work from here on, it is charged.
+        reserved = await asyncio.to_thread(self._budget.reserve, task, examples=self._examples, model=model)
         memory = self._policy.limits.memory_mib
         request = WorkRequest(
             kind=task.kind,
-            config=task.config,
+            config=task.config if reserved is None else task.config | {"privacy": reserved.work},
             seed=task.seed,
             round=task.round,
             model=model,
@@ -226,7 +235,7 @@ class Agent:
             memory_limit=memory << 20 if memory is not None else None,
         )
         outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
-        return await asyncio.to_thread(self._finish, task, outcome)
+        return await asyncio.to_thread(self._finish, task, outcome, reserved)
 
     def _prepare(self, task: Task, state: Path) -> None:
         """Clear what tasks before left, look for space, note the beginning."""
@@ -250,7 +259,7 @@ class Agent:
             elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
 
-    def _finish(self, task: Task, outcome: WorkOutcome) -> Finished:
+    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reserved | None) -> Finished:
         """Make the answer durable. What this returns may leave."""
         with self._finishing:
             # Work that was cancelled too late may have been finished by its thread: that answer stands.
@@ -262,6 +271,7 @@ class Agent:
                     self._require_new_session(task, task.masking)
                     output = self._output(task)
                     finished = masked_answer(self._link, self._policy, task, task.masking, outcome, output)
+                self._budget.settle(reserved)
                 self._journal.finish(task, finished)
             return finished
 

@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.privacy_policy import PrivacyPolicy
 from hanse_datapod.refusal import forbidden
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
@@ -52,6 +53,7 @@ class Policy(Frozen):
         models: names of built-in models to train; None: all.
         minimum_participants: a round with fewer is refused, for the sum of few hides little.
         masking: in which masked sums this site's answers may be.
+        privacy: the noise that is wanted, and the budget that it is charged to.
     """
 
     projects: tuple[Slug, ...] | None = None
@@ -62,6 +64,7 @@ class Policy(Frozen):
     outputs: OutputPolicy = OutputPolicy()
     limits: LimitPolicy = LimitPolicy()
     masking: MaskingPolicy = MaskingPolicy()
+    privacy: PrivacyPolicy = PrivacyPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.
@@ -85,6 +88,7 @@ class Policy(Frozen):
         if task.kind is TaskKind.TRAIN and not self.outputs.updates:
             raise forbidden("outputs.updates", "a training task", "nothing but metrics may leave")
         self.masking.check(task)
+        self.privacy.check(task)
         if task.model is not None and task.model.size > self.limits.model_mib << 20:
             raise forbidden("limits.model_mib", f"a model of {task.model.size >> 20} MiB", self.limits.model_mib)
 

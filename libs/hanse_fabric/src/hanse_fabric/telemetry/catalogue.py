@@ -29,3 +29,4 @@ DELETED_VERSIONS = Counter("hanse_model_versions_deleted_total", "versions", "Ve
 
 TASKS = Counter("hanse_tasks_total", "tasks", "Tasks that this datapod answered by outcome", ("outcome",))
 TASK_SECONDS = Histogram("hanse_task_seconds", "seconds", "Time that a task took", ("kind",))
+PRIVACY_SPENT = Gauge("hanse_privacy_spent_epsilon", "1", "Epsilon that the ledger has been charged", ("project",))

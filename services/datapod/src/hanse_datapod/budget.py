@@ -1,0 +1,182 @@
+"""The site's privacy budget: each training task with privacy terms is charged before any noise for it is drawn.
+
+The ledger (`hanse_privacy.ledger`) is opened, and numpy loaded, by the first task that has such terms. What the worker
+is told to do (clip, noise) is decided here, from the very number that was charged.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_datapod.privacy_policy import BudgetPolicy, PrivacyPolicy
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
+
+if TYPE_CHECKING:
+    from hanse_privacy.accounting.terms import RoundNoise
+    from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A task that was charged.
+
+    Attributes:
+        work: what the worker is told, as `config["privacy"]`: mechanism, clip (what it clips to), scale (standard
+            deviation, or scale of Laplace kinds; 0 where it adds none), and for dp_sgd steps and the expected batch.
+        noise: of this round, for those who add it elsewhere (placement distributed).
+    """
+
+    charge: Charge
+    noise: RoundNoise
+    work: dict[str, Any]
+
+
+class SiteBudget:
+    """The budget of one home. Its methods block, and any thread may call them."""
+
+    def __init__(self, home: Path, policy: PrivacyPolicy) -> None:
+        self._folder = policy.ledger or home
+        self._policy = policy
+        self._opening = threading.Lock()
+        self._ledger: Ledger | None = None
+
+    def reserve(self, task: Task, *, examples: int, model: Path | None) -> Reserved | None:
+        """Charge the ledger for a task, before work on it begins. None: it has no privacy terms.
+
+        Args:
+            examples: of the site's training data.
+            model: the received model's file, whose size staircase noise depends on.
+
+        Raises:
+            HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
+                site cannot keep; TAMPERED for a damaged ledger; NO_SPACE.
+        """
+        if task.privacy is None or task.kind is not TaskKind.TRAIN:
+            return None
+        from hanse_privacy.accounting.terms import round_noise
+        from hanse_privacy.ledger import Charge
+
+        noise = round_noise(
+            task.privacy,
+            task.participant,
+            work=_work(task, examples),
+            coordinates=_coordinates(model),
+            accountant=self._policy.accountant,
+        )
+        session = task.masking.session if task.masking is not None else "plain"
+        charge = Charge(
+            task.project, task.run, f"{task.step}/{task.privacy.attempt}/{session}/{task.id}", noise.event, noise.count,
+            f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
+        )  # fmt: skip
+        balance = self._open().reserve(charge)
+        PRIVACY_SPENT.set(balance.spent, project=task.project)
+        return Reserved(charge, noise, _for_worker(task, noise, _coordinates(model)))
+
+    def settle(self, reserved: Reserved | None) -> None:
+        """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
+        if reserved is not None:
+            self._open().settle(reserved.charge)
+
+    def close(self) -> None:
+        with self._opening:
+            ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
+
+    def _open(self) -> Ledger:
+        from hanse_privacy.ledger import Ledger
+
+        with self._opening:
+            if self._ledger is None:
+                self._ledger = Ledger(self._folder, budgets(self._policy), accountant=self._policy.accountant)
+            return self._ledger
+
+
+def budgets(policy: PrivacyPolicy) -> Budgets:
+    """The policy's budgets, as the ledger takes them."""
+    from hanse_privacy.ledger import Budget, Budgets
+
+    def made(budget: BudgetPolicy | None) -> Budget | None:
+        return None if budget is None else Budget(budget.epsilon, budget.delta)
+
+    return Budgets(
+        site=None if policy.epsilon is None else Budget(policy.epsilon, policy.delta),
+        project=made(policy.project),
+        projects={name: Budget(budget.epsilon, budget.delta) for name, budget in policy.projects.items()},
+    )
+
+
+def balances(home: Path, policy: PrivacyPolicy) -> list[Balance]:
+    """What is spent and allowed, for people; beginning no ledger where there is none.
+
+    Raises:
+        HanseError: NOT_FOUND where nothing was ever charged; TAMPERED.
+    """
+    from hanse_privacy.ledger import NAME, Ledger
+
+    folder = policy.ledger or home
+    if not (folder / f"{NAME}.jsonl").exists():
+        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no privacy ledger", hint="nothing was charged yet")
+    ledger = Ledger(folder, budgets(policy), accountant=policy.accountant)
+    try:
+        return ledger.balances()
+    finally:
+        ledger.close()
+
+
+def _work(task: Task, examples: int) -> Any:
+    if task.privacy is None or task.privacy.privacy.mechanism != "dp_sgd":
+        return None
+    from hanse_learning.config import check_train
+    from hanse_privacy.accounting.terms import Work
+
+    train = check_train(task.config.get("train") or {})
+    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+
+
+def _coordinates(model: Path | None) -> int | None:
+    """How many numbers a model has."""
+    if model is None:
+        return None
+    from hanse_fabric.tensors.file import layout_of
+
+    return sum(entry.count for entry in layout_of(model))
+
+
+def _for_worker(task: Task, noise: RoundNoise, coordinates: int | None) -> dict[str, Any]:
+    placement = task.privacy.privacy.placement if task.privacy is not None else "local"
+    if placement == "central":
+        return {}
+    told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
+    if noise.work is not None:
+        return told | {"steps": noise.work.steps, "batch": noise.work.batch_size, "rate": noise.work.rate}
+    if placement == "distributed":
+        told["scale"] = 0.0
+        told["clip"] = noise.clip - _margin(task, noise.mechanism, coordinates or 0)
+    return told
+
+
+def _margin(task: Task, mechanism: str, coordinates: int) -> float:
+    """By how much rounding to the ring can make a vector's norm longer: a step for each coordinate.
+
+    Raises:
+        HanseError: INVALID_INPUT where that is as much as the clip itself.
+    """
+    if task.masking is None or task.privacy is None:
+        return 0.0
+    step = math.ldexp(1.0, -task.masking.ring.default.fraction)
+    margin = step * (math.sqrt(coordinates) if "gaussian" in mechanism else coordinates)
+    if margin > task.privacy.privacy.clip / 2:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"privacy.clip: {task.privacy.privacy.clip:g} is not larger than twice what rounding {coordinates} numbers "
+            f"to the ring adds, {margin:g}",
+            hint="set secure_aggregation.bits: 64, or a smaller bound",
+        )
+    return margin
