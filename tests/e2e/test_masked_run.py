@@ -1,0 +1,107 @@
+"""Masked runs by real processes: the same bits as without masks, whoever is killed, and nothing plain on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_learning.digits import write_shares
+
+SITES = ["north", "east", "south"]
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+ROUNDS = 3
+# The first fits on the bus, the second goes through the object store.
+HIDDEN = {"inline": [8], "stored": [256, 64]}
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+def job(mode: str, size: str = "inline", *, minimum: int = 3) -> dict[str, Any]:
+    return {
+        "rounds": ROUNDS,
+        "participants": {"minimum": len(SITES), "deadline": 120},
+        "model": {"name": "mlp", "hidden": HIDDEN[size]},
+        "train": {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.05}},
+        "checkpoint_every": 0,
+        "seed": 5,
+        "secure_aggregation": {"mode": mode, "minimum": minimum},
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
+    folder = tmp_path_factory.mktemp("masked")
+    write_shares(folder / "data", SITES, seed=3)
+    files = {
+        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
+    }
+    async with Deployment(folder, "digits", files, SCHEMA) as started:
+        yield started
+
+
+async def submit(deployment: Deployment, description: dict[str, Any]) -> Run:
+    return await asyncio.to_thread(deployment.project.run, description)
+
+
+async def digest(run: Run) -> str:
+    """The final model's digest; fails where the run did."""
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    assert run.view.model_digest is not None
+    return run.view.model_digest
+
+
+@pytest.mark.parametrize("size", sorted(HIDDEN))
+async def test_a_masked_run_ends_in_the_bits_of_the_same_run_without_masks(deployment: Deployment, size: str) -> None:
+    plain = await submit(deployment, job("ring", size))
+    expected = await digest(plain)
+    masked = await submit(deployment, job("compensator", size))
+    assert await digest(masked) == expected
+    assert masked.view.metrics == plain.view.metrics
+    assert masked.view.metrics["accuracy"] > 0
+    check_what_left(deployment, masked)
+
+
+async def test_compensator_and_aggregator_killed_in_the_middle_change_no_bit(deployment: Deployment) -> None:
+    expected = await digest(await submit(deployment, job("compensator")))
+    run = await submit(deployment, job("compensator"))
+    waiting = asyncio.create_task(digest(run))
+    for victim in ("compensator", "aggregator", "compensator"):
+        if waiting.done():
+            break
+        await kill(deployment, victim)
+    assert await waiting == expected
+
+
+async def kill(deployment: Deployment, name: str) -> None:
+    """SIGKILL a process, and wait until its successor runs."""
+    supervisor = deployment.hub.supervisor
+    pid = supervisor.pids()[name]
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
+            await asyncio.sleep(0.01)
+
+
+def check_what_left(deployment: Deployment, run: Run) -> None:
+    """By the sites' own outbox logs: masked updates and tallies; and no plain file is left behind."""
+    for site in SITES:
+        home = deployment.home(site)
+        entries = [json.loads(line) for line in (home / "outbox.jsonl").read_text().splitlines()]
+        left = [e["what"] for e in entries if run.id in e["to"] and e["what"] not in ("progress", "link-request")]
+        first = ["update"] if "update" in left else []  # the first model, which one site makes from the seed
+        assert left.count("masked-update") == ROUNDS
+        assert left.count("tally") == 2 * ROUNDS  # training, and evaluation
+        assert left.count("update") == len(first)
+        assert left.count("result") == 2 * ROUNDS + len(first)
+        assert not list(Path(home / "work").glob("*.plain*"))
