@@ -148,8 +148,8 @@ class RingWorker:
             )
             self._wrong = HanseError(
                 ErrorCode.TAMPERED,
-                f"masked sum: around entry {name} it exceeds what {self._masked.participants} participants within "
-                f"+-{stretch.ring.bound:g} can sum to: somebody's mask or share was wrong",
+                f"masked sum: around entry {name} it exceeds what {self._masked.participants} participants of "
+                f"their weight can sum to within +-{stretch.ring.bound:g}: somebody's mask or share was wrong",
                 hint="nothing was published; the round is to be repeated under a new session",
             )
 

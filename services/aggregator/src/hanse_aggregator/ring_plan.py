@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from hanse_aggregator.sources import Input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -17,6 +18,9 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.total import total_layout
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
+
+_SLACK = 1 + Fraction(1, 1 << 40)
+"""Sites multiply by their weight in float64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +134,18 @@ def _stretch(
     entry: Entry, start: int, starts: dict[str, int], plan: RingPlan, participants: int, weight: float
 ) -> Stretch:
     ring = ring_of(plan, entry)
+    if weighted(entry):
+        factor = _factor(plan, ring, weight)
+        # Each is clipped before it is weighted, and rounded by less than a unit after it.
+        within = Fraction(weight) / plan.largest_weight * Fraction(ring.bound) + Fraction(ring.tail)
+        limit = within * (1 << ring.fraction) * _SLACK + participants
+    else:
+        factor = math.ldexp(1 / participants, -ring.fraction)
+        limit = largest_sum(ring, participants, tail=ring.tail)
     return Stretch(
-        start=start,
-        stop=start + entry.nbytes,
-        first=starts[entry.name],
-        dtype=entry.dtype,
-        rule=entry.rule,
-        ring=ring,
-        limit=math.floor(largest_sum(ring, participants, tail=ring.tail)),
-        factor=_factor(plan, ring, weight) if weighted(entry) else math.ldexp(1 / participants, -ring.fraction),
-    )
+        start=start, stop=start + entry.nbytes, first=starts[entry.name], dtype=entry.dtype, rule=entry.rule,
+        ring=ring, limit=math.floor(limit), factor=factor,
+    )  # fmt: skip
 
 
 def _factor(plan: RingPlan, ring: Ring, weight: float) -> float:
