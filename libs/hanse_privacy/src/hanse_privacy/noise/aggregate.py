@@ -1,0 +1,134 @@
+"""The noise in a sum over sites: what it is, how far it reaches, and how many shares it needs. No numpy: the hub asks.
+
+Each site's share, by the job's `noise` (spec 001, 2.4 to 2.6), with n active sites and t that may collude:
+
+- `local-laplace`: a whole Laplace(b). The sum is an n-fold Laplace: nobody's collusion shortens the others' shares.
+- `distributed-gamma`: one of n - t parts of a Laplace(b). Any n - t sites already sum to Laplace(b).
+- `oblivious`, `oblivious-shuffled`: parts for every peer, which together are a whole Laplace(b) of each site.
+- Gaussian mechanisms: a discrete Gaussian of variance sigma^2/(n - t).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.privacy import Privacy
+from hanse_privacy.noise.gaussian import concentrated_epsilon
+
+SURELY = 2.0**-64
+"""Probability with which one coordinate's noise may reach beyond what the ring has room for."""
+
+WHOLE = ("local-laplace", "oblivious", "oblivious-shuffled")
+"""Modes in which each site contributes a whole Laplace(b)."""
+
+GAUSSIAN = ("gaussian", "discrete_gaussian")
+LAPLACE = ("laplace", "discrete_laplace")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The noise of one coordinate of a sum.
+
+    Attributes:
+        scale: b of each Laplace variable, or the standard deviation of Gaussian noise.
+        count: of how many Laplace variables it is the sum (a fraction is a variance-gamma law of this shape); 0: it is
+            Gaussian.
+    """
+
+    scale: float
+    count: float
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.count * self.scale**2 if self.count else self.scale**2
+
+    @property
+    def excess_kurtosis(self) -> float:
+        """3 of one Laplace variable, 0 of Gaussian noise."""
+        return 3 / self.count if self.count else 0.0
+
+    def tail(self, probability: float = SURELY) -> float:
+        """A magnitude that is exceeded with at most this probability: the sub-gamma bound of spec 001, 2.4."""
+        x = math.log(2 / probability)
+        return self.scale * (2 * math.sqrt(self.count * x) + x) if self.count else self.scale * math.sqrt(2 * x)
+
+
+def check_distributed(privacy: Privacy, active: int) -> None:
+    """Check that shares of this privacy section's noise can be made among so many sites.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field.
+    """
+    if privacy.placement != "distributed":
+        raise invalid("privacy.placement", privacy.placement, "distributed")
+    if privacy.mechanism in LAPLACE and privacy.noise is None:
+        raise invalid("privacy.noise", None, "the way the shares are made: local-laplace, distributed-gamma, ...")
+    if privacy.mechanism in GAUSSIAN and privacy.noise is not None:
+        raise invalid("privacy.noise", privacy.noise, f"none: shares of {privacy.mechanism} noise are Gaussian")
+    if privacy.mechanism not in LAPLACE + GAUSSIAN:
+        raise invalid("privacy.mechanism", privacy.mechanism, "a Laplace or Gaussian kind, whose noise has shares")
+    if active < 3:
+        raise invalid("participants", active, "at least 3: of two, each learns the other's from the sum")
+    if privacy.colluding >= active:
+        raise invalid("privacy.colluding", privacy.colluding, f"below the number of active sites, {active}")
+
+
+def parts_of(privacy: Privacy, active: int) -> int:
+    """How many sites' shares are together the whole noise that was asked for."""
+    return 1 if privacy.noise in WHOLE else active - privacy.colluding
+
+
+def least_answers(privacy: Privacy, active: int) -> int:
+    """How many of `active` sites must answer, so that the sum has the noise that was asked for.
+
+    Those who drop out are as bad as those who collude: their shares are missing. Oblivious noise needs all of them,
+    because the masks of its tuples cancel only then.
+    """
+    if privacy.placement != "distributed":
+        return 1
+    return active if privacy.noise in {"oblivious", "oblivious-shuffled"} else parts_of(privacy, active)
+
+
+def aggregate(privacy: Privacy, active: int, scale: float) -> Aggregate:
+    """The noise in the sum over `active` sites.
+
+    Args:
+        scale: b, or sigma, that any n - t of them guarantee.
+    """
+    check_distributed(privacy, active)
+    if privacy.mechanism in GAUSSIAN:
+        return Aggregate(scale * math.sqrt(active / (active - privacy.colluding)), 0.0)
+    return Aggregate(scale, active / parts_of(privacy, active))
+
+
+def largest_scale(terms: PrivacyTerms) -> float:
+    """At least the scale that `accounting.terms.round_noise` finds, without its libraries: for the hub's headroom.
+
+    By basic composition for Laplace kinds, by zero-concentrated privacy for Gaussian ones, for the smallest epsilon of
+    any site.
+    """
+    privacy = terms.privacy
+    if privacy.noise_multiplier is not None and not privacy.site_epsilon:
+        return privacy.noise_multiplier * privacy.clip
+    epsilon = min([*privacy.site_epsilon.values(), *([privacy.epsilon] if privacy.epsilon else [])])
+    if privacy.mechanism in LAPLACE:
+        scale = 2 * privacy.clip * terms.rounds / epsilon
+    else:
+        low, high = 0.0, 2.0**20  # rho of the whole run, the largest within epsilon
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if concentrated_epsilon(middle, privacy.delta) <= epsilon else (low, middle)
+        if not low:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"privacy.epsilon: {epsilon} is too small for any noise")
+        scale = 2 * privacy.clip * math.sqrt(terms.rounds / (2 * low))
+    return (
+        1.25 * scale if privacy.noise_multiplier is None else max(1.25 * scale, privacy.noise_multiplier * privacy.clip)
+    )
+
+
+def noise_tail(terms: PrivacyTerms) -> float:
+    """Magnitude that the noise in a coordinate of the sum does not exceed but with 2^-64: for `make_plan(tail=...)`."""
+    return aggregate(terms.privacy, terms.active, largest_scale(terms)).tail()
