@@ -13,8 +13,9 @@ from site_actors import CountingWorker, task
 from hanse_datapod.masking_policy import MaskingPolicy
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
-from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, SealedSeed, Task, TaskKind
-from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Ring, RingPlan, SealedSeed, Task, TaskKind
+from hanse_fabric.tensors.file import encode_tensors, layout_like, write_tensors
+from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_privacy.masks.seal import SeedNote, open_sealed, public_key_of
 
 PRIVATE = bytes(range(32))
@@ -28,6 +29,12 @@ PLAN = RingPlan(
 )
 
 
+def model(arrays: Mapping[str, np.ndarray]) -> ObjectRef:
+    """A model to start from, all zeros, of the arrays' shapes."""
+    data = encode_tensors(layout_like(arrays), {name: np.zeros_like(array) for name, array in arrays.items()})
+    return ref_of_bytes(data, inline=True)
+
+
 def policy(**rules: Any) -> Policy:
     """A policy that pins the compensator's key."""
     return Policy(masking=MaskingPolicy.model_validate({"compensator": base64.b64encode(PUBLIC)} | rules))
@@ -35,10 +42,10 @@ def policy(**rules: Any) -> Policy:
 
 def masked_task(
     step: str = "r1-train", *, mode: MaskingMode = MaskingMode.COMPENSATOR, plan: RingPlan = PLAN,
-    session: str | None = None, **fields: Any,
+    session: str | None = None, minimum: int = 3, **fields: Any,
 ) -> Task:  # fmt: skip
     key = base64.b64encode(PUBLIC) if mode is MaskingMode.COMPENSATOR else None
-    masking = Masking(mode=mode, session=session or step, minimum=3, ring=plan, compensator=key)
+    masking = Masking(mode=mode, session=session or step, minimum=minimum, ring=plan, compensator=key)
     return task(step, masking=masking, **fields)
 
 

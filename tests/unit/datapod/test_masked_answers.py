@@ -11,14 +11,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from masked_actors import PLAN, TensorWorker, evaluation, masked_task, opened, policy
+from masked_actors import PLAN, TensorWorker, evaluation, masked_task, model, opened, policy
 from site_actors import Site, task
 
 from hanse_datapod.journal import FILE
 from hanse_datapod.outbox import LOG
 from hanse_datapod.policy import OutputPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
-from hanse_fabric.messages import Link, LinkReply, LinkRequest, MaskingMode, MaskShape, Outcome, Progress, Result, Task
+from hanse_fabric.messages import (
+    Link,
+    LinkReply,
+    LinkRequest,
+    MaskingMode,
+    MaskShape,
+    Outcome,
+    PrivacyTerms,
+    Progress,
+    Result,
+    Task,
+)
+from hanse_fabric.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import LINK, PROGRESS, UPDATE
@@ -131,6 +143,30 @@ async def test_the_sealed_seed_carries_the_sites_conditions_and_its_signature(tm
     assert site.identity.signing_key.verify_key.is_valid(
         result.signature, result.canonical(without=frozenset({"signature"}))
     )
+
+
+@pytest.mark.parametrize(("minimum", "active", "colluding", "sealed"), [(3, 9, 2, 7), (8, 9, 2, 8), (3, 3, 2, 3)])
+async def test_the_sealed_minimum_is_as_many_shares_as_make_the_noise_that_was_charged(
+    tmp_path: Path, minimum: int, active: int, colluding: int, sealed: int
+) -> None:
+    site = site_of(tmp_path, 0)
+    site.policy = policy(minimum=minimum)
+    privacy = Privacy(
+        placement="distributed", mechanism="laplace", noise="distributed-gamma", noise_multiplier=2.0,
+        colluding=colluding,
+    )  # fmt: skip
+    plan = PLAN.model_copy(update={"participants": 9, "largest_weight": 1})
+    terms = PrivacyTerms(privacy=privacy, rounds=1, round=1, active=active)
+    given = masked_task(
+        plan=plan, privacy=terms, peers=active, minimum=minimum, model=model(site.worker.arrays)
+    )  # fmt: skip
+    result, update, _ = await answers(site, given)
+    note = opened(given, result.seed)
+    assert note.minimum == sealed
+    bare = (elements(update) - total_of([note], result.seed.update)).view("i8")
+    layout, _ = decode_tensors(update)
+    plain = np.concatenate([site.worker.arrays[entry.name].ravel() for entry in layout]).astype("f8") * 2.0**30
+    assert np.abs(bare - plain).max() > 1  # rounding alone moves by a half
 
 
 async def test_nothing_plain_leaves_and_nothing_plain_stays(tmp_path: Path) -> None:

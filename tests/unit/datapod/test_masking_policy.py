@@ -12,9 +12,15 @@ from site_actors import Site, task
 from hanse_datapod.masking_policy import MaskingPolicy
 from hanse_datapod.policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, Outcome, Ring, RingPlan, Task, TaskKind
+from hanse_fabric.messages import Masking, MaskingMode, Outcome, PrivacyTerms, Ring, RingPlan, Task, TaskKind
+from hanse_fabric.privacy import Privacy
 
 PINNED, OTHER = base64.b64encode(b"k" * 32).decode(), base64.b64encode(b"x" * 32).decode()
+
+DISTRIBUTED = PrivacyTerms(
+    privacy=Privacy(placement="distributed", mechanism="laplace", noise="distributed-gamma", epsilon=1.0, colluding=1),
+    rounds=3, round=1, active=3,
+)  # fmt: skip
 
 
 def masked(
@@ -45,6 +51,8 @@ def policy(**fields: Any) -> Policy:
         ({"compensator": None}, masked(), "masking.compensator", "none is pinned"),
         ({}, masked(key=OTHER), "masking.compensator", f"{OTHER} is asked, allowed: the pinned one, {PINNED}"),
         ({}, masked(key=None), "masking.compensator", "without a key is asked"),
+        ({}, task(privacy=DISTRIBUTED), "masking", "a share of noise in an answer that everybody can read"),
+        ({}, masked(MaskingMode.RING, key=None, privacy=DISTRIBUTED), "masking", "the job needs secure_aggregation"),
     ],
 )
 def test_what_the_site_does_not_want_is_refused_with_the_rule(

@@ -16,6 +16,7 @@ import math
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hanse_datapod.answers import resting, withheld_reason
 from hanse_datapod.journal import Finished
@@ -25,6 +26,9 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, MaskShape, ObjectRef, Outcome, SealedSeed, Task
 from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import result_for
+
+if TYPE_CHECKING:
+    from hanse_privacy.ring.files import Adjust
 
 SEED_BYTES = 32
 MASKED_SPARE = "spare.masked"
@@ -94,8 +98,10 @@ def _write(
     try:
         tally = encode_tally(weight, metrics, masking.ring, seed=seed)
         if outcome.update is not None:
-            over = output.with_name(MASKED_SPARE)
-            written = write_masked(outcome.update, output, masking.ring, weight=weight, seed=seed, over=over)
+            written = write_masked(
+                outcome.update, output, masking.ring, weight=weight, seed=seed, adjust=_noise(task, masking),
+                over=output.with_name(MASKED_SPARE),
+            )  # fmt: skip
             outcome.update.unlink()
             shape = mask_shape(written.layout)
             if written.clipped:
@@ -132,7 +138,7 @@ def seal_seed(
     roster = policy.masking.roster
     note = SeedNote(
         seed=seed,
-        minimum=max(policy.masking.minimum, masking.minimum),
+        minimum=smallest_sum(policy, task, masking),
         roster=None if roster is None else bytes.fromhex(roster),
     )
     context = {"project": task.project, "run": task.run, "session": masking.session}
@@ -148,6 +154,17 @@ def seal_seed(
     return unsigned.model_copy(update={"signature": signature})
 
 
+def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
+    """Of how many participants the sum must be, at least: as policy and job want it, and so many that the noise which
+    this site's ledger was charged for is there, although others drop out and take their shares with them."""
+    wanted = max(policy.masking.minimum, masking.minimum)
+    if task.privacy is None:
+        return wanted
+    from hanse_privacy.noise.aggregate import least_answers
+
+    return max(wanted, least_answers(task.privacy.privacy, task.privacy.active))
+
+
 def _weight(masking: Masking, examples: int) -> int:
     largest = masking.ring.largest_weight
     if largest == 1:
@@ -159,6 +176,15 @@ def _weight(masking: Masking, examples: int) -> int:
             hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",
         )
     return examples
+
+
+def _noise(task: Task, masking: Masking) -> Adjust | None:
+    """This site's share of the noise that the sum shall have: drawn anew for every answer, charged already."""
+    if task.privacy is None or task.privacy.privacy.placement != "distributed":
+        return None
+    from hanse_privacy.noise.site import site_noise
+
+    return site_noise(task.privacy, task.participant, masking.ring)
 
 
 def _check_finite(metrics: dict[str, float]) -> None:

@@ -48,6 +48,12 @@ class MaskingPolicy(Frozen):
                 "masking.required", asked, "compensator, pairwise",
                 hint="the owner gives the job a section secure_aggregation",
             )  # fmt: skip
+        hidden = masking is not None and masking.mode is not MaskingMode.RING
+        if task.privacy is not None and task.privacy.privacy.placement == "distributed" and not hidden:
+            raise forbidden(
+                "masking", "a share of noise in an answer that everybody can read", "compensator, pairwise",
+                hint="noise of placement distributed is enough in the sum alone: the job needs secure_aggregation",
+            )  # fmt: skip
         if masking is None:
             return
         if self.modes is not None and masking.mode not in self.modes:
