@@ -105,6 +105,7 @@ def _key_to_get(request: LinkRequest, task: Task) -> str:
     if key is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "put, get: neither is given, one was expected")
     # Each participant's task may name another resting place of the same model, but never another object.
-    if task.model is None or task.model.key != key or not key.startswith(f"models/{request.project}/"):
-        raise HanseError(ErrorCode.FORBIDDEN, f"get: {key!r} is not the model of the open task")
+    named = {ref.key for ref in (task.model, *(task.extras or {}).values()) if ref is not None}
+    if key not in named or not key.startswith(f"models/{request.project}/"):
+        raise HanseError(ErrorCode.FORBIDDEN, f"get: {key!r} is not the model of the open task, nor one of its extras")
     return key

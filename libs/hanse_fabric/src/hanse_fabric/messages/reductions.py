@@ -16,13 +16,15 @@ from hanse_fabric.names import RunId, Slug, StepKey
 class UpdateInput(Frozen):
     """One row of the K x P matrix: whose update, with which weight, and where it is.
 
-    In a masked sum the weight is 1 (the true one is in the tally), and `tally` is there.
+    In a masked sum the weight is 1 (the true one is in the tally), and `tally` is there. `info` has the numbers that a
+    strategy may need of each update (`steps`, `first_loss`, `normalizer`).
     """
 
     participant: Slug
     weight: float = Field(gt=0)
     ref: ObjectRef
     tally: ObjectRef | None = None
+    info: dict[str, float] | None = None
 
 
 class JobKind(StrEnum):
@@ -77,6 +79,7 @@ class ReduceJob(Message):
         parts: all parts, for CLOSE.
         round: the round, for optimizers that count steps (from 1).
         sum: how the updates are masked; None: they are not.
+        from_zero: where there is no `model`: begin with zeros in the updates' layout, instead of adopting the only one.
     """
 
     schema_id: ClassVar[str] = "hanse.reduce_job/1"
@@ -96,6 +99,7 @@ class ReduceJob(Message):
     leaves: tuple[int, int] | None = None
     parts: tuple[Part, ...] = ()
     sum: RingSum | None = None
+    from_zero: bool | None = None
 
 
 class Refusal(Frozen):

@@ -44,6 +44,7 @@ class Task(Message):
         masking: how the answer is to be masked; None: not at all.
         privacy: the noise that the site adds, and what its ledger is charged; None: none.
         payload: what a privacy protocol has for this participant.
+        extras: further objects that the algorithm needs beside the model, by name (SCAFFOLD's `control`).
     """
 
     schema_id: ClassVar[str] = "hanse.task/1"
@@ -65,6 +66,7 @@ class Task(Message):
     masking: Masking | None = None
     privacy: PrivacyTerms | None = None
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
+    extras: dict[str, ObjectRef] | None = None
 
 
 class Outcome(StrEnum):
@@ -89,6 +91,8 @@ class Result(Message):
         tally: where the answer is masked: masked weight and metrics; `examples` and `metrics` are empty then.
         seed: where a compensator sums the masks: the sealed seed of this answer's.
         payload: a privacy protocol's message.
+        extras: further updates of the algorithm's, by name, each in the model's layout.
+        info: numbers that the strategy needs, beside `examples`: `steps`, `first_loss`, `normalizer`.
         signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
     """
 
@@ -110,6 +114,8 @@ class Result(Message):
     tally: ObjectRef | None = None
     seed: SealedSeed | None = None
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
+    extras: dict[str, ObjectRef] | None = None
+    info: dict[str, float] | None = None
     signature: Base64Bytes = b""
 
 

@@ -14,6 +14,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN})
+_MOST_EXTRAS = 4
 _WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 
 
@@ -99,6 +100,8 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
         code_digest=result.code_digest,
         tally=result.tally if terms.masking is not None else None,
         seed=result.seed if terms.masking is not None else None,
+        extras=result.extras or {} if terms.kind in _WITH_UPDATE else {},
+        info=result.info or {},
         payload=base64.b64encode(result.payload) if result.payload and terms.kind in _WITH_PAYLOAD else None,
     )
 
@@ -116,7 +119,12 @@ def _wrong(result: Result, terms: Terms) -> str:
         return ""
     if result.update is None:
         return f"update: none given, the {terms.kind.value} step needs one"
-    return _wrong_update(result.update, terms)
+    if result.extras and len(result.extras) > _MOST_EXTRAS:
+        return f"extras: {len(result.extras)} are more than {_MOST_EXTRAS}"
+    for update in (result.update, *(result.extras or {}).values()):
+        if wrong := _wrong_update(update, terms):
+            return wrong
+    return ""
 
 
 def _wrongly_masked(result: Result, masking: Masking) -> str:

@@ -31,6 +31,8 @@ class Answer(_Recorded):
     tally: ObjectRef | None = None
     seed: SealedSeed | None = None
     payload: Base64Bytes | None = None
+    extras: dict[str, ObjectRef] = {}
+    info: dict[str, float] = {}
 
 
 class Failure(_Recorded):
