@@ -77,7 +77,7 @@ def measure(*, sites: int, parameters: int, dropped: int) -> dict[str, float]:
         timed("sum_s", lambda: [np.add(total, elements, out=total) for _ in range(sites - dropped)])
         summed = dict(list(notes.items())[: sites - dropped])
         began = time.perf_counter()
-        asked, recovered = own.unmask(request, orders, summed)
+        _, recovered = own.unmask(request, orders, summed)
         everyone = time.perf_counter() - began
         figures["unmask_site_s"] = everyone / len(summed)
         assert recovered.recovery is not None

@@ -9,7 +9,7 @@ uniform whatever it hides. A seed is drawn anew for every sum and serves each pu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -36,6 +36,11 @@ class Purpose(StrEnum):
 
     UPDATE = "hanse update mask"
     TALLY = "hanse tally mask"
+
+
+Mask = Callable[[NDArray[Any], int], None]
+"""Puts a mask on ring elements in place, or takes it off: given the elements (contiguous, uint32 or uint64) and where
+in the data section they begin, in bytes."""
 
 
 class MaskStream:

@@ -22,13 +22,15 @@ class Recovered:
     """What UNMASK brought.
 
     Attributes:
-        recovery: for `RingSum.recovery`; None when a survivor's or dropped site's secrets are unusable: the step is
-            redone without those who are to blame.
+        recovery: for `RingSum.recovery`; None when fewer than the threshold gave true shares, or a member's secrets
+            are unusable: the step is redone without those who are refused.
         refused: whose shares or secrets were false, and why.
     """
 
     recovery: bytes | None
     refused: dict[str, str]
+    shares: int
+    """How many gave true shares."""
 
 
 def recover(
@@ -40,9 +42,6 @@ def recover(
         answers: to SHARE, of U1, sorted by participant.
         survivors: U2.
         payloads: `UnmaskAnswer` by participant.
-
-    Raises:
-        HanseError: QUORUM when fewer than the threshold gave true shares.
     """
     alive = frozenset(survivors)
     refused: dict[str, str] = {}
@@ -53,12 +52,7 @@ def recover(
         except HanseError as error:
             refused[holder] = str(error)
     if len(held) < request.threshold:
-        false = "".join(f"; {reason}" for reason in refused.values())
-        raise HanseError(
-            ErrorCode.QUORUM,
-            f"session {request.session}: {len(held)} participants gave shares, {request.threshold} are needed to "
-            f"unmask the sum{false}",
-        )
+        return Recovered(None, refused, len(held))
     used = sorted(held)[: request.threshold]
     weights = shamir.coefficients(used)
     blamed: dict[str, str] = {}
@@ -81,8 +75,8 @@ def recover(
         except HanseError as error:
             blamed[name] = str(error)
     if blamed:
-        return Recovered(None, refused | blamed)
-    return Recovered(encode_recovery(Recovery((*own, *subtract), tuple(add))), refused)
+        return Recovered(None, refused | blamed, len(held))
+    return Recovered(encode_recovery(Recovery((*own, *subtract), tuple(add))), refused, len(held))
 
 
 def _true_shares(

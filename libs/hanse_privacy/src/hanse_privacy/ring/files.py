@@ -20,7 +20,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import MaskShape, Ring, RingPlan
 from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
 
@@ -68,6 +68,7 @@ def write_masked(
     *,
     weight: int,
     seed: bytes | None,
+    mask: Mask | None = None,
     adjust: Adjust | None = None,
     rounding: Uniforms | None = None,
     over: Path | None = None,
@@ -79,7 +80,8 @@ def write_masked(
         target: the masked one's path.
         plan: the task's rings.
         weight: of this participant, at most the plan's `largest_weight`.
-        seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`).
+        seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`), or
+        mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
         rounding: where the plan rounds stochastically, by what; None: fresh randomness.
         over: an old file that is used up and may be overwritten (see `write_tensors`).
@@ -97,7 +99,8 @@ def write_masked(
     layout, arrays = read_tensors(source)
     masked = ring_layout(layout, plan)
     writer = _Writer(plan, weight / plan.largest_weight, adjust, rounding or uniforms() if plan.stochastic else None)
-    mask = MaskStream(seed, Purpose.UPDATE) if seed is not None else None
+    if seed is not None:
+        mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
@@ -110,7 +113,7 @@ def write_masked(
             for entry in masked:
                 for elements in writer.blocks(plain[entry.name], arrays):
                     if mask is not None:
-                        mask.add_to(elements, position)
+                        mask(elements, position)
                     file.write(elements.data)
                     position += elements.nbytes
             file.truncate()

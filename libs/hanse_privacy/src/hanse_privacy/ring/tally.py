@@ -18,7 +18,7 @@ from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.reductions import Tally
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.plan import metric_ring
 
 
@@ -27,13 +27,16 @@ def tally_count(plan: RingPlan) -> int:
     return 1 + 2 * len(plan.metrics)
 
 
-def encode_tally(weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None) -> bytes:
+def encode_tally(
+    weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None, mask: Mask | None = None
+) -> bytes:
     """The tensor file of a tally.
 
     Args:
         weight: the participant's, in 0..largest_weight.
         metrics: finite numbers; those that are not in the plan stay here.
-        seed: 32 bytes, of which the mask is made; None: no mask.
+        seed: 32 bytes, of which the mask is made; None: no mask, or
+        mask: puts it on, where it is the sum of many (mode `pairwise`).
 
     Raises:
         HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound
@@ -57,7 +60,9 @@ def encode_tally(weight: int, metrics: Mapping[str, float], plan: RingPlan, *, s
         numbers += [round(weight * within * 2.0**ring.fraction), weight]
     elements = np.array(numbers, dtype="<i8").view("<u8")
     if seed is not None:
-        MaskStream(seed, Purpose.TALLY).add_to(elements, 0)
+        mask = MaskStream(seed, Purpose.TALLY).add_to
+    if mask is not None:
+        mask(elements, 0)
     return encode_tensors(_layout("tally", plan), {"tally": elements})
 
 
@@ -70,12 +75,13 @@ def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
     return _read(data, "tally", plan)
 
 
-def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -> Tally:
+def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None, *, unmask: Mask | None = None) -> Tally:
     """What the tallies say together.
 
     Args:
         tallies: every participant's file.
         masks: the file with the sum of all the masks in `u64`; None where there are none.
+        unmask: takes off the sum what else is left in it (mode `pairwise`).
 
     Raises:
         HanseError: INVALID_INPUT when one is not of this plan, or there are more than it has participants; TAMPERED
@@ -88,6 +94,8 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -
         total += read_tally(data, plan)
     if masks is not None:
         total -= _read(masks, "u64", plan)
+    if unmask is not None:
+        unmask(total, 0)
     ring = metric_ring(plan)
     weight, *rest = total.view(np.int64).tolist()
     _check(0 <= weight <= len(tallies) * plan.largest_weight)
