@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_privacy.masks.total import mask_total, tally_mask_total
+from hanse_privacy.pairwise.recovery import Recovery, encode_recovery
 from hanse_privacy.ring.files import mask_shape, ring_layout, write_masked
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.tally import encode_tally, tally_count
@@ -78,7 +80,7 @@ class MaskedRound:
 
     @property
     def masked(self):
-        return self.mode is MaskingMode.COMPENSATOR
+        return self.mode is not MaskingMode.RING
 
     def make(self, k):
         """Mask what site k sends."""
@@ -103,10 +105,16 @@ class MaskedRound:
         tally = tally_mask_total(self.seeds, tally_count(self.plan))
         return MaskSum(update=self.put("masks/1", out.getvalue()), tally=ref_of_bytes(tally, inline=True))
 
+    def recovery(self):
+        """Of a pairwise sum: every site's own seed is to be taken off; one pair's is left with either sign."""
+        left = bytes(range(32))
+        return encode_recovery(Recovery((*self.seeds, left), (left,)))
+
     def job(self, *, kind=JobKind.WHOLE, strategy=None, masks=None, **more):
         ring = RingSum(
             mode=self.mode, session="s-1", plan=self.plan, noise=self.noise,
-            masks=(masks or self.masks()) if self.masked else None,
+            masks=(masks or self.masks()) if self.mode is MaskingMode.COMPENSATOR else None,
+            recovery=base64.b64encode(self.recovery()) if self.mode is MaskingMode.PAIRWISE else None,
         )  # fmt: skip
         updates = [
             UpdateInput(participant=name, weight=1, ref=self.refs[name], tally=self.tallies[name])

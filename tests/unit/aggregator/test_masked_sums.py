@@ -170,6 +170,26 @@ def test_tallies_alone_are_summed_for_an_evaluation(tmp_path):
     assert set(reduced.tally.metrics) == {"loss", "accuracy"}
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_pairwise_sum_is_unmasked_by_what_was_recovered(tmp_path, store, small_leaves, bits):
+    chosen = SecureAggregation(mode="pairwise", bits=bits, largest_weight=100)
+    pairwise = MaskedRound(tmp_path, store, layout_of(8000), 3, chosen, mode=MaskingMode.PAIRWISE)
+    reduced = Engine(store).run(pairwise.job())
+    plain = Engine(store).run(_ring(pairwise, tmp_path, store).job())
+    assert pairwise.bytes_of(reduced) == pairwise.bytes_of(plain)
+    assert reduced.tally == plain.tally
+    pairwise.seeds[0] = bytes(31) + b"x"
+    assert "wrong" in Engine(store).run(pairwise.job()).error
+
+
+def test_a_pairwise_sum_without_what_was_recovered_is_an_error(tmp_path):
+    pairwise = MaskedRound(tmp_path, None, FULL, mode=MaskingMode.PAIRWISE)
+    job = pairwise.job()
+    for recovery in (None, b"junk"):
+        lost = job.model_copy(update={"sum": job.sum.model_copy(update={"recovery": recovery})})
+        assert "recovered s" in Engine(None).run(lost).error
+
+
 def test_noise_that_a_shuffler_added_is_taken_off_again(tmp_path, store):
     layout = Layout.of([Entry("w", "F32", (500,)), Entry("m", "F32", (3,), Rule.AVERAGE)])
     masked = MaskedRound(tmp_path, store, layout)

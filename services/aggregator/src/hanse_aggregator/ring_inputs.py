@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hanse_aggregator.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
-from hanse_aggregator.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, sum_of_tallies
+from hanse_aggregator.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, residual_of, sum_of_tallies
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum
@@ -59,6 +59,7 @@ def open_masked_sum(
     subtracted: list[Subtrahend] = []
     if ring.mode is MaskingMode.COMPENSATOR and (ring.masks is None or ring.masks.update is None):
         raise invalid("sum.masks", None, "the sum of the masks, without which nothing can be unmasked")
+    residual = residual_of(ring)
     for name, ref in mask_refs(ring).items():
         if ref is not None and name != TALLY_MASKS:
             subtracted.append(open_subtrahend(name, open_fetched(name, ref, store, sums), updates))
@@ -71,4 +72,5 @@ def open_masked_sum(
         subtracted=tuple(subtracted),
         participants=len(job.updates),
         tally=tally,
+        residual=residual,
     )

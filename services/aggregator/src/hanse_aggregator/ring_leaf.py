@@ -136,6 +136,8 @@ class RingWorker:
         for mask, reader in zip(self._masked.subtracted, masks, strict=True):
             reader.read_into(mask.data_start + first, term.data)
             np.subtract(sums, terms, out=sums)
+        if self._masked.residual is not None:
+            self._masked.residual.apply(sums, first)
         return total.view(_SIGNED[stretch.ring.bits])
 
     def _check_range(self, total: Array, stretch: Stretch, at: int) -> None:
@@ -187,6 +189,8 @@ class RingWorker:
             total += np.frombuffer(row.data.read(at, size), dtype)
         for mask in self._masked.subtracted:
             total -= np.frombuffer(mask.data.read(mask.data_start + first, size), dtype)
+        if self._masked.residual is not None:
+            self._masked.residual.apply(total, first)
         means: Array = total.view(_SIGNED[stretch.ring.bits]) * stretch.means_factor
         return means
 

@@ -16,6 +16,7 @@ from hanse_fabric.messages.masking import Ring
 from hanse_fabric.messages.reductions import Tally
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.total import total_layout
+from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
 
@@ -87,6 +88,7 @@ class MaskedSum:
         layout: of the masked updates.
         stretches: of the whole model, in its order.
         subtracted: sums of masks and of noise.
+        residual: of a pairwise sum, the masks that the recovered secrets take off.
         tally: of all participants.
     """
 
@@ -95,6 +97,7 @@ class MaskedSum:
     subtracted: tuple[Subtrahend, ...]
     participants: int
     tally: Tally | None
+    residual: Masks | None = None
 
     def between(self, start: int, stop: int) -> Iterator[tuple[Stretch, int, int]]:
         """The stretches within bytes [start, stop) of the model's file, with what of them lies there."""

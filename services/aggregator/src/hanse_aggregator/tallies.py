@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from hanse_aggregator.sources import Input, open_input
-from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef, UpdateInput
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
+from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, Tally
 from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.file import encode_tensors
+from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
-from hanse_privacy.ring.tally import read_tally, sum_tallies
+from hanse_privacy.pairwise.streams import Masks, residual_masks
+from hanse_privacy.ring.tally import read_tally, sum_tallies, tally_count
 
 MAX_TALLY_BYTES = 64 << 10
 """More than any tally has: 1,024 elements and a header."""
@@ -59,7 +65,8 @@ def sum_of_tallies(
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
                 raise
             refuse(update.participant, error)
-    masks = None
+    residual = residual_of(ring)
+    masks = None if residual is None else _residual_tally(residual, ring.plan)
     if ring.masks is not None:
         masks = read_small(TALLY_MASKS, ring.masks.tally, store, sums)
     if len(found) < len(job.updates):
@@ -72,6 +79,27 @@ def sum_of_tallies(
             hint="no site has an example to train on",
         )
     return tally
+
+
+def residual_of(ring: RingSum) -> Masks | None:
+    """What a pairwise sum's recovered secrets take off; None in the other modes.
+
+    Raises:
+        HanseError: INVALID_INPUT when the mode is pairwise and there are none, or they cannot be read.
+    """
+    if ring.mode is not MaskingMode.PAIRWISE:
+        return None
+    if ring.recovery is None:
+        raise invalid("sum.recovery", None, "the recovered secrets, without which a pairwise sum cannot be unmasked")
+    return residual_masks(ring.recovery)
+
+
+def _residual_tally(residual: Masks, plan: RingPlan) -> bytes:
+    """The file that the tallies' masks would be, had a compensator summed them."""
+    left = np.zeros(tally_count(plan), "<u8")
+    residual.apply_tally(left)
+    layout = Layout.of([Entry("u64", "U64", left.shape, Rule.RING)])
+    return encode_tensors(layout, {"u64": np.negative(left)})
 
 
 def _tally(ref: ObjectRef | None, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes]) -> bytes:
