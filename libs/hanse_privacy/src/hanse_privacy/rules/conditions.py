@@ -1,0 +1,180 @@
+"""What of a job violates a rule: its field and value in words, or None. The rules are in `hanse_privacy.rules.table`.
+
+The strategy's and the model's own forms are checked elsewhere; here they are read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hanse_fabric.job import Job
+from hanse_fabric.privacy import Privacy, SecureAggregation
+
+Condition = Callable[[Job], str | None]
+
+GAUSSIAN = frozenset({"gaussian", "discrete_gaussian"})
+MECHANISMS: Mapping[str, frozenset[str]] = {
+    "local": GAUSSIAN | {"dp_sgd", "laplace", "discrete_laplace", "staircase"},
+    "distributed": GAUSSIAN | {"laplace", "discrete_laplace"},
+    "central": frozenset({"gaussian", "laplace"}),
+}
+"""Which mechanisms a placement has."""
+_BUFFERS = ("norm0.running_mean", "norm0.running_var", "norm0.num_batches_tracked")
+
+
+def reduction_of(job: Job) -> str:
+    """The name of the job's reduction."""
+    return str(_section(job.strategy, "reduction").get("name", "weighted_mean"))
+
+
+def _section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = body.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def masked(found: Callable[[Job, SecureAggregation], str | None]) -> Callable[[Job], str | None]:
+    return lambda job: None if job.secure_aggregation is None else found(job, job.secure_aggregation)
+
+
+def private(found: Callable[[Job, Privacy], str | None]) -> Callable[[Job], str | None]:
+    return lambda job: None if job.privacy is None else found(job, job.privacy)
+
+
+def robust(job: Job, _sums: SecureAggregation) -> str | None:
+    name = reduction_of(job)
+    return None if name == "weighted_mean" else f"strategy.reduction.name: {name}"
+
+
+def few(job: Job, sums: SecureAggregation) -> str | None:
+    least = job.participants.minimum
+    return None if least >= sums.minimum else f"participants.minimum: {least} with {sums.minimum} for a sum"
+
+
+def unsummed(job: Job, sums: SecureAggregation) -> str | None:
+    metric = job.stop.metric if job.stop is not None else None
+    return None if metric is None or metric in sums.metrics else f"stop.metric: {metric}"
+
+
+def threshold(job: Job, sums: SecureAggregation) -> str | None:
+    needed = sums.threshold or 0
+    return None if needed <= job.participants.minimum else f"secure_aggregation.threshold: {needed}"
+
+
+def mechanism(_job: Job, privacy: Privacy) -> str | None:
+    if privacy.mechanism in MECHANISMS[privacy.placement]:
+        return None
+    return f"privacy.mechanism: {privacy.mechanism} with placement {privacy.placement}"
+
+
+def no_delta(_job: Job, privacy: Privacy) -> str | None:
+    normal = privacy.mechanism in GAUSSIAN | {"dp_sgd"}
+    return f"privacy.delta: 0 with {privacy.mechanism}" if normal and privacy.delta == 0 else None
+
+
+def unmasked_shares(job: Job, privacy: Privacy) -> str | None:
+    mode = job.secure_aggregation.mode if job.secure_aggregation is not None else None
+    if privacy.placement != "distributed" or mode in ("compensator", "pairwise"):
+        return None
+    return f"privacy.placement: distributed with secure_aggregation {'absent' if mode is None else 'mode ' + mode}"
+
+
+def central_masked(job: Job, privacy: Privacy) -> str | None:
+    if privacy.placement != "central" or job.secure_aggregation is None:
+        return None
+    return f"privacy.placement: central with secure_aggregation mode {job.secure_aggregation.mode}"
+
+
+def central_robust(job: Job, privacy: Privacy) -> str | None:
+    name = reduction_of(job)
+    return None if privacy.placement != "central" or name == "weighted_mean" else f"strategy.reduction.name: {name}"
+
+
+def weighted(job: Job, privacy: Privacy) -> str | None:
+    sums = privacy.placement in ("distributed", "central")
+    return f"weighting: examples with placement {privacy.placement}" if sums and job.weighting != "uniform" else None
+
+
+def batches(job: Job, privacy: Privacy) -> str | None:
+    return "model.batch_norm: true" if privacy.mechanism == "dp_sgd" and job.model.get("batch_norm") else None
+
+
+def buffers(job: Job, privacy: Privacy) -> str | None:
+    if privacy.mechanism == "dp_sgd" or not job.model.get("batch_norm"):
+        return None
+    patterns = _section(job.model, "buffers")
+    for buffer in _BUFFERS:
+        if next((rule for pattern, rule in patterns.items() if fnmatchcase(buffer, pattern)), None) != "keep_local":
+            return "model.batch_norm: true"
+    return None
+
+
+def own_code(job: Job, privacy: Privacy) -> str | None:
+    return f"code: {job.code.name} with dp_sgd" if privacy.mechanism == "dp_sgd" and job.code is not None else None
+
+
+def two_clips(job: Job, privacy: Privacy) -> str | None:
+    clip = job.train.get("clip_norm")
+    return f"train.clip_norm: {clip} with dp_sgd" if privacy.mechanism == "dp_sgd" and clip is not None else None
+
+
+def shares(_job: Job, privacy: Privacy) -> str | None:
+    if privacy.noise is None or (privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN):
+        return None
+    return f"privacy.noise: {privacy.noise} with {privacy.mechanism}, {privacy.placement}"
+
+
+def no_shares(_job: Job, privacy: Privacy) -> str | None:
+    laplace = privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
+    return f"privacy.noise: none with {privacy.mechanism}" if laplace and privacy.noise is None else None
+
+
+def dropouts(job: Job, privacy: Privacy) -> str | None:
+    whole = privacy.placement != "distributed" or privacy.noise == "local-laplace"
+    tolerant = privacy.colluding > 0 and privacy.noise in (None, "distributed-gamma")
+    quorum = job.participants.quorum
+    return (
+        None
+        if whole or tolerant or quorum == 1
+        else f"participants.quorum: {quorum:g} with {privacy.noise or 'shares'}"
+    )
+
+
+def rounding(job: Job, privacy: Privacy) -> str | None:
+    how = job.secure_aggregation.rounding if job.secure_aggregation is not None else "nearest"
+    distributed = privacy.placement == "distributed"
+    return f"secure_aggregation.rounding: {how}" if distributed and how != "nearest" else None
+
+
+def third_party(job: Job, privacy: Privacy) -> str | None:
+    mode = job.secure_aggregation.mode if job.secure_aggregation is not None else None
+    if privacy.noise != "oblivious-shuffled" or mode == "compensator":
+        return None
+    return f"privacy.noise: {privacy.noise} with secure_aggregation mode {mode}"
+
+
+def colluding(job: Job, privacy: Privacy) -> str | None:
+    if privacy.colluding == 0:
+        return None
+    if privacy.placement != "distributed" or privacy.noise not in (None, "distributed-gamma"):
+        return f"privacy.colluding: {privacy.colluding} with {privacy.noise or privacy.placement}"
+    few = privacy.colluding > job.participants.minimum - 2
+    return f"privacy.colluding: {privacy.colluding} of {job.participants.minimum} participants" if few else None
+
+
+def literal(_job: Job, privacy: Privacy) -> str | None:
+    fits = privacy.placement == "distributed" and privacy.mechanism not in GAUSSIAN
+    return None if privacy.scale == "calibrated" or fits else f"privacy.scale: literal with {privacy.placement}"
+
+
+def adaptive(_job: Job, privacy: Privacy) -> str | None:
+    if privacy.adaptive_clip is None or (privacy.placement == "central" and privacy.mechanism == "gaussian"):
+        return None
+    return f"privacy.adaptive_clip: {privacy.adaptive_clip} with {privacy.mechanism}, {privacy.placement}"
+
+
+def per_site(_job: Job, privacy: Privacy) -> str | None:
+    if not privacy.site_epsilon or privacy.placement == "local":
+        return None
+    return f"privacy.site_epsilon: {len(privacy.site_epsilon)} sites with placement {privacy.placement}"

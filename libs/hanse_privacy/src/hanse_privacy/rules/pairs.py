@@ -1,0 +1,54 @@
+"""The other half of the table: combinations that work, and are kept working on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A combination that works, and why."""
+
+    one: str
+    other: str
+    reason: str
+
+
+LEGAL: tuple[Pair, ...] = (
+    Pair("secure_aggregation", "weighting examples", "weights are in the ring and masked, as are the examples' counts"),
+    Pair("secure_aggregation", "strategy.optimizer sgd, adam, yogi, adagrad", "they see the mean only"),
+    Pair("secure_aggregation", "model.batch_norm", "averaged and pooled buffers are sums too"),
+    Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
+    Pair(
+        "secure_aggregation",
+        "participants.fraction, quorum below 1",
+        "a sum is of those who answered, the minimum at least",
+    ),
+    Pair("secure_aggregation", "initial_model", "the first model is no secret"),
+    Pair("secure_aggregation", "privacy.placement local", "the update is made private first and masked then"),
+    Pair(
+        "secure_aggregation compensator, pairwise",
+        "privacy.placement distributed",
+        "the shares of noise add up within the sum",
+    ),
+    Pair(
+        "privacy.placement local",
+        "strategy.reduction median, trimmed_mean",
+        "whatever is made of private updates is private",
+    ),
+    Pair("privacy.placement local", "weighting examples", "the weights are not hidden: the report says so"),
+    Pair("privacy, any", "strategy.optimizer sgd, adam, yogi, adagrad", "whatever is made of private sums is private"),
+    Pair("privacy, any", "initial_model", "it is covered only as far as it was trained privately itself"),
+    Pair("privacy, any", "participants.fraction below 1", "who is sampled is known, so no amplification is claimed"),
+    Pair(
+        "privacy.mechanism dp_sgd",
+        "train.optimizer adam, momentum, weight decay, dropout",
+        "they see noisy gradients only",
+    ),
+    Pair("privacy, mechanisms on the update", "code", "noise is added to what site code returns"),
+    Pair(
+        "privacy, mechanisms on the update",
+        "model.batch_norm with keep_local buffers",
+        "the statistics stay at the site",
+    ),
+)

@@ -1,0 +1,192 @@
+"""The table of refusals: which combinations of a job's settings do not work, why, and what to do instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hanse_privacy.rules import conditions as at
+from hanse_privacy.rules.conditions import Condition, masked, private
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A combination that is refused.
+
+    Attributes:
+        one, other: what is combined, as the table of the documentation names it.
+        reason: why not.
+        hint: what to do instead.
+        found: what of a job violates it (field and value), or None.
+    """
+
+    one: str
+    other: str
+    reason: str
+    hint: str
+    found: Condition
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "secure_aggregation",
+        "strategy.reduction median, trimmed_mean",
+        "robust reductions compare the sites' updates with each other, which nobody can see",
+        "use weighted_mean, or do without secure_aggregation",
+        masked(at.robust),
+    ),
+    Rule(
+        "secure_aggregation.minimum",
+        "a smaller participants.minimum",
+        "a round could close with fewer sites than a sum may have, and would never be summed",
+        "raise participants.minimum to secure_aggregation.minimum",
+        masked(at.few),
+    ),
+    Rule(
+        "secure_aggregation.metrics",
+        "a stop.metric that is not among them",
+        "only the means of the listed metrics are made",
+        "list the metric in secure_aggregation.metrics",
+        masked(at.unsummed),
+    ),
+    Rule(
+        "secure_aggregation.threshold",
+        "a smaller participants.minimum",
+        "a round of the minimum could not recover the masks of one that drops out",
+        "lower the threshold, or raise participants.minimum",
+        masked(at.threshold),
+    ),
+    Rule(
+        "privacy.placement",
+        "a mechanism of another placement",
+        "dp_sgd and staircase noise are made at the site, shares are of Laplace or Gaussian kinds, and the hub "
+        "adds gaussian or laplace noise",
+        "choose a mechanism of the placement",
+        private(at.mechanism),
+    ),
+    Rule(
+        "privacy.mechanism gaussian, discrete_gaussian, dp_sgd",
+        "privacy.delta 0",
+        "normal noise keeps no epsilon with certainty",
+        "give a delta above 0, or use a Laplace kind",
+        private(at.no_delta),
+    ),
+    Rule(
+        "privacy.placement distributed",
+        "no secure_aggregation, or mode ring",
+        "one site's share of the noise is too little to hide its update, and nothing else would hide it",
+        "use secure_aggregation mode compensator or pairwise, or placement local",
+        private(at.unmasked_shares),
+    ),
+    Rule(
+        "privacy.placement central",
+        "secure_aggregation",
+        "the hub cannot clip updates that it cannot see",
+        "use placement distributed or local",
+        private(at.central_masked),
+    ),
+    Rule(
+        "privacy.placement central",
+        "strategy.reduction median, trimmed_mean",
+        "the noise is made for a mean: one update can move a median by more than its share",
+        "use weighted_mean, or placement local",
+        private(at.central_robust),
+    ),
+    Rule(
+        "privacy.placement distributed, central",
+        "weighting examples",
+        "a site's weight, and with it what its data can change, would depend on its data",
+        "set weighting: uniform",
+        private(at.weighted),
+    ),
+    Rule(
+        "privacy.mechanism dp_sgd",
+        "model.batch_norm",
+        "batch norm makes one example's gradient depend on the others of its batch, so that clipping it bounds nothing",
+        "use a model without batch norm",
+        private(at.batches),
+    ),
+    Rule(
+        "privacy, other mechanisms",
+        "model.batch_norm with buffers that travel",
+        "the batch statistics would leave the site without noise",
+        'set model.buffers: {"*": keep_local}',
+        private(at.buffers),
+    ),
+    Rule(
+        "privacy.mechanism dp_sgd",
+        "code",
+        "site code trains by itself, and nobody could promise how it treats each example",
+        "use a built-in trainer, or noise on the update (gaussian, laplace)",
+        private(at.own_code),
+    ),
+    Rule(
+        "privacy.mechanism dp_sgd",
+        "train.clip_norm",
+        "each example's gradient is clipped to privacy.clip already",
+        "leave train.clip_norm out",
+        private(at.two_clips),
+    ),
+    Rule(
+        "privacy.noise",
+        "placements other than distributed, Gaussian kinds",
+        "the shares of these modes add up to Laplace noise within a masked sum",
+        "leave privacy.noise out",
+        private(at.shares),
+    ),
+    Rule(
+        "privacy.placement distributed with a Laplace kind",
+        "no privacy.noise",
+        "there are several ways to make its shares, against different coalitions",
+        "set privacy.noise: distributed-gamma, or local-laplace",
+        private(at.no_shares),
+    ),
+    Rule(
+        "privacy.placement distributed",
+        "participants.quorum below 1 without colluding",
+        "the shares of those who drop out are missing from the noise",
+        "set quorum: 1, or colluding to how many may be missing, or noise: local-laplace",
+        private(at.dropouts),
+    ),
+    Rule(
+        "privacy.placement distributed",
+        "secure_aggregation.rounding stochastic",
+        "rounding up could make the clipped update longer than the clipping norm",
+        "leave rounding at nearest",
+        private(at.rounding),
+    ),
+    Rule(
+        "privacy.noise oblivious-shuffled",
+        "secure_aggregation mode pairwise",
+        "the compensator is the one who shuffles",
+        "use mode compensator, or distributed-gamma",
+        private(at.third_party),
+    ),
+    Rule(
+        "privacy.colluding",
+        "noise without shares, or fewer than two other sites",
+        "it enlarges the shares of distributed-gamma and of Gaussian noise, of which two honest ones must be left",
+        "lower colluding, or use distributed-gamma",
+        private(at.colluding),
+    ),
+    Rule(
+        "privacy.scale literal",
+        "mechanisms other than distributed Laplace",
+        "it is the scale that the paper prints for that protocol",
+        "leave privacy.scale out",
+        private(at.literal),
+    ),
+    Rule(
+        "privacy.adaptive_clip",
+        "placements other than central, mechanisms other than gaussian",
+        "the norm is moved by a noisy count over all sites, which the hub makes",
+        "leave privacy.adaptive_clip out",
+        private(at.adaptive),
+    ),
+    Rule(
+        "privacy.site_epsilon",
+        "placements other than local",
+        "the noise of a sum is one for all",
+        "use placement local, or one epsilon for all",
+        private(at.per_site),
+    ),
+)

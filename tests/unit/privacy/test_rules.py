@@ -1,0 +1,129 @@
+"""What composes with what: a job for every refusal and for every pair that works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.job import Job, check_job
+from hanse_privacy.rules import check_rules, markdown
+from hanse_privacy.rules.pairs import LEGAL
+from hanse_privacy.rules.table import RULES
+
+MASKED = {"mode": "compensator"}
+SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}
+LOCAL = {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}
+SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
+CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 4.0}
+NORM = {"name": "mlp", "batch_norm": True}
+CODE = {"name": "mine", "digest": "0" * 64}
+
+
+def job(**changes: Any) -> Job:
+    body: dict[str, Any] = {"rounds": 3, "model": {"name": "logistic"}, "participants": {"minimum": 4}}
+    return check_job({**body, **changes})
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
+    "few": {"secure_aggregation": {"mode": "compensator", "minimum": 5}},
+    "unsummed": {"secure_aggregation": {**MASKED, "metrics": ["loss"]}, "stop": {"metric": "accuracy", "target": 0.9}},
+    "threshold": {"secure_aggregation": {"mode": "pairwise", "threshold": 5}},
+    "mechanism": {"privacy": {**CENTRAL, "mechanism": "staircase"}},
+    "no_delta": {"privacy": {**LOCAL, "delta": 0}},
+    "unmasked_shares": {"privacy": SHARES, "weighting": "uniform", "secure_aggregation": {"mode": "ring"}},
+    "central_masked": {"privacy": CENTRAL, "weighting": "uniform", "secure_aggregation": MASKED},
+    "central_robust": {
+        "privacy": CENTRAL, "weighting": "uniform", "strategy": {"reduction": {"name": "trimmed_mean"}},
+    },
+    "weighted": {"privacy": SHARES, "secure_aggregation": MASKED},
+    "batches": {"privacy": SGD, "model": {**NORM, "buffers": {"*": "keep_local"}}},
+    "buffers": {"privacy": LOCAL, "model": {**NORM, "buffers": {"*.running_mean": "keep_local"}}},
+    "own_code": {"privacy": SGD, "code": CODE},
+    "two_clips": {"privacy": SGD, "train": {"clip_norm": 1.0}},
+    "shares": {"privacy": {**LOCAL, "noise": "distributed-gamma"}},
+    "no_shares": {"privacy": {**SHARES, "noise": None}, "weighting": "uniform", "secure_aggregation": MASKED},
+    "dropouts": {
+        "privacy": SHARES, "weighting": "uniform", "secure_aggregation": MASKED,
+        "participants": {"minimum": 4, "quorum": 0.8},
+    },
+    "rounding": {
+        "privacy": SHARES, "weighting": "uniform", "secure_aggregation": {**MASKED, "rounding": "stochastic"},
+    },
+    "third_party": {
+        "privacy": {**SHARES, "noise": "oblivious-shuffled"}, "weighting": "uniform",
+        "secure_aggregation": {"mode": "pairwise"},
+    },
+    "colluding": {"privacy": {**SHARES, "colluding": 3}, "weighting": "uniform", "secure_aggregation": MASKED},
+    "literal": {"privacy": {**LOCAL, "scale": "literal"}},
+    "adaptive": {"privacy": {**LOCAL, "adaptive_clip": 0.5}},
+    "per_site": {"privacy": {**CENTRAL, "site_epsilon": {"a": 1.0}}, "weighting": "uniform"},
+}  # fmt: skip
+"""By the name of the rule's condition."""
+
+WORKS: list[dict[str, Any]] = [
+    {"secure_aggregation": MASKED, "weighting": "examples"},
+    {"secure_aggregation": MASKED, "strategy": {"optimizer": {"name": "yogi"}}},
+    {"secure_aggregation": MASKED, "model": NORM},
+    {"secure_aggregation": MASKED, "code": CODE, "model": {}},
+    {"secure_aggregation": MASKED, "participants": {"minimum": 4, "fraction": 0.5, "quorum": 0.8}},
+    {"secure_aggregation": MASKED, "initial_model": "0" * 64},
+    {"secure_aggregation": MASKED, "privacy": SGD},
+    {"secure_aggregation": {"mode": "pairwise"}, "privacy": {**SHARES, "colluding": 2}, "weighting": "uniform"},
+    {"privacy": LOCAL, "strategy": {"reduction": {"name": "median"}}},
+    {"privacy": LOCAL, "weighting": "examples"},
+    {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"optimizer": {"name": "adam"}}},
+    {"privacy": SGD, "initial_model": "0" * 64},
+    {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
+    {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
+    {"privacy": LOCAL, "code": CODE, "model": {}},
+    {"privacy": {**LOCAL, "mechanism": "laplace"}, "model": {**NORM, "buffers": {"norm*": "keep_local"}}},
+]  # fmt: skip
+"""In the order of the table."""
+
+
+def condition(rule: Any) -> str:
+    """The name of the function that a rule's condition wraps."""
+    return str(rule.found.__closure__[0].cell_contents.__name__)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=condition)
+def test_each_refusal_names_the_field_the_reason_and_what_to_do(rule: Any) -> None:
+    with pytest.raises(HanseError) as caught:
+        check_rules(job(**REFUSED[condition(rule)]))
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    assert caught.value.message.endswith(rule.reason)
+    assert caught.value.hint == rule.hint
+
+
+@pytest.mark.parametrize(
+    "number", range(len(LEGAL)), ids=lambda number: f"{LEGAL[number].one} and {LEGAL[number].other}"
+)
+def test_each_pair_of_the_table_works(number: int) -> None:
+    check_rules(job(**WORKS[number]))
+
+
+def test_every_rule_and_every_pair_has_a_job() -> None:
+    assert {condition(rule) for rule in RULES} == REFUSED.keys()
+    assert len(LEGAL) == len(WORKS)
+
+
+def test_a_plain_job_is_not_touched() -> None:
+    check_rules(job())
+    check_rules(job(strategy={"reduction": {"name": "median"}, "optimizer": {"name": "adam"}}))
+
+
+def test_the_documentation_shows_this_very_table() -> None:
+    """Renew it with `python -m hanse_privacy.rules`."""
+    shown = (Path(__file__).parents[3] / "docs" / "combinations.md").read_text()
+    assert markdown() in shown
+
+
+def test_the_rules_load_no_numpy() -> None:
+    program = "import sys, hanse_privacy.rules; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0
