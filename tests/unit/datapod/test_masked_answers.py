@@ -29,6 +29,7 @@ from hanse_fabric.messages import (
     Progress,
     Result,
     Task,
+    TaskKind,
 )
 from hanse_fabric.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
@@ -236,6 +237,19 @@ async def test_too_few_examples_are_refused_without_saying_how_many(tmp_path: Pa
     assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
     assert "outputs.minimum_examples" in result.reason
     assert "20" not in result.reason
+
+
+@pytest.mark.parametrize("kind", [TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK])
+async def test_a_protocols_tasks_reach_no_worker_and_make_no_update(tmp_path: Path, kind: TaskKind) -> None:
+    """As training, they would pass by the rules for training: required masks, and the privacy budget."""
+    site = site_of(tmp_path, 0)
+    await site.start()
+    await site.give(task(kind=kind))
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert result.outcome is not Outcome.DONE
+    assert result.update is None
+    assert site.worker.requests == []
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])

@@ -26,7 +26,7 @@ from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
 from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.watch import watch_over
-from hanse_datapod.worker.port import SPARE, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import SPARE, WORKED, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
 from hanse_fabric.schema import DataSchema
@@ -48,6 +48,7 @@ _REFUSALS = frozenset(
         ErrorCode.NO_SPACE,
         ErrorCode.TAMPERED,
         ErrorCode.NOT_FOUND,
+        ErrorCode.UNKNOWN_SCHEMA,
     }
 )
 _log = logging.getLogger(__name__)
@@ -210,6 +211,11 @@ class Agent:
     async def _work(self, opened: OpenTask) -> Finished:
         task = opened.task
         self._policy.check(task)
+        if task.kind not in WORKED:
+            raise HanseError(
+                ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
+                hint="upgrade the datapod, or use secure_aggregation.mode compensator",
+            )  # fmt: skip
         if task.masking is not None:
             await asyncio.to_thread(check_plan, task, task.masking)
         await self._data_checked.wait()

@@ -13,6 +13,9 @@ from hanse_fabric.schema import DataSchema
 SPARE = "spare"
 """Name, beside a request's `output`, of an old file that the worker may write over: faster than a new one."""
 
+WORKED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
+"""Kinds of tasks that are for a worker, each under its own rules of the policy; no other may reach it."""
+
 OnProgress = Callable[[float, str], None]
 """Called with the fraction done in [0, 1] and a short text."""
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from hanse_datapod.data.load import SiteData
 from hanse_datapod.worker.local_state import read_local, write_local
-from hanse_datapod.worker.port import SPARE
+from hanse_datapod.worker.port import SPARE, WORKED
 from hanse_datapod.worker.site_code import SiteCodeFile, load_code
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
@@ -63,6 +63,8 @@ def execute(work: WorkContext) -> Done:
     Raises:
         HanseError: see `Worker.work`.
     """
+    if work.kind not in WORKED:
+        raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
     make_repeatable(work.seed % 2**63)
     np.random.seed(work.seed % 2**32)
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
