@@ -32,15 +32,13 @@ def _on(prefix: str, *actions: str) -> list[str]:
     return [f"{action}:{BUCKET}/{prefix}*" for action in actions]
 
 
-_MODELS = [*_on("models/", "Read", "Write", "List"), *_on("probe/", "Read", "Write")]
-
-
 IDENTITIES: dict[str, list[str]] = {
     "admin": ["Admin", "Read", "Write", "List", "Tagging"],
-    # Signs the sites' links: models to read, updates to write; it can read no update.
+    # Signs the sites' links: models to read, updates to write. It removes updates and masks, and can read neither.
     "coordinator": [
         *_on("models/", "Read", "Write", "List"),
         *_on("updates/", "Write"),
+        *_on("masks/", "Write"),
         *_on("probe/", "Read", "Write"),
     ],
     "aggregator": [
@@ -66,10 +64,6 @@ def store_keys(folder: Path) -> dict[str, StoreKey]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_secret(path, json.dumps(keys))
     return {name: StoreKey(*pair) for name, pair in keys.items()}
-
-
-def _new_key(name: str) -> list[str]:
-    return [f"{name}-{secrets.token_hex(6)}", secrets.token_urlsafe(32)]
 
 
 def seaweedfs_program(
