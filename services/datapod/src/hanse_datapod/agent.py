@@ -22,6 +22,7 @@ from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
 from hanse_datapod.masking import MASKED_SPARE, check_plan, masked_answer
 from hanse_datapod.outbox import Leaving, Outbox
+from hanse_datapod.pairwise import PROTOCOL_KINDS, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
 from hanse_datapod.space import needed_for, require_space
@@ -221,6 +222,8 @@ class Agent:
         await self._data_checked.wait()
         if self._unfit is not None:
             raise self._unfit
+        if task.kind in PROTOCOL_KINDS:
+            return await asyncio.to_thread(self._finish_protocol, task)
         output, state = self._worked(task), self._home / "state" / task.run
         await asyncio.to_thread(self._prepare, task, state)
         if task.model is not None and task.model.key is not None:
@@ -276,8 +279,19 @@ class Agent:
                 else:
                     self._require_new_session(task, task.masking)
                     output = self._output(task)
-                    finished = masked_answer(self._link, self._policy, task, task.masking, outcome, output)
+                    finished = masked_answer(
+                        self._link, self._policy, task, task.masking, outcome, output, home=self._home
+                    )
                 self._budget.settle(reserved)
+                self._journal.finish(task, finished)
+            return finished
+
+    def _finish_protocol(self, task: Task) -> Finished:
+        """Answer a task of the masking protocol alone, durably."""
+        with self._finishing:
+            finished = self._journal.find(task.id)
+            if finished is None:
+                finished = protocol_answer(self._link, self._policy, task, self._home)
                 self._journal.finish(task, finished)
             return finished
 

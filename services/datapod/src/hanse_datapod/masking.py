@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.answers import resting, withheld_reason
 from hanse_datapod.journal import Finished
+from hanse_datapod.pairwise import pairwise_masks
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -28,6 +29,7 @@ from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import result_for
 
 if TYPE_CHECKING:
+    from hanse_privacy.pairwise.streams import Masks
     from hanse_privacy.ring.files import Adjust
 
 SEED_BYTES = 32
@@ -53,7 +55,7 @@ def check_plan(task: Task, masking: Masking) -> None:
 
 
 def masked_answer(
-    link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path, *, home: Path
 ) -> Finished:
     """The signed answer to a task with masking. When this returns, the plain update is gone, and a large masked one on
     the disk.
@@ -61,6 +63,7 @@ def masked_answer(
     Args:
         outcome: what the worker made; its `update` is the plain file, which is removed.
         output: where the masked file is written.
+        home: where the keys of mode `pairwise` are.
 
     Raises:
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
@@ -71,24 +74,30 @@ def masked_answer(
     metrics, withheld = policy.metrics(outcome.metrics)
     _check_finite(metrics)
 
-    seed = None if masking.mode is MaskingMode.RING else secrets.token_bytes(SEED_BYTES)
-    shape, tally = _write(task, masking, outcome, output, weight, metrics, seed)
+    seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
+    pairwise = None
+    if masking.mode is MaskingMode.PAIRWISE:
+        pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
+    shape, tally = _write(
+        task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks
+    )
     ref, data = (None, None) if shape is None else resting(link, task, output)
     answered = result_for(
         task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=withheld_reason(withheld),
         code_digest=outcome.code_digest,
     )  # fmt: skip
     sealed = None
-    if seed is not None and masking.mode is MaskingMode.COMPENSATOR:
+    if seed is not None:
         sealed = seal_seed(link, policy, task, masking, seed, shape)
     # A copy takes bytes as they are; validation would take them for base64.
-    answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed})
+    payload = None if pairwise is None else pairwise.payload
+    answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
     return Finished(link.sign(answered), data, tally)
 
 
 def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
-    seed: bytes | None,
+    seed: bytes | None, masks: Masks | None,
 ) -> tuple[MaskShape | None, bytes]:  # fmt: skip
     """Write the masked file in the plain one's stead: (shape of its mask, the tally's bytes)."""
     from hanse_privacy.ring.files import mask_shape, write_masked
@@ -96,11 +105,13 @@ def _write(
 
     shape = None
     try:
-        tally = encode_tally(weight, metrics, masking.ring, seed=seed)
+        tally = encode_tally(
+            weight, metrics, masking.ring, seed=seed, mask=None if masks is None else masks.apply_tally
+        )  # fmt: skip
         if outcome.update is not None:
             written = write_masked(
                 outcome.update, output, masking.ring, weight=weight, seed=seed, adjust=_noise(task, masking),
-                over=output.with_name(MASKED_SPARE),
+                mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
             )  # fmt: skip
             outcome.update.unlink()
             shape = mask_shape(written.layout)

@@ -115,6 +115,7 @@ class PairwiseSite:
         if state.order is not None and (state.order, state.task) != (order, task):
             raise conflict(session, "masks for another set or task")
         request, own_key = state.request, folder.key()
+        check_threshold(request.threshold, members=len(request.members), minimum=self._minimum)
         _check_members(order.members, request.names, self._own, request.threshold, "members")
         self._open_all(state, order, own_key, run)
         if state.order is None:
