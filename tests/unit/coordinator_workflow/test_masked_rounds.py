@@ -82,7 +82,7 @@ async def test_a_refused_answer_has_the_step_done_again_under_new_masks_without_
         await hub.submit(masked_job(rounds=1, participants=participants))
         record = await hub.ended()
     assert (record.state, record.reason) == ("completed", "")
-    assert hub.sums["r1-train-a2"] == ("east", "north", "south")
+    assert hub.sums["r1-train-s2"] == ("east", "north", "south")
     assert hub.sums.get("r1-train") == (None if by == "compensator" else NAMES)
 
 

@@ -102,8 +102,13 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
         seed=result.seed if terms.masking is not None else None,
         extras=result.extras or {} if terms.kind in _WITH_UPDATE else {},
         info=result.info or {},
-        payload=base64.b64encode(result.payload) if result.payload and terms.kind in _WITH_PAYLOAD else None,
+        payload=base64.b64encode(result.payload) if result.payload and _wants_payload(terms) else None,
     )
+
+
+def _wants_payload(terms: Terms) -> bool:
+    """In mode pairwise a masked answer comes with a signature over the set that it was masked with."""
+    return terms.kind in _WITH_PAYLOAD or (terms.masking is not None and terms.masking.mode is MaskingMode.PAIRWISE)
 
 
 def _wrong(result: Result, terms: Terms) -> str:
@@ -132,6 +137,8 @@ def _wrongly_masked(result: Result, masking: Masking) -> str:
         return "examples, metrics: given in clear in a masked answer; they belong in the tally"
     if result.tally is None or result.tally.key is not None or result.tally.size > INLINE_LIMIT:
         return f"tally: {result.tally} is not a small object on the update subject"
+    if masking.mode is MaskingMode.PAIRWISE and result.payload is None:
+        return "payload: none given, a pairwise answer needs the signature over its set of members"
     if masking.mode is not MaskingMode.COMPENSATOR:
         return ""
     if result.seed is None or result.seed.participant != result.participant:

@@ -213,6 +213,16 @@ class RunContext:
         await self._steps.close(step, {"key": key.hex()})
         return key
 
+    async def enrolled(self, step: str) -> dict[str, bytes]:
+        """Raw Ed25519 keys of the project's participants, by name, as they were enrolled at this step."""
+        closed = self._steps.recorded(step)
+        if closed is not None:
+            return {name: bytes.fromhex(key) for name, key in closed["keys"].items()}
+        await self._steps.begin()
+        keys = self._roster.keys_of(self.project)
+        await self._steps.close(step, {"keys": {name: key.hex() for name, key in keys.items()}})
+        return keys
+
     async def publish(
         self, step: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
     ) -> Published:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from hanse_coordinator.workflow.context import RunContext
 from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.pairwise import PairwiseSessions
 from hanse_coordinator.workflow.reducing import Unmasking
 from hanse_fabric.job import Job
 from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum
@@ -88,12 +89,32 @@ class Compensated(RingOnly):
         return base64.b64encode(await self._run.compensator())
 
 
+class Pairwise(RingOnly):
+    """The sites' masks cancel each other."""
+
+    mode = MaskingMode.PAIRWISE
+
+    def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
+        super().__init__(run, settings)
+        self._sessions = PairwiseSessions(run, settings)
+
+    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:
+        """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
+        plan = plan_of(self._run.job, self._settings, len(chosen))
+        masking, payloads = await self._sessions.prepare(session, round_number, chosen, plan)
+        return Session(masking, tuple(payloads), payloads.__getitem__)
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """See `MaskingProtocol.unmask`."""
+        return await self._sessions.unmask(session.masking.session, round_number, answers)
+
+
 def protocol_of(run: RunContext) -> MaskingProtocol | None:
     """The protocol that the run's job wants; None where nothing is masked."""
     settings = run.job.secure_aggregation
     if settings is None:
         return None
-    protocols = {"ring": RingOnly, "compensator": Compensated}
+    protocols = {"ring": RingOnly, "compensator": Compensated, "pairwise": Pairwise}
     return protocols[settings.mode](run, settings)
 
 

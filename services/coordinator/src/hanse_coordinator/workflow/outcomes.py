@@ -85,7 +85,8 @@ class Summed(_Recorded):
 
     Attributes:
         reduction: the new model; None where tallies alone were summed, or some were refused.
-        refused: whose answers cannot be summed, so that there is no sum.
+        tally: None where there is no sum.
+        refused: whose answers cannot be summed, so that there is none.
     """
 
     reduction: Reduction | None = None

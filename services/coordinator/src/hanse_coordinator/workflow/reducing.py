@@ -18,7 +18,8 @@ from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSu
 
 @dataclass(frozen=True, slots=True)
 class Unmasking:
-    """How a sum is unmasked; or, where `ring` is None, whose messages the masking protocol has refused."""
+    """How a sum is unmasked; or, where `ring` is None, that it cannot be, and whose messages the masking protocol has
+    refused (nobody's, where too many have dropped out)."""
 
     ring: RingSum | None
     refused: tuple[str, ...] = ()

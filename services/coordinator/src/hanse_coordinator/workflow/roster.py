@@ -50,6 +50,11 @@ class Roster:
         member = self._members.get((project, participant))
         return None if member is None or member.revoked else member.key
 
+    def keys_of(self, project: str) -> dict[str, bytes]:
+        """Raw Ed25519 keys, by name, of all who are enrolled and not revoked."""
+        keys = ((name, self.key_of(project, name)) for name in sorted(self._names.get(project, ())))
+        return {name: key for name, key in keys if key is not None}
+
     def present(self, project: str, within: float) -> tuple[str, ...]:
         """Names, sorted, of those enrolled, not revoked, and seen within so many seconds."""
         now = self._clock.now()

@@ -77,7 +77,7 @@ async def _summed(
     """Gather masked answers and sum them, again without those who are refused."""
     left, refused = ask.to, dict[str, None]()
     for attempt in range(1, len(ask.to) + 2):
-        session = await protocol.prepare(attempt_key(step, attempt), ask.round, left)
+        session = await protocol.prepare(session_key(step, attempt), ask.round, left)
         asked = replace(
             _private(run, ask, attempt), to=session.to, masking=session.masking, payload=session.payload,
             needed=max(ask.needed, session.masking.minimum), peers=len(session.to),
@@ -89,7 +89,7 @@ async def _summed(
             model=ask.model if ask.kind is TaskKind.TRAIN else None,
             unmask=lambda session=session, answers=answers: protocol.unmask(session, ask.round, answers),  # type: ignore[misc]
         )  # fmt: skip
-        if not summed.refused:
+        if summed.tally is not None:
             return gathered, summed
         refused |= dict.fromkeys(summed.refused)
         left = tuple(name for name in left if name not in refused)
@@ -101,6 +101,11 @@ async def _summed(
         f"needed; refused: {', '.join(refused)}",
         hint="the audit says why each was refused",
     )
+
+
+def session_key(step: str, attempt: int) -> str:
+    """The key of a masked step's session; apart from the attempts that `gather` makes within one."""
+    return step if attempt == 1 else f"{step}-s{attempt}"
 
 
 def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:

@@ -88,6 +88,9 @@ class Steps:
 
     def when_live(self, work: Coroutine[Any, Any, None], *, keep: int) -> None:
         """Tidy what a replayed step may have left; of many such, the last `keep` are enough."""
+        if self.live.is_set():
+            self.later(work)
+            return
         self._at_live.append(work)
         for dropped in self._at_live[:-keep]:
             dropped.close()

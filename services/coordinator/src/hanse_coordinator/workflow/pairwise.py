@@ -1,0 +1,172 @@
+"""Masks that cancel each other (`hanse_privacy.pairwise`): no third party, but more to say among the sites.
+
+ADVERTISE (once a run, and again by whoever is new) -> SHARE -> the masked step itself -> UNMASK. The coordinator relays
+what is sealed and signed; at the end it holds what unmasks this one sum, and hands it to the aggregator. Who drops out
+at any step is survived as long as the threshold remains; a sum that cannot be unmasked is made again, in a new session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hanse_coordinator.workflow.context import Ask, RunContext
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.reducing import Unmasking
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum, TaskKind
+from hanse_fabric.privacy import SecureAggregation
+from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts, share_request
+from hanse_privacy.pairwise.messages import Member, ShareRequest
+from hanse_privacy.pairwise.recovering import recover
+
+_PROTOCOL_S = 60.0
+"""How long the protocol's own steps are open at most: they take a site milliseconds, once it is there."""
+
+_UNMASK_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A session between its shares and its sum."""
+
+    request: ShareRequest
+    orders: Orders
+    masking: Masking
+
+
+class PairwiseSessions:
+    """The sessions of one run. What it holds follows from what is journalled."""
+
+    def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
+        self._run, self._settings = run, settings
+        self._adverts: dict[str, bytes] = {}
+        self._open: dict[str, _Open] = {}
+
+    async def prepare(
+        self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan
+    ) -> tuple[Masking, Mapping[str, bytes]]:
+        """Have `chosen` share secrets: (how they mask, what each who did so is sent).
+
+        Raises:
+            RunFailure: QUORUM when too few are there for it.
+        """
+        await self._advertise(session, round_number, chosen)
+        identities = await self._run.enrolled(f"{session}-roster")
+        quorum = self._run.job.participants.needed(len(chosen))
+        members = self._members(session, round_number, chosen, identities)
+        if len(members) < quorum:
+            raise RunFailure(
+                ErrorCode.QUORUM,
+                f"session {session}: {len(members)} of {len(chosen)} participants have a key of this run that they "
+                f"signed, {quorum} are needed",
+            )
+        try:
+            request = share_request(
+                self._run.project, self._run.run, session, members, threshold=self._settings.threshold,
+                minimum=self._settings.minimum, roster=identities.values(),
+            )  # fmt: skip
+        except HanseError as error:
+            raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
+        masking = Masking(
+            mode=MaskingMode.PAIRWISE, session=session, minimum=max(request.threshold, self._settings.minimum),
+            ring=plan,
+        )  # fmt: skip
+        payload = request.encode()
+        gathered = await self._run.gather(
+            f"{session}-share",
+            self._ask(
+                TaskKind.SHARE, round_number, request.names, needed=max(quorum, request.threshold), masking=masking,
+                payload=dict.fromkeys(request.names, payload),
+            ),
+        )  # fmt: skip
+        orders = await asyncio.to_thread(order_masks, request, _payloads(gathered.answers))
+        self._tell(session, round_number, orders.refused)
+        # Whoever could not share may have lost its key: it advertises anew before the next session.
+        for name in set(chosen) - set(orders.members):
+            self._adverts.pop(name, None)
+        self._open[session] = _Open(request, orders, masking)
+        return masking, orders.payloads
+
+    async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """Have the survivors recover what is left in the sum of these answers."""
+        opened = self._open.pop(session)
+        request, orders = opened.request, opened.orders
+        asked = await asyncio.to_thread(ask_unmask, request, orders.members, _payloads(answers))
+        if asked.refused:
+            self._tell(session, round_number, asked.refused)
+            return Unmasking(None, tuple(asked.refused))
+        try:
+            gathered = await self._run.gather(
+                f"{session}-unmask",
+                self._ask(
+                    TaskKind.UNMASK, round_number, asked.survivors, needed=request.threshold,
+                    masking=opened.masking, payload=dict.fromkeys(asked.survivors, asked.payload),
+                    grace=_UNMASK_GRACE_S,
+                ),
+            )  # fmt: skip
+        except RunFailure as failure:
+            if failure.code is not ErrorCode.QUORUM:
+                raise
+            # The masks of this sum stay on for ever. Those who are there make another one.
+            self._run.note("note", f"{session}/lost", round=round_number, step=session, reason=failure.message)
+            return Unmasking(None)
+        revealed = _payloads(gathered.answers)
+        recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed)
+        self._tell(session, round_number, recovered.refused)
+        if recovered.recovery is None:
+            return Unmasking(None, tuple(recovered.refused))
+        return Unmasking(
+            RingSum(
+                mode=MaskingMode.PAIRWISE, session=session, plan=opened.masking.ring,
+                recovery=base64.b64encode(recovered.recovery),
+            )
+        )  # fmt: skip
+
+    async def _advertise(self, session: str, round_number: int, chosen: tuple[str, ...]) -> None:
+        """Ask those of `chosen` for a key whose key is not known yet."""
+        missing = tuple(name for name in chosen if name not in self._adverts)
+        if missing:
+            needed = self._run.job.participants.needed(len(chosen)) - (len(chosen) - len(missing))
+            ask = self._ask(TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen))
+            gathered = await self._run.gather(f"{session}-advertise", ask)
+            self._adverts |= _payloads(gathered.answers)
+
+    def _members(
+        self, session: str, round_number: int, chosen: tuple[str, ...], identities: Mapping[str, bytes]
+    ) -> tuple[Member, ...]:
+        """Those of `chosen` with a key that they signed, by their own keys as they are enrolled now."""
+        known = {name: self._adverts[name] for name in chosen if name in self._adverts}
+        read = read_adverts(self._run.project, self._run.run, identities, known)
+        for name in read.refused:
+            del self._adverts[name]
+        self._tell(session, round_number, read.refused)
+        return read.members
+
+    def _ask(
+        self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, peers: int = 0,
+        masking: Masking | None = None, payload: Mapping[str, bytes] | None = None, grace: float | None = None,
+    ) -> Ask:  # fmt: skip
+        job = self._run.job
+        deadline = min(job.participants.deadline, _PROTOCOL_S)
+        if grace is None and job.participants.grace is not None:
+            grace = min(job.participants.grace, deadline)
+        return Ask(
+            kind=kind, round=round_number, to=to, config={"model": job.model}, seed=lambda _: 0, model=None,
+            needed=needed, grace=grace, deadline=deadline, retries=job.participants.retries, peers=peers,
+            masking=masking, payload=None if payload is None else payload.__getitem__,
+        )  # fmt: skip
+
+    def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
+        for name, reason in refused.items():
+            self._run.note(
+                "refused", f"{session}/{name}", round=round_number, step=session, participant=name, code="tampered",
+                reason=reason,
+            )  # fmt: skip
+
+
+def _payloads(answers: tuple[Answer, ...]) -> dict[str, bytes]:
+    return {answer.participant: answer.payload for answer in answers if answer.payload is not None}
