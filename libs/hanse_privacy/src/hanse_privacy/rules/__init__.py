@@ -1,6 +1,6 @@
 """What composes with what: every combination of a job's settings that is refused, or kept on purpose, in one table.
 
-Checked when a job is submitted, and by `hanse run check`. Loads no numpy. `docs/combinations.md` shows the table, and a test
+Checked when a job is submitted, and by `hanse run check`. Loads no numpy. `docs/combinations.md` shows it, and a test
 holds it to this one.
 """
 

@@ -27,6 +27,7 @@ from hanse_learning.site.entries import KEEP_LOCAL, Entries, arrays_of, entries_
 from hanse_learning.site.evaluation import evaluate
 from hanse_learning.site.examples import Examples, Problem, pose
 from hanse_learning.site.models import build
+from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy, privatize, require_parameters
 from hanse_learning.site.training import make_repeatable, train
 
 
@@ -84,11 +85,19 @@ def execute(work: WorkContext) -> Done:
     module, problem, entries = _module(work, examples)
     received = _receive(work, module, entries)
     config = check_train(work.config.get("train") or {})
-    metrics = train(module, examples, config, problem, work.seed, work.on_progress)
+    private = check_site_privacy(work.config)
+    if private is not None and private.mechanism == "dp_sgd":
+        from hanse_learning.site.dp_sgd import train_privately  # torch.func: only where it is needed
+
+        metrics = train_privately(module, examples, config, problem, private.dp_sgd(), work.on_progress)
+    else:
+        metrics = train(module, examples, config, problem, work.seed, _quiet(work) if private else work.on_progress)
     trained = arrays_of(module)
     module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
     write_local(work.state, work.round, entries.local, trained)
     update = update_of(received, trained, entries.travelling, consume=True)
+    if private is not None:
+        update, metrics = _made_private(update, metrics, entries.travelling, private)
     write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
     return Done(True, len(examples), metrics)
 
@@ -162,13 +171,36 @@ def _by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
         with torch.no_grad():
             count, metrics = code.test(given, examples, config)
         return Done(False, count, metrics, code.digest)
+    private = check_site_privacy(work.config)
+    if private is not None and private.mechanism == "dp_sgd":
+        raise invalid("privacy.mechanism", "dp_sgd", "a mechanism on the update, which site code needs")
     trained, count, metrics = code.train(given, examples, config)
     if entries is not None:
         write_local(work.state, work.round, entries.local, trained)
         trained = _only(trained, layout)
     _check_same(layout, trained)
-    write_tensors(work.output, layout, update_of(arrays, trained, layout))
+    update = update_of(arrays, trained, layout)
+    if private is not None:
+        update, metrics = _made_private(update, metrics, layout, private)
+    write_tensors(work.output, layout, update)
     return Done(True, count, metrics, code.digest)
+
+
+def _made_private(
+    update: dict[str, np.ndarray], metrics: dict[str, float], layout: Layout, private: SitePrivacy
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The update with clipping and noise; of the metrics, those that the data have no part in."""
+    if private.mechanism == "dp_sgd":
+        require_parameters(layout)
+        made = update
+    else:
+        made = privatize(update, layout, private)
+    return made, {name: value for name, value in metrics.items() if name == "steps"}
+
+
+def _quiet(work: WorkContext) -> Callable[[float, str], None]:
+    """Progress without the loss, which nothing was paid for."""
+    return lambda fraction, _text: work.on_progress(fraction, "training privately")
 
 
 def _entry(name: str, array: np.ndarray) -> Entry:

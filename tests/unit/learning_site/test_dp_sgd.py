@@ -1,0 +1,154 @@
+"""DP-SGD: the arithmetic by hand, the sampling, the noise, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hanse_fabric.errors import HanseError
+from hanse_learning.config import check_model, check_train
+from hanse_learning.site import dp_sgd
+from hanse_learning.site.dp_sgd import clipped_sum, example_gradients, poisson_sample, train_privately
+from hanse_learning.site.entries import arrays_of
+from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.models import build
+from hanse_learning.site.site_privacy import DpSgd
+from hanse_privacy.noise.source import NoiseSource
+
+LINEAR = Problem((2,), 1, "regression")
+THREE = Problem((4,), 3, "classification")
+PICTURES = Problem((8, 8), 3, "classification")
+ONE_STEP = check_train({"optimizer": {"name": "sgd", "lr": 0.1}})
+
+
+def silent(_fraction: float, _text: str) -> None:
+    return None
+
+
+def source(number: int = 0) -> NoiseSource:
+    return NoiseSource(number.to_bytes(32, "little"))
+
+
+def clouds(count: int = 60) -> Examples:
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 3, count)
+    x = generator.normal(size=(count, 4)) + 2 * np.eye(4)[y]
+    return Examples(x.astype(np.float32), y)
+
+
+def change(module: nn.Module, data: Examples, private: DpSgd, problem: Problem = LINEAR, seed: int = 0) -> np.ndarray:
+    before = arrays_of(module)
+    train_privately(module, data, ONE_STEP, problem, private, silent, source=source(seed))
+    after = arrays_of(module)
+    return np.concatenate([(after[name] - before[name]).reshape(-1) for name in before])
+
+
+def test_one_step_equals_the_hand_computation() -> None:
+    """Each gradient clipped over weights and bias together; divided by the expected, not the actual, batch."""
+    module = build(check_model({"name": "linear"}), LINEAR, seed=3)
+    x = np.array([[1, 2], [3, -1], [0, 1]], np.float32)
+    y = np.array([1, 0, 2], np.float32)
+    before = arrays_of(module)
+    residual = x @ before["output.weight"].T + before["output.bias"] - y[:, None]  # (3, 1)
+    gradients = 2 * residual * np.concatenate([x, np.ones((3, 1))], axis=1)  # (3, 3): weights, bias
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    assert norms.min() < 10 < norms.max()
+    expected = -0.1 * (gradients / np.maximum(1, norms / 10)).sum(axis=0) / 5
+    moved = change(module, Examples(x, y), DpSgd(clip=10, scale=1e-6, rate=1.0, batch=5, steps=1))
+    np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_gradients_of_single_examples_equal_those_of_batches_of_one(name: str) -> None:
+    problem = PICTURES if name == "cnn" else THREE
+    module = build(check_model({"name": name}), problem, seed=1)
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(5, *problem.shape)).astype(np.float32))
+    y = torch.tensor([0, 1, 2, 1, 0])
+    named = dict(module.named_parameters())
+    together = example_gradients(module, nn.functional.cross_entropy)(named, x, y)
+    for index in range(5):
+        module.zero_grad()
+        nn.functional.cross_entropy(module(x[index : index + 1]), y[index : index + 1]).backward()
+        for parameter, value in named.items():
+            torch.testing.assert_close(together[parameter][index], value.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_no_example_moves_the_sum_by_more_than_the_clip() -> None:
+    gradients = {"a": torch.randn(50, 3, 4) * 100, "b": torch.randn(50, 7) * 1e-3}
+    gradients["a"][7, 0, 0] = math.inf
+    gradients["b"][9, 0] = math.nan
+    for index in range(50):
+        one = clipped_sum({name: part[index : index + 1] for name, part in gradients.items()}, 0.5)
+        assert np.linalg.norm(one) <= 0.5
+        assert (index in (7, 9)) == (not one.any())
+
+
+def test_batches_beyond_the_memory_are_worked_on_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=3)
+    whole = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
+    monkeypatch.setattr(dp_sgd, "GRADIENT_BYTES", 4 * 7 * 520)
+    parts = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
+    np.testing.assert_allclose(whole, parts, atol=1e-5)
+
+
+def test_the_sample_is_poisson() -> None:
+    stream = source(1)
+    sizes = np.array([len(poisson_sample(1000, 0.1, stream)) for _ in range(2000)])
+    assert sizes.mean() == pytest.approx(100, abs=1.5)
+    assert sizes.var() == pytest.approx(90, rel=0.15)
+    assert len(poisson_sample(1000, 1.0, stream)) == 1000
+
+
+def test_an_empty_batch_takes_a_step_of_noise_of_the_right_size() -> None:
+    module = build(check_model({"name": "mlp", "hidden": [2000]}), THREE, seed=1)
+    private = DpSgd(clip=1.0, scale=2.0, rate=1e-9, batch=4, steps=1)
+    moved = change(module, clouds(), private, THREE)
+    assert moved.std() == pytest.approx(0.1 * 2.0 / 4, rel=0.03)
+    assert abs(moved.mean()) < 0.002
+
+
+def test_noise_is_fresh_each_time_although_the_jobs_seed_is_the_same() -> None:
+    private = DpSgd(clip=1.0, scale=1.0, rate=0.5, batch=30, steps=2)
+    first, second = (build(check_model({"name": "logistic"}), THREE, seed=1) for _ in range(2))
+    for module in (first, second):
+        train_privately(module, clouds(), ONE_STEP, THREE, private, silent)
+    assert not np.array_equal(arrays_of(first)["output.weight"], arrays_of(second)["output.weight"])
+
+
+def test_no_loss_is_told() -> None:
+    said: list[str] = []
+    private = DpSgd(clip=1.0, scale=1.0, rate=0.5, batch=30, steps=2)
+    module = build(check_model({"name": "logistic"}), THREE, seed=1)
+    metrics = train_privately(module, clouds(), ONE_STEP, THREE, private, lambda _done, text: said.append(text))
+    assert metrics == {"steps": 2.0}
+    assert said
+    assert "loss" not in "".join(said)
+
+
+def test_it_learns_where_the_noise_is_small() -> None:
+    module = build(check_model({"name": "logistic"}), THREE, seed=1)
+    data = clouds(300)
+    private = DpSgd(clip=1.0, scale=1.0, rate=0.2, batch=60, steps=60)
+    config = check_train({"optimizer": {"name": "sgd", "lr": 1.0}})
+    train_privately(module, data, config, THREE, private, silent, source=source(2))
+    module.eval()
+    with torch.no_grad():
+        right = module(torch.from_numpy(data.x)).argmax(dim=1).numpy() == data.y
+    assert right.mean() > 0.85
+
+
+def test_batch_norm_is_refused() -> None:
+    module = build(check_model({"name": "mlp", "batch_norm": True}), THREE, seed=1)
+    with pytest.raises(HanseError, match=r"norm0.*BatchNorm1d"):
+        train_privately(module, clouds(), ONE_STEP, THREE, DpSgd(1.0, 1.0, 0.5, 30, 1), silent)
+
+
+def test_parameters_that_are_not_finite_are_refused() -> None:
+    module = build(check_model({"name": "logistic"}), THREE, seed=1)
+    config = check_train({"optimizer": {"name": "sgd", "lr": 1e6, "momentum": 0.99}})
+    with pytest.raises(HanseError, match="diverged"):
+        train_privately(module, clouds(), config, THREE, DpSgd(1e38, 1e36, 0.5, 30, 2), silent, source=source())
