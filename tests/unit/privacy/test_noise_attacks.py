@@ -1,0 +1,198 @@
+"""The collusion experiment against the closed forms of spec 001, 2.8 (claims f, g, i), and the other attacks."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hanse_fabric.errors import HanseError
+from hanse_privacy.attacks import adversaries
+from hanse_privacy.attacks.__main__ import main
+from hanse_privacy.attacks.collusion import Outcome, run_collusion, run_control, run_reuse
+from hanse_privacy.attacks.membership import infer_by_logits, infer_by_loss, largest_advantage
+from hanse_privacy.attacks.parties import play_oblivious, send_all
+from hanse_privacy.attacks.views import find_secret, view_of
+from hanse_privacy.noise.oblivious_plan import ObliviousPlan
+from hanse_privacy.noise.source import NoiseSource
+
+
+def source(number: int = 0) -> NoiseSource:
+    return NoiseSource(number.to_bytes(32, "little"))
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[str, str], Outcome]:
+    return {(outcome.noise, outcome.attack): outcome for outcome in run_collusion(100, 1000, source=source())}
+
+
+@pytest.mark.parametrize(
+    ("noise", "attack", "r2"),
+    [
+        ("local-laplace", "non-oblivious", 0.894),
+        ("oblivious", "naive", 0.078),
+        ("oblivious", "random", 0.078),
+        ("oblivious", "difference", 0.028),
+        ("oblivious", "mean", 0.144),
+        ("oblivious", "pooled", 0.894),
+        ("oblivious-shuffled", "pooled", 0.144),
+        ("oblivious-shuffled", "pooled with compensator", 0.942),
+    ],
+)
+def test_adversaries_reach_their_closed_forms(
+    outcomes: dict[tuple[str, str], Outcome], noise: str, attack: str, r2: float
+) -> None:
+    found = outcomes[noise, attack]
+    assert found.r2 == pytest.approx(r2, abs=0.03)  # claim f
+    assert found.predicted_r2 == pytest.approx(r2, abs=0.01)
+    assert found.residual == pytest.approx(found.predicted_residual, rel=0.2)
+    assert found.spread == pytest.approx(4.107, rel=0.1)
+
+
+def test_the_papers_claim_holds_for_its_five_adversaries_and_not_for_the_sixth(
+    outcomes: dict[tuple[str, str], Outcome],
+) -> None:
+    assert outcomes["local-laplace", "non-oblivious"].r2 >= 0.85
+    assert all(outcomes["oblivious", attack].r2 <= 0.18 for attack in ("naive", "random", "difference", "mean"))
+    assert outcomes["oblivious", "pooled"].r2 >= 0.85  # claim g
+    assert outcomes["oblivious-shuffled", "pooled"].r2 <= 0.20
+    assert outcomes["oblivious-shuffled", "pooled with compensator"].r2 >= 0.90
+
+
+def test_the_mean_error_grows_with_the_root_of_the_sites(outcomes: dict[tuple[str, str], Outcome]) -> None:
+    ratio = outcomes["oblivious", "naive"].mu / outcomes["local-laplace", "non-oblivious"].mu
+    assert 8 < ratio < 15  # 1.128 sqrt(99) = 11.2, not the 99 that the paper says
+
+
+def test_published_coins_make_the_pooled_attack_better() -> None:
+    found = run_control(30, 500, source=source())
+    assert found.residual == pytest.approx(15.5 / 30, rel=0.2)
+    assert found.r2 == pytest.approx(found.predicted_r2, abs=0.03)
+
+
+def test_reused_tuples_lose_half_of_what_they_hide() -> None:
+    assert run_reuse(12, 60, source=source()) <= 0.65  # claim i; the limit is 0.5
+    assert run_reuse(12, 1, count=1000, source=source()) == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_coalition_reads_its_own_mutual_noise_exactly() -> None:
+    names = tuple(f"site-{number}" for number in range(9))
+    plan = ObliviousPlan("ring", names, 200, 1 << 24)
+    encoded = {name: source(7).words(200) for name in names}
+    senders = send_all(plan, source())
+    played = play_oblivious(plan, encoded, source(1), senders)
+    coalition = played.coalition("site-0")
+    assert "site-0" not in {site.name for site in coalition.sites}
+    members = {site.name: site for site in coalition.sites}
+    for site in coalition.sites:
+        for row, receiver in enumerate(site.receivers):
+            coins = adversaries._coins(coalition, members, site, row, receiver)
+            if receiver == "site-0":
+                assert coins is None
+                continue
+            assert coins is not None
+            truly = members[receiver].received[site.name].coins
+            same = site.noise[0, row] == site.noise[1, row]
+            assert np.array_equal(coins | same, truly | same)
+
+
+@pytest.mark.parametrize("numbers", [(2, 1000, 4.0), (10, 5, 4.0), (10, 1000, 0.0)])
+def test_experiments_that_say_nothing_are_refused(numbers: tuple[int, int, float]) -> None:
+    with pytest.raises(HanseError, match="3 or more"):
+        run_collusion(numbers[0], numbers[1], spread=numbers[2])
+
+
+def test_guessing_has_no_advantage_and_memory_has() -> None:
+    numbers = np.random.default_rng(0)
+    same = infer_by_loss(numbers.exponential(1, 4000), numbers.exponential(1, 4000))
+    assert abs(same.auc - 0.5) < 3 * same.error
+    assert same.advantage < 0.05
+    learnt = infer_by_loss(numbers.exponential(0.1, 4000), numbers.exponential(1, 4000))
+    assert learnt.auc == pytest.approx(10 / 11, abs=0.02)
+    assert learnt.advantage == pytest.approx(0.697, abs=0.03)  # at -ln(0.1)/9
+    assert learnt.true_positives[0] > learnt.true_positives[1] > 0
+    assert infer_by_loss([0.0], [1.0]).auc == 1.0
+    assert infer_by_loss([1.0, 1.0], [1.0]).auc == 0.5
+
+
+def test_logits_rank_by_the_odds_of_the_true_class() -> None:
+    sure, unsure = [[9.0, 0.0, 0.0]] * 5, [[1.0, 0.0, 0.5]] * 5
+    assert infer_by_logits(sure, [0] * 5, unsure, [0] * 5).auc == 1.0
+    assert infer_by_logits(sure, [1] * 5, unsure, [0] * 5).auc == 0.0
+    with pytest.raises(HanseError, match="classes"):
+        infer_by_logits(sure, [3] * 5, unsure, [0] * 5)
+    with pytest.raises(HanseError, match="logits, classes"):
+        infer_by_logits([1.0], [0], unsure, [0] * 5)
+
+
+def test_private_models_bound_the_advantage() -> None:
+    assert largest_advantage(0.0) == 0.0
+    assert largest_advantage(1.0) == pytest.approx(0.4621, abs=1e-4)
+    assert largest_advantage(1e6, 1.0) == 1.0
+    with pytest.raises(HanseError, match="0 or more"):
+        largest_advantage(-1.0)
+
+
+@pytest.mark.parametrize("losses", [[], [float("nan")]])
+def test_losses_that_are_none_are_refused(losses: list[float]) -> None:
+    with pytest.raises(HanseError, match="members"):
+        infer_by_loss(losses, [1.0])
+
+
+SEED = bytes(range(32))
+
+
+@pytest.mark.parametrize("skip", range(3))
+def test_a_secret_is_found_however_it_is_written(skip: int) -> None:
+    before = b"x" * skip
+    for data in (SEED, SEED[5:25], SEED.hex().encode(), base64.b64encode(before + SEED + b"more")):
+        found = find_secret([b"nothing", b"some" + data + b"thing"], {"seed": SEED})
+        assert {(finding.secret, finding.piece) for finding in found} == {("seed", 1)}
+
+
+def test_a_plain_update_is_found_in_either_precision() -> None:
+    update = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    for held in (update.tobytes(), update.astype(np.float64).tobytes(), update[300:700].tobytes()):
+        assert find_secret([held], {"update": update})
+    other = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+    assert not find_secret([other.tobytes()], {"update": update})
+
+
+@pytest.mark.parametrize("secret", [b"short", bytes(64), np.zeros(100, dtype=np.float32)])
+def test_secrets_that_stand_anywhere_are_refused(secret: bytes | np.ndarray) -> None:
+    with pytest.raises(HanseError, match="by chance"):
+        find_secret([b""], {"empty": secret})
+
+
+def test_a_folder_is_a_view(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").write_bytes(b"before" + SEED)
+    assert find_secret(view_of(tmp_path), {"seed": SEED})
+    assert not find_secret(view_of(tmp_path / "deep" / "file"), {"other": SEED[::-1]})
+
+
+def test_the_program_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collusion", "--sites", "5", "--iterations", "50"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].split() == [
+        "noise", "attack", "r2", "predicted_r2", "residual", "predicted_residual", "spread", "mu", "sigma",
+    ]  # fmt: skip
+    assert len(table) == 10
+    losses = tmp_path / "losses.json"
+    losses.write_text(json.dumps({"members": [0.1, 0.2], "others": [1.0, 2.0]}))
+    assert main(["membership", str(losses), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["auc"] == 1.0
+    losses.write_text("{}")
+    assert main(["membership", str(losses)]) == 2
+    assert "members and others" in capsys.readouterr().err
+
+
+def test_the_program_runs_as_one() -> None:
+    command = [sys.executable, "-m", "hanse_privacy.attacks", "reuse", "--sites", "4", "--rounds", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, timeout=100, check=True)
+    assert [row["rounds"] for row in json.loads(done.stdout)] == [1, 2]
