@@ -6,7 +6,6 @@ is told to do (clip, noise) is decided here, from the very number that was charg
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +65,7 @@ class SiteBudget:
             task.privacy,
             task.participant,
             work=_work(task, examples),
-            coordinates=_coordinates(model),
+            coordinates=_coordinates(task, model),
             accountant=self._policy.accountant,
         )
         session = task.masking.session if task.masking is not None else "plain"
@@ -76,7 +75,7 @@ class SiteBudget:
         )  # fmt: skip
         balance = self._open().reserve(charge)
         PRIVACY_SPENT.set(balance.spent, project=task.project)
-        return Reserved(charge, noise, _for_worker(task, noise, _coordinates(model)))
+        return Reserved(charge, noise, _for_worker(task, noise))
 
     def settle(self, reserved: Reserved | None) -> None:
         """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
@@ -140,43 +139,21 @@ def _work(task: Task, examples: int) -> Any:
     return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
 
 
-def _coordinates(model: Path | None) -> int | None:
-    """How many numbers a model has."""
-    if model is None:
+def _coordinates(task: Task, model: Path | None) -> int | None:
+    """How many numbers a model has; asked only where the noise depends on it."""
+    if model is None or task.privacy is None or task.privacy.privacy.mechanism != "staircase":
         return None
     from hanse_fabric.tensors.file import layout_of
 
     return sum(entry.count for entry in layout_of(model))
 
 
-def _for_worker(task: Task, noise: RoundNoise, coordinates: int | None) -> dict[str, Any]:
+def _for_worker(task: Task, noise: RoundNoise) -> dict[str, Any]:
     placement = task.privacy.privacy.placement if task.privacy is not None else "local"
     if placement == "central":
         return {}
     told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
     if noise.work is not None:
         return told | {"steps": noise.work.steps, "batch": noise.work.batch_size, "rate": noise.work.rate}
-    if placement == "distributed":
-        told["scale"] = 0.0
-        told["clip"] = noise.clip - _margin(task, noise.mechanism, coordinates or 0)
-    return told
-
-
-def _margin(task: Task, mechanism: str, coordinates: int) -> float:
-    """By how much rounding to the ring can make a vector's norm longer: a step for each coordinate.
-
-    Raises:
-        HanseError: INVALID_INPUT where that is as much as the clip itself.
-    """
-    if task.masking is None or task.privacy is None:
-        return 0.0
-    step = math.ldexp(1.0, -task.masking.ring.default.fraction)
-    margin = step * (math.sqrt(coordinates) if "gaussian" in mechanism else coordinates)
-    if margin > task.privacy.privacy.clip / 2:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"privacy.clip: {task.privacy.privacy.clip:g} is not larger than twice what rounding {coordinates} numbers "
-            f"to the ring adds, {margin:g}",
-            hint="set secure_aggregation.bits: 64, or a smaller bound",
-        )
-    return margin
+    # Shares of distributed noise are added where the update is written as ring elements, and rounded toward zero there.
+    return told | {"scale": 0.0} if placement == "distributed" else told

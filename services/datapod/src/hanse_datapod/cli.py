@@ -1,4 +1,4 @@
-"""The datapod's command line: join, run, verify-log, status, and rehearsals without a hub."""
+"""The datapod's command line: join, run, verify-log, budget, status, and rehearsals without a hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
-_LIGHT = frozenset({"join", "run", "verify-log", "status"})
+_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +61,12 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     verifying.add_argument("--home", type=Path, required=True)
     verifying.add_argument("--json", action="store_true", help="print one JSON object")
     verifying.set_defaults(run=_verify_log)
+
+    spending = commands.add_parser("budget", help="what of the privacy budget is spent, and what remains")
+    spending.add_argument("--home", type=Path, required=True)
+    spending.add_argument("--policy", type=Path, help="the site's policy file, which has the budget")
+    spending.add_argument("--json", action="store_true", help="print one JSON object")
+    spending.set_defaults(run=_budget)
 
     telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
     telling.add_argument("--home", type=Path, required=True)
@@ -114,6 +120,31 @@ def _verify_log(given: argparse.Namespace) -> int:
     else:
         print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
     return 0 if intact else ErrorCode.TAMPERED.value.exit_status
+
+
+def _budget(given: argparse.Namespace) -> int:
+    from hanse_datapod.budget import balances
+    from hanse_datapod.policy import load_policy
+    from hanse_privacy.ledger import verify_ledger
+
+    policy = load_policy(given.policy).privacy
+    found = verify_ledger(policy.ledger or given.home)
+    if found.broken is not None:
+        print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
+        return ErrorCode.TAMPERED.value.exit_status
+    rows = balances(given.home, policy)
+    if given.json:
+        shown = [
+            {"scope": row.scope, "spent": row.spent, "delta": row.delta, "epsilon": row.epsilon,
+             "remaining": row.remaining}
+            for row in rows
+        ]  # fmt: skip
+        print(json.dumps({"entries": found.entries, "balances": shown}))
+        return 0
+    for row in rows:
+        allowed = "no limit" if row.epsilon is None else f"{row.epsilon:g}, {row.remaining:.4g} remains"
+        print(f"{row.scope}: epsilon {row.spent:.4g} is spent at delta {row.delta:g}; allowed: {allowed}")
+    return 0
 
 
 def _status(given: argparse.Namespace) -> None:

@@ -1,0 +1,160 @@
+"""The site's privacy budget in the agent: charged before work, refused beyond it, never twice for one answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from site_actors import Site, task
+
+from hanse_datapod.budget import SiteBudget
+from hanse_datapod.cli import main
+from hanse_datapod.policy import Policy, load_policy
+from hanse_datapod.privacy_policy import PrivacyPolicy
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.privacy import Privacy
+from hanse_privacy.ledger import NAME, read_ledger
+
+# Two sensitivities of scale: epsilon 0.5 for each round, and no delta.
+LAPLACE = {"placement": "local", "mechanism": "laplace", "clip": 2.0, "noise_multiplier": 4.0}
+
+
+def terms(**section: Any) -> PrivacyTerms:
+    return PrivacyTerms(privacy=Privacy.model_validate(LAPLACE | section), rounds=10, round=1, active=3)
+
+
+def budgeted(**fields: Any) -> Policy:
+    return Policy(privacy=PrivacyPolicy.model_validate({"epsilon": 1.2, "delta": 0} | fields))
+
+
+async def test_the_worker_is_told_what_was_paid_for(site: Site) -> None:
+    site.policy = budgeted()
+    await site.start()
+    await site.give(task(privacy=terms()))
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.DONE
+    assert site.worker.requests[0].config["privacy"] == {"mechanism": "laplace", "clip": 2.0, "scale": 8.0}
+
+
+async def test_work_beyond_the_budget_is_refused_before_it_begins_and_what_remains_is_said(site: Site) -> None:
+    site.policy = budgeted()
+    await site.start()
+    for number in (1, 2, 3):
+        await site.give(task(f"r{number}-train", round=number, privacy=terms()))
+        results = await site.results(number)
+    refused = results[-1][0]
+    assert (refused.outcome, refused.code) == (Outcome.REFUSED, "policy")
+    assert "epsilon 1 of 1.2 is spent" in refused.reason
+    assert "0.2 remains" in refused.reason
+    assert len(site.worker.requests) == 2
+
+
+async def test_an_answer_that_is_sent_again_after_a_restart_is_charged_once(site: Site) -> None:
+    site.policy = budgeted()
+    for _ in range(2):
+        await site.start()
+        await site.give(task(privacy=terms()))
+        await site.results(1)
+        await site.stop()
+        site.forget_hub()
+    assert [entry["what"] for entry in read_ledger(site.home)] == ["charge", "settled"]
+
+
+async def test_training_that_fails_stays_charged(site: Site) -> None:
+    site.policy = budgeted()
+    site.worker.error = HanseError(ErrorCode.TRAINING_FAILED, "the loss is not a number")
+    await site.start()
+    await site.give(task(privacy=terms()))
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.FAILED
+    assert [entry["what"] for entry in read_ledger(site.home)] == ["charge"]
+
+
+async def test_tasks_without_privacy_and_evaluation_cost_nothing(site: Site) -> None:
+    site.policy = budgeted()
+    await site.start()
+    await site.give(task("r1-train"))
+    await site.results(1)
+    await site.give(task("r1-evaluate", kind=TaskKind.EVALUATE, privacy=terms()))
+    await site.results(2)
+    assert not (site.home / f"{NAME}.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "section", "said"),
+    [
+        ({"required": True}, None, "privacy.required"),
+        ({"required": True}, {"placement": "central"}, "privacy.placements"),
+        ({"placements": ["distributed"]}, {}, "privacy.placements"),
+    ],
+)
+async def test_the_policy_says_whose_noise_is_accepted(
+    site: Site, policy: dict[str, Any], section: dict[str, Any] | None, said: str
+) -> None:
+    site.policy = budgeted(**policy)
+    await site.start()
+    await site.give(task(privacy=None if section is None else terms(**section)))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert said in result.reason
+
+
+def reserved(home: Path, given: Task, *, examples: int = 1000, **policy: Any) -> dict[str, Any]:
+    budget = SiteBudget(home, PrivacyPolicy.model_validate(policy))
+    made = budget.reserve(given, examples=examples, model=None)
+    budget.close()
+    assert made is not None
+    return made.work
+
+
+def test_dp_sgd_is_told_its_steps_and_the_rate_of_this_sites_data(tmp_path: Path) -> None:
+    section = {"mechanism": "dp_sgd", "noise_multiplier": 1.5, "clip": 2.0}
+    config = {"model": {"name": "mlp"}, "train": {"epochs": 2, "batch_size": 40}}
+    work = reserved(tmp_path, task(privacy=terms(**section), config=config))
+    assert work == {"mechanism": "dp_sgd", "clip": 2.0, "scale": 3.0, "steps": 50, "batch": 40, "rate": 0.04}
+    [entry] = read_ledger(tmp_path)
+    assert (entry["count"], entry["event"]) == (50, {"kind": "gaussian", "amount": 1.5, "rate": 0.04})
+
+
+def test_noise_of_a_sum_is_charged_here_and_added_elsewhere(tmp_path: Path) -> None:
+    shares = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma"}
+    assert reserved(tmp_path, task(privacy=terms(**shares)))["scale"] == 0.0
+    central = {"placement": "central", "mechanism": "gaussian"}
+    assert reserved(tmp_path, task("r2-train", privacy=terms(**central))) == {}
+    assert len(read_ledger(tmp_path)) == 2
+
+
+def test_two_homes_with_the_same_data_share_a_ledger(tmp_path: Path) -> None:
+    shared = {"epsilon": 0.7, "delta": 0, "ledger": tmp_path / "shared"}
+    reserved(tmp_path / "one", task(privacy=terms()), **shared)
+    with pytest.raises(HanseError, match="whole site"):
+        reserved(tmp_path / "two", task("r2-train", project="other", privacy=terms()), **shared)
+
+
+def test_the_policy_file_has_the_budget(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("privacy: {epsilon: 4, projects: {triage: {epsilon: 1, delta: 1.0e-6}}}")
+    policy = load_policy(file).privacy
+    assert (policy.epsilon, policy.projects["triage"].delta) == (4, 1e-6)
+    file.write_text("privacy: {epsilon: -1}")
+    with pytest.raises(HanseError, match=r"privacy\.epsilon"):
+        load_policy(file)
+
+
+def test_the_command_shows_what_is_spent_and_what_remains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["budget", "--home", str(tmp_path)]) != 0
+    reserved(tmp_path, task(privacy=terms()))
+    file = tmp_path / "policy.yaml"
+    file.write_text("privacy: {epsilon: 2, delta: 0, project: {epsilon: 1, delta: 0}}")
+    capsys.readouterr()
+    assert main(["budget", "--home", str(tmp_path), "--policy", str(file)]) == 0
+    assert "triage: epsilon 0.5 is spent at delta 0; allowed: 1, 0.5 remains" in capsys.readouterr().out
+    assert main(["budget", "--home", str(tmp_path), "--policy", str(file), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [row["remaining"] for row in shown["balances"]] == [1.5, 0.5]
+    (tmp_path / f"{NAME}.jsonl").write_bytes(b"{}\n")
+    assert main(["budget", "--home", str(tmp_path)]) == 7
