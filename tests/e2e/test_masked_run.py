@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_learning.digits import write_shares
+from hanse_privacy.masks.seal import new_keypair
 
 SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
@@ -81,6 +84,39 @@ async def test_compensator_and_aggregator_killed_in_the_middle_change_no_bit(dep
             break
         await kill(deployment, victim)
     assert await waiting == expected
+
+
+async def test_a_site_that_pins_another_compensator_sends_nothing_and_the_others_sum_stands(
+    deployment: Deployment,
+) -> None:
+    """The last test of this deployment, which has one site more from here on."""
+    pinned = base64.b64encode(new_keypair()[1]).decode()
+    policy = deployment.folder / "west.yaml"
+    policy.write_text(json.dumps({"masking": {"compensator": pinned}}))
+    share, token = deployment.folder / "data" / "north", await asyncio.to_thread(deployment.project.invite, "west")
+    spec = datapod(
+        "west", home=deployment.home("west"), url=deployment.hub.url, token=token, data=share / "train.npz",
+        test=share / "test.npz", policy=policy,
+    )  # fmt: skip
+    deployment.hub.supervisor.start(spec)
+    async with asyncio.timeout(60):
+        while "west" not in await online(deployment):  # noqa: ASYNC110 - joining has no event
+            await asyncio.sleep(0.05)
+    description = job("compensator")
+    description["participants"] |= {"quorum": 0.75}
+    run = await submit(deployment, description)
+    await digest(run)
+    events = await asyncio.to_thread(lambda: list(run.watch()))
+    [west, *_] = [e.data for e in events if e.kind == "task-answered" and e.data["participant"] == "west"]
+    assert (west["outcome"], west["code"]) == ("refused", "policy")
+    assert "masking.compensator" in west["reason"]
+    assert deployment.hub.compensator_key in west["reason"]
+    log = (deployment.home("west") / "outbox.jsonl").read_text()
+    assert {json.loads(line)["what"] for line in log.splitlines()} <= {"join", "presence", "result"}
+
+
+async def online(deployment: Deployment) -> set[str]:
+    return {view.participant for view in await asyncio.to_thread(deployment.project.participants) if view.online}
 
 
 async def kill(deployment: Deployment, name: str) -> None:
