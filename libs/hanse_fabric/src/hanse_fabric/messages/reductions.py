@@ -27,12 +27,22 @@ class UpdateInput(Frozen):
     info: dict[str, float] | None = None
 
 
+MEASURE_LEAVES = 8
+"""Leaves whose measurements are added up first, then those of all groups: a fixed order of summation."""
+
+MEASURED = "measured"
+"""Name of a MEASURE job's output: a tensor file of F64 arrays."""
+
+
 class JobKind(StrEnum):
     """WHOLE does everything in one job. A large reduction is OPEN (start the outputs' multipart uploads), any number
-    of SHARD (reduce a range of leaves), CLOSE (compose the parts). TALLY sums tallies alone: each `ref` is one."""
+    of SHARD (reduce a range of leaves), CLOSE (compose the parts). Where the strategy measures all updates before it
+    combines any, a MEASURE for each MEASURE_LEAVES leaves comes between OPEN and SHARD. TALLY sums tallies alone: each
+    `ref` is one."""
 
     WHOLE = "whole"
     OPEN = "open"
+    MEASURE = "measure"
     SHARD = "shard"
     CLOSE = "close"
     TALLY = "tally"
@@ -75,7 +85,8 @@ class ReduceJob(Message):
         state: the server optimizer's arrays by name, from the round before; empty in the first.
         output_key: prefix of the outputs' keys: `<output_key>/<output name>`.
         uploads: multipart upload ids by output name (SHARD, CLOSE).
-        leaves: first and last + 1 leaf of a SHARD.
+        leaves: first and last + 1 leaf of a SHARD or MEASURE.
+        measured: of all MEASURE jobs, in the order of their leaves, for SHARD and CLOSE.
         parts: all parts, for CLOSE.
         round: the round, for optimizers that count steps (from 1).
         sum: how the updates are masked; None: they are not.
@@ -97,6 +108,7 @@ class ReduceJob(Message):
     output_key: ObjectKey
     uploads: dict[str, str] = {}
     leaves: tuple[int, int] | None = None
+    measured: tuple[ObjectRef, ...] | None = None
     parts: tuple[Part, ...] = ()
     sum: RingSum | None = None
     from_zero: bool | None = None

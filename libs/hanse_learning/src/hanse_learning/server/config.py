@@ -30,6 +30,13 @@ class TrimmedMeanConfig(Frozen):
     fraction: float = Field(default=0.1, ge=0, lt=0.5)
 
 
+class NormClippingConfig(Frozen):
+    """The weighted mean of updates that are scaled down to the L2 norm `norm` (over all parameters) where longer."""
+
+    name: Literal["norm_clipping"]
+    norm: float = Field(gt=0, le=1e12)
+
+
 class NoOptimizerConfig(Frozen):
     """The reduced change is added to the model: federated averaging."""
 
@@ -57,7 +64,9 @@ class AdaptiveConfig(Frozen):
     tau: float = Field(default=1e-3, ge=1e-12, le=1e12)
 
 
-ReductionConfig = Annotated[WeightedMeanConfig | MedianConfig | TrimmedMeanConfig, Field(discriminator="name")]
+ReductionConfig = Annotated[
+    WeightedMeanConfig | MedianConfig | TrimmedMeanConfig | NormClippingConfig, Field(discriminator="name")
+]
 OptimizerConfig = Annotated[NoOptimizerConfig | SgdConfig | AdaptiveConfig, Field(discriminator="name")]
 
 
@@ -93,3 +102,8 @@ def state_names(config: StrategyConfig) -> tuple[str, ...]:
             return ("momentum",)
         case _:
             return ()
+
+
+def needs_measure(config: StrategyConfig) -> bool:
+    """Whether all updates are looked at before any is combined (`reduction.Measured`)."""
+    return isinstance(config.reduction, NormClippingConfig)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -29,20 +29,32 @@ class Reduction(Protocol):
         ...
 
 
-class Measured(Reduction, Protocol):
+@runtime_checkable
+class Reweighed(Reduction, Protocol):
+    """A reduction that chooses the weights of the updates before it combines any column."""
+
+    def reweigh(self, totals: Mapping[str, Array], weights: Array, info: Mapping[str, Array]) -> Array:
+        """The weights (K,) float64 that `combine` is then called with.
+
+        Args:
+            totals: what was measured; empty for reductions that measure nothing.
+            weights: (K,) float64, summing to 1.
+            info: by name, numbers (K,) float64 that came with all updates, and `weights` before they were scaled.
+        """
+        ...
+
+
+@runtime_checkable
+class Measured(Reweighed, Protocol):
     """A reduction that looks at all columns before it combines any: norms to clip by, distances to choose by.
 
-    The engine calls `measure` on every parameter block of fixed boundaries (leaves), adds up the arrays of equal name
-    in file order, and calls `reweigh` once with the totals. Shards return their blocks' arrays, not sums, so that the
-    totals are the same to the bit however the leaves were shared out.
+    The engine calls `measure` on every block of parameters, of boundaries that K and the layout alone determine, adds
+    the arrays of equal name up in a fixed order (the blocks of a leaf, the leaves of a group, the groups), and calls
+    `reweigh` once with the totals. So these are the same to the bit however the leaves were shared out.
     """
 
     def measure(self, updates: Rows) -> Mapping[str, Array]:
-        """Per-participant sums over this block, by name: (K,) or (K, K) float64."""
-        ...
-
-    def reweigh(self, totals: Mapping[str, Array], weights: Array) -> Array:
-        """The weights (K,) float64 that `combine` is then called with."""
+        """Sums over this block, K arrays (n,) of one dtype, by name: float64 of any shape, such as (K,) or (K, K)."""
         ...
 
 

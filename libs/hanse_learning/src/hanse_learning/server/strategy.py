@@ -11,11 +11,13 @@ import numpy as np
 from hanse_learning.server.config import (
     AdaptiveConfig,
     MedianConfig,
+    NormClippingConfig,
     SgdConfig,
     StrategyConfig,
     TrimmedMeanConfig,
     check_strategy,
 )
+from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
 from hanse_learning.server.order_statistics import Median, TrimmedMean
 from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
@@ -84,6 +86,8 @@ def _reduction(config: StrategyConfig) -> Reduction:
             return Median()
         case TrimmedMeanConfig(fraction=fraction):
             return TrimmedMean(fraction)
+        case NormClippingConfig(norm=norm):
+            return NormClipping(norm)
         case _:
             return WeightedMean()
 
