@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hanse.cli import config, doctor, model, project, run, site
+from hanse.cli import audit, config, doctor, model, project, run, site
 from hanse.cli.demo import demo
 from hanse.cli.up import up
 
@@ -23,6 +23,7 @@ def build() -> typer.Typer:
     app.add_typer(site.app, name="site")
     app.add_typer(run.app, name="run")
     app.add_typer(model.app, name="model")
+    app.add_typer(audit.app, name="audit")
     app.command("config")(config.show)
     app.command("doctor")(doctor.doctor)
     return app
