@@ -22,7 +22,7 @@ from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
 from hanse_datapod.masking import MASKED_SPARE, check_plan, masked_answer
 from hanse_datapod.outbox import Leaving, Outbox
-from hanse_datapod.pairwise import PROTOCOL_KINDS, protocol_answer
+from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
 from hanse_datapod.space import needed_for, require_space
@@ -212,7 +212,7 @@ class Agent:
     async def _work(self, opened: OpenTask) -> Finished:
         task = opened.task
         self._policy.check(task)
-        if task.kind not in WORKED:
+        if task.kind not in WORKED and not is_pairwise(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
                 hint="upgrade the datapod, or use secure_aggregation.mode compensator",
@@ -222,7 +222,7 @@ class Agent:
         await self._data_checked.wait()
         if self._unfit is not None:
             raise self._unfit
-        if task.kind in PROTOCOL_KINDS:
+        if task.kind not in WORKED:
             return await asyncio.to_thread(self._finish_protocol, task)
         output, state = self._worked(task), self._home / "state" / task.run
         await asyncio.to_thread(self._prepare, task, state)

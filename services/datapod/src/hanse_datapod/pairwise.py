@@ -22,11 +22,14 @@ from hanse_fabric.site.link import result_for
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 
-PROTOCOL_KINDS = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
-"""Tasks of the masking protocol alone: no data are touched."""
-
 FOLDER = "pairwise"
+_KINDS = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 _KEPT_S = 40 * 86_400  # longer than a task can be open
+
+
+def is_pairwise(task: Task) -> bool:
+    """Whether the task is one of this protocol's own, for which no data are touched."""
+    return task.kind in _KINDS and task.masking is not None and task.masking.mode is MaskingMode.PAIRWISE
 
 
 def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> Finished:

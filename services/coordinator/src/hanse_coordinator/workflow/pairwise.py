@@ -54,7 +54,8 @@ class PairwiseSessions:
         Raises:
             RunFailure: QUORUM when too few are there for it.
         """
-        await self._advertise(session, round_number, chosen)
+        masking = Masking(mode=MaskingMode.PAIRWISE, session=session, minimum=self._settings.minimum, ring=plan)
+        await self._advertise(masking, round_number, chosen)
         identities = await self._run.enrolled(f"{session}-roster")
         quorum = self._run.job.participants.needed(len(chosen))
         members = self._members(session, round_number, chosen, identities)
@@ -71,10 +72,7 @@ class PairwiseSessions:
             )  # fmt: skip
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
-        masking = Masking(
-            mode=MaskingMode.PAIRWISE, session=session, minimum=max(request.threshold, self._settings.minimum),
-            ring=plan,
-        )  # fmt: skip
+        masking = masking.model_copy(update={"minimum": max(request.threshold, self._settings.minimum)})
         payload = request.encode()
         gathered = await self._run.gather(
             f"{session}-share",
@@ -126,13 +124,15 @@ class PairwiseSessions:
             )
         )  # fmt: skip
 
-    async def _advertise(self, session: str, round_number: int, chosen: tuple[str, ...]) -> None:
+    async def _advertise(self, masking: Masking, round_number: int, chosen: tuple[str, ...]) -> None:
         """Ask those of `chosen` for a key whose key is not known yet."""
         missing = tuple(name for name in chosen if name not in self._adverts)
         if missing:
             needed = self._run.job.participants.needed(len(chosen)) - (len(chosen) - len(missing))
-            ask = self._ask(TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen))
-            gathered = await self._run.gather(f"{session}-advertise", ask)
+            ask = self._ask(
+                TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen), masking=masking
+            )
+            gathered = await self._run.gather(f"{masking.session}-advertise", ask)
             self._adverts |= _payloads(gathered.answers)
 
     def _members(
@@ -147,8 +147,8 @@ class PairwiseSessions:
         return read.members
 
     def _ask(
-        self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, peers: int = 0,
-        masking: Masking | None = None, payload: Mapping[str, bytes] | None = None, grace: float | None = None,
+        self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, masking: Masking, peers: int = 0,
+        payload: Mapping[str, bytes] | None = None, grace: float | None = None,
     ) -> Ask:  # fmt: skip
         job = self._run.job
         deadline = min(job.participants.deadline, _PROTOCOL_S)
