@@ -1,0 +1,89 @@
+"""Checks of a job's `model` and `train` sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.job import Job
+from hanse_fabric.messages.base import explain
+from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
+from hanse_learning.config.models import BUILT_IN, OF_IMAGES, AnyModel, LinearConfig, LogisticConfig, ModelConfig
+from hanse_learning.config.training import TrainConfig
+
+_MODEL: TypeAdapter[AnyModel] = TypeAdapter(ModelConfig)
+
+
+def check_model(config: Mapping[str, Any], schema: DataSchema | None = None) -> AnyModel:
+    """Validate a job's `model` section, also against the project's schema where one is given.
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    try:
+        model = _MODEL.validate_python(dict(config))
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"model: {explain(error)}",
+            hint="for example {name: mlp, hidden: [64]}; built in are " + ", ".join(sorted(BUILT_IN)),
+        ) from None
+    if schema is not None and not isinstance(schema, OpenSchema):
+        _fits(model, schema)
+    return model
+
+
+def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> TrainConfig:
+    """Validate a job's `train` section, also against the project's schema where one is given.
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    body = dict(config)
+    if isinstance(body.get("optimizer"), Mapping):
+        body["optimizer"] = {"name": "sgd", **body["optimizer"]}
+    try:
+        train = TrainConfig.model_validate(body)
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"train: {explain(error)}",
+            hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
+        ) from None
+    if train.loss is not None and schema is not None and not isinstance(schema, OpenSchema):
+        expected = "cross_entropy" if schema.task == "classification" else "mse"
+        if train.loss != expected:
+            raise invalid("train.loss", train.loss, f"{expected}, which {schema.task} needs")
+    return train
+
+
+def check_learning(job: Job, schema: DataSchema | None = None) -> None:
+    """Validate what a job says about learning. With site code, only a built-in `model` is checked; the rest is its own.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    if job.code is None or job.model.get("name") in BUILT_IN:
+        check_model(job.model, schema)
+    if job.code is None:
+        check_train(job.train, schema)
+
+
+def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:
+    if isinstance(model, LogisticConfig) and schema.task != "classification":
+        raise invalid("model.name", model.name, "a model for regression", hint="use linear, mlp, or one for images")
+    if isinstance(model, LinearConfig) and schema.task != "regression":
+        raise invalid(
+            "model.name", model.name, "a model for classification", hint="use logistic, mlp, or one for images"
+        )
+    shape = (len(schema.features),) if isinstance(schema, TabularSchema) else schema.shape
+    if isinstance(model, OF_IMAGES) and len(shape) not in (2, 3):
+        raise invalid("model.name", model.name, f"a model for examples of shape {list(shape)}", hint="use mlp")
+    if model.inputs is not None and model.inputs != shape:
+        raise invalid("model.inputs", list(model.inputs), f"the schema's {list(shape)}")
+    outputs = schema.classes if schema.task == "classification" else 1
+    if model.outputs is not None and outputs is not None and model.outputs != outputs:
+        raise invalid("model.outputs", model.outputs, f"the schema's {outputs}")

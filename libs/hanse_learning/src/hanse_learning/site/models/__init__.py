@@ -1,0 +1,9 @@
+"""Built-in architectures, by name. A builder makes a torch module from its configuration and the problem.
+
+The last layer of each is called `output`. Modules take (n, *shape) and give (n, outputs).
+"""
+
+from hanse_learning.site.models import basic, convolutional, residual, vgg
+from hanse_learning.site.models.registry import BUILDERS, build, builder
+
+__all__ = ["BUILDERS", "basic", "build", "builder", "convolutional", "residual", "vgg"]
