@@ -1,0 +1,106 @@
+"""Private work in the worker: noise for built-in trainers and site code, and nothing else of the data gets out."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hanse_datapod.data import DataSettings
+from hanse_datapod.data.load import read_site_data
+from hanse_datapod.worker.tasks import Done, WorkContext, execute
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import ArraySchema
+from hanse_fabric.tensors.file import read_tensors
+
+SCHEMA = ArraySchema(shape=(2,), classes=2)
+SGD = {"mechanism": "dp_sgd", "clip": 1.0, "scale": 1.0, "steps": 4, "batch": 20, "rate": 0.25}
+UPDATE = {"mechanism": "gaussian", "clip": 1.0, "scale": 5.0}
+CODE = """
+import numpy as np
+def initialize(config):
+    return {"weights": np.zeros(3000, np.float32)}
+def train(model, data, config):
+    return {"weights": model["weights"] + 1}, len(data), {"loss": 0.25}
+"""
+
+
+class Bench:
+    """A folder with data and a first model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        y = np.arange(80) % 2
+        x = (np.random.default_rng(0).normal(size=(80, 2)) + 3 * y[:, None]).astype(np.float32)
+        np.savez(folder / "ward.npz", x=x, y=y)
+        self.code = folder / "mine.py"
+        self.code.write_text(CODE)
+        self.said: list[str] = []
+
+    def do(self, kind: TaskKind, output: str, *, code: bool = False, **config: Any) -> Done:
+        if code:
+            config["code"] = {"name": "mine", "digest": hashlib.sha256(self.code.read_bytes()).hexdigest()}
+        read = partial(read_site_data, DataSettings(train=self.folder / "ward.npz"), SCHEMA)
+        model = None if kind is TaskKind.INITIALIZE else self.folder / "model"
+        work = WorkContext(
+            kind, config, 1, 1, model, self.folder / output, self.folder / "state", SCHEMA, self.code if code else None,
+            read, lambda _done, text: self.said.append(text),
+        )  # fmt: skip
+        return execute(work)
+
+    def train(self, *, model: dict[str, Any], code: bool = False, **config: Any) -> tuple[Done, dict[str, np.ndarray]]:
+        self.do(TaskKind.INITIALIZE, "model", model=model, code=code)
+        done = self.do(TaskKind.TRAIN, "update", model=model, code=code, **config)
+        return done, read_tensors(self.folder / "update")[1]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("private", [SGD, UPDATE])
+def test_private_work_tells_no_loss_and_has_other_noise_each_time(bench: Bench, private: dict[str, Any]) -> None:
+    first, one = bench.train(model={"name": "mlp"}, privacy=private)
+    again, two = bench.train(model={"name": "mlp"}, privacy=private)
+    assert set(first.metrics) == {"steps"} == set(again.metrics)
+    assert bench.said
+    assert not any("loss" in text for text in bench.said)
+    assert not np.array_equal(one["output.weight"], two["output.weight"])
+
+
+def test_noise_on_the_update_has_its_scale(bench: Bench) -> None:
+    _, update = bench.train(model={"name": "mlp", "hidden": [2000]}, privacy=UPDATE)
+    assert update["hidden0.weight"].std() == pytest.approx(5.0, rel=0.06)
+
+
+def test_what_site_code_returns_gets_noise_and_its_metrics_stay(bench: Bench) -> None:
+    done, update = bench.train(model={}, code=True, privacy=UPDATE)
+    assert done.metrics == {}
+    assert update["weights"].std() == pytest.approx(5.0, rel=0.06)
+    assert abs(update["weights"].mean()) < 0.4  # 1.0 before it was clipped
+
+
+def test_site_code_cannot_train_by_dp_sgd(bench: Bench) -> None:
+    with pytest.raises(HanseError, match="dp_sgd"):
+        bench.train(model={}, code=True, privacy=SGD)
+
+
+def test_batch_statistics_stay_at_the_site_or_the_work_is_refused(bench: Bench) -> None:
+    normed = {"name": "mlp", "batch_norm": True}
+    with pytest.raises(HanseError, match="norm0"):
+        bench.train(model=normed, privacy=UPDATE)
+    _, update = bench.train(model={**normed, "buffers": {"*": "keep_local"}}, privacy=UPDATE)
+    assert not any("running" in name for name in update)
+
+
+def test_clipping_alone_is_for_those_who_add_the_noise_elsewhere(bench: Bench) -> None:
+    _, update = bench.train(model={"name": "mlp"}, privacy={**UPDATE, "clip": 0.01, "scale": 0.0})
+    norm = np.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in update.values()))
+    assert norm == pytest.approx(0.01, rel=1e-4)
+    assert norm <= 0.01
