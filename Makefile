@@ -13,13 +13,14 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos bench bench-reduce clean
+.PHONY: help setup demo test test-large lint chaos bench bench-reduce bench-privacy clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
 	@echo "make test         linters and every test, with real servers"
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
+	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
 
@@ -59,6 +60,9 @@ bench: $(VENV)/.developer
 
 bench-reduce: $(VENV)/.developer
 	@$(BIN)/python benchmarks/reduce.py $(ARGS)
+
+bench-privacy: $(VENV)/.developer
+	@$(BIN)/python benchmarks/privacy.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

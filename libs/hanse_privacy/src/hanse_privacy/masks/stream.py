@@ -9,12 +9,13 @@ uniform whatever it hides. A seed is drawn anew for every sum and serves each pu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import invalid
 
 SEED_BYTES = 32
-BLOCK_BYTES = 128 << 10
+BLOCK_BYTES = 256 << 10
 """What is made at a time: it stays in a core's cache until it is added."""
 
 _CIPHER_BLOCK = 16
@@ -44,7 +45,7 @@ in the data section they begin, in bytes."""
 
 
 class MaskStream:
-    """The mask that a seed makes for one purpose. It holds no position: threads may share it.
+    """The mask that a seed makes for one purpose. Threads may share it; what follows what went before is made fastest.
 
     Args:
         seed: 32 bytes from a CSPRNG.
@@ -54,18 +55,24 @@ class MaskStream:
         HanseError: INVALID_INPUT for a seed of another length.
     """
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "_left")
 
     def __init__(self, seed: bytes, purpose: Purpose) -> None:
         if len(seed) != SEED_BYTES:
             raise invalid("seed", f"{len(seed)} bytes", f"a seed of {SEED_BYTES} bytes")
         self._key = HKDF(algorithm=SHA256(), length=32, salt=None, info=purpose.encode()).derive(seed)
+        # Where a range was left, for the one that follows it. Taking it out is atomic: no two threads get it.
+        self._left: deque[tuple[int, CipherContext]] = deque(maxlen=1)
 
     def block(self, first_byte: int, nbytes: int) -> bytearray:
         """The mask's bytes [first_byte, first_byte + nbytes)."""
         made = bytearray(nbytes)
-        for start, part in self._parts(first_byte, nbytes):
-            made[start : start + len(part)] = part.data
+        context, buffer = self._at(first_byte), _buffer()
+        for start in range(0, nbytes, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, nbytes - start)
+            context.update_into(_ZEROS if size == BLOCK_BYTES else _ZEROS[:size], buffer.data)
+            made[start : start + size] = buffer[:size].data
+        self._left.append((first_byte + nbytes, context))
         return made
 
     def add_to(self, array: NDArray[Any], first_byte: int) -> None:
@@ -84,23 +91,29 @@ class MaskStream:
     def _combine(self, operation: np.ufunc, array: NDArray[Any], first_byte: int) -> None:
         if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
             raise invalid("array", str(array.dtype), "a contiguous array of uint32 or uint64")
-        flat, width = array.reshape(-1), array.itemsize
-        for start, part in self._parts(first_byte, array.nbytes):
-            own = flat[start // width : (start + len(part)) // width]
-            operation(own, part.view(array.dtype), out=own)
+        context, buffer = self._at(first_byte), _buffer()
+        flat, mask, step = array.reshape(-1), buffer.view(array.dtype), BLOCK_BYTES // array.itemsize
+        for start in range(0, flat.size, step):
+            part = flat[start : start + step]
+            context.update_into(_ZEROS if part.size == step else _ZEROS[: part.nbytes], buffer.data)
+            operation(part, mask[: part.size], out=part)
+        self._left.append((first_byte + array.nbytes, context))
 
-    def _parts(self, first_byte: int, nbytes: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """(offset from first_byte, keystream) of BLOCK_BYTES and a rest, each valid until the next is made."""
+    def _at(self, first_byte: int) -> CipherContext:
+        """The cipher, about to make the byte `first_byte`."""
         if first_byte < 0:
             raise invalid("first_byte", first_byte, "a position in the mask, 0 or more")
+        try:
+            position, context = self._left.pop()
+            if position == first_byte:
+                return context
+        except IndexError:
+            pass
         counter, skip = divmod(first_byte, _CIPHER_BLOCK)
-        context = Cipher(algorithms.AES(self._key), modes.CTR(counter.to_bytes(_CIPHER_BLOCK, "big"))).encryptor()
-        context.update(_ZEROS[:skip])
-        buffer = _buffer()
-        for start in range(0, nbytes, BLOCK_BYTES):
-            size = min(BLOCK_BYTES, nbytes - start)
-            context.update_into(_ZEROS if size == BLOCK_BYTES else _ZEROS[:size], buffer.data)
-            yield start, buffer[:size]
+        mode = modes.CTR(counter.to_bytes(_CIPHER_BLOCK, "big"))
+        started: CipherContext = Cipher(algorithms.AES(self._key), mode).encryptor()
+        started.update(_ZEROS[:skip])
+        return started
 
 
 def _buffer() -> NDArray[np.uint8]:

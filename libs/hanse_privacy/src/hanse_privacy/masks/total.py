@@ -21,7 +21,7 @@ from hanse_fabric.messages.masking import MaskShape
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import MaskStream, Purpose
 
-RANGE_BYTES = 1 << 20
+RANGE_BYTES = 2 << 20
 """Summed at a time by a thread: it stays in a core's cache while every seed's mask is added."""
 
 _Part = NDArray[Any]

@@ -1,0 +1,130 @@
+"""The privacy plane's figures, measured: `make bench-privacy [ARGS=--json]`.
+
+With --json the last line is one JSON object. Sections may be named to measure some only:
+`python benchmarks/privacy.py cipher masked`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from rounds import SCHEMA, sized_job, time_rounds, write_site
+
+from hanse.embedded.deployment import Deployment
+from hanse_privacy.masks.stream import BLOCK_BYTES, MaskStream, Purpose
+
+Figures = dict[str, Any]
+
+SITES = 10
+MEGABYTES = 40
+"""10 million parameters in float32."""
+REPEATS = 3
+
+
+async def cipher(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
+    """One core: masks as they are made, beside AES-256-CTR alone over the same blocks of zeros."""
+    total = 512 << 20
+    zeros, out = bytes(BLOCK_BYTES), bytearray(BLOCK_BYTES + 16)
+
+    def alone() -> None:
+        context = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
+        for _ in range(total // BLOCK_BYTES):
+            context.update_into(zeros, out)
+
+    import numpy as np
+
+    elements = np.zeros((1 << 20) // 4, dtype=np.uint32)
+
+    def masks() -> None:
+        stream = MaskStream(os.urandom(32), Purpose.UPDATE)
+        for first in range(0, total, elements.nbytes):
+            stream.add_to(elements, first)
+
+    def rate(work: Callable[[], None]) -> float:
+        began = time.perf_counter()
+        work()
+        return total / 2**30 / (time.perf_counter() - began)
+
+    # In turns, so that both see the same machine; the first warms up.
+    rates = [(rate(alone), rate(masks)) for _ in range(8)][1:]
+    return {
+        "cipher_gib_s": round(statistics.median(first for first, _ in rates), 2),
+        "mask_gib_s": round(statistics.median(second for _, second in rates), 2),
+    }
+
+
+async def masked(folder: Path) -> Figures:
+    """10 million parameters, 10 sites in one process: compensator mode beside plain rounds, both weighted by examples.
+
+    The ring has 32 bits, as where the job says how many examples a site can have; and 64, as where it does not.
+    """
+    narrow = {"mode": "compensator", "largest_weight": 1000}
+    plain, medians = await _rounds(folder, {"masked": narrow, "masked64": {"mode": "compensator"}})
+    return {"plain_round_s": plain} | _over_plain(plain, medians)
+
+
+async def pairwise(folder: Path) -> Figures:
+    """The same in pairwise mode."""
+    plain, medians = await _rounds(folder, {"pairwise": {"mode": "pairwise", "largest_weight": 1000}})
+    return _over_plain(plain, medians)
+
+
+async def _rounds(folder: Path, modes: dict[str, dict[str, Any]]) -> tuple[float, dict[str, float]]:
+    """Median seconds per round: plain, and by mode. Runs take turns on one deployment."""
+    files = write_site(folder / "data")
+    job = sized_job(4, SITES, MEGABYTES)
+    jobs = {"plain": job} | {name: job | {"secure_aggregation": section} for name, section in modes.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+        await deployment.add_multiplexed("many", SITES, files)
+        for _ in range(REPEATS):
+            for name, body in jobs.items():
+                times = (await time_rounds(deployment, body)).seconds
+                print(name, [round(t, 2) for t in times], file=sys.stderr, flush=True)
+                seconds[name] += times
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
+    return round(medians.pop("plain"), 3), medians
+
+
+def _over_plain(plain: float, medians: dict[str, float]) -> Figures:
+    figures: Figures = {f"{name}_round_s": round(median, 3) for name, median in medians.items()}
+    return figures | {f"{name}_over_plain": round(median / plain, 2) for name, median in medians.items()}
+
+
+SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
+    "cipher": cipher,
+    "masked": masked,
+    "pairwise": pairwise,
+}
+
+
+async def main() -> None:
+    """Measure the sections that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    figures: Figures = {}
+    for name in arguments.sections or SECTIONS:
+        with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+            found = await SECTIONS[name](Path(folder))
+        figures |= found
+        for figure, value in found.items():
+            print(f"{figure:24} {value}", flush=True)
+    if arguments.json:
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
