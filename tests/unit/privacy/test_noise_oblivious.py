@@ -157,6 +157,24 @@ def test_receivers_refuse_what_is_not_for_them() -> None:
         receiver.chosen()
 
 
+def test_many_tuples_are_taken_at_once() -> None:
+    sent = [tuples_of(plan(), name) for name in ("site-000", "site-002", "site-003")]
+    names = tuple(made.sender for made in sent)
+    first, second = (np.stack([part[made.receivers.index("site-001")] for made, part in parts]) for parts in (
+        [(made, made.first) for made in sent], [(made, made.second) for made in sent],
+    ))  # fmt: skip
+    receiver = Receiver(plan(), "site-001", source())
+    receiver.take_all("run|r1|1", names, first, second)
+    chosen = [np.where(receiver.coins[name], second[row], first[row]) for row, name in enumerate(names)]
+    assert np.array_equal(receiver.chosen(), np.sum(chosen, axis=0, dtype=np.uint64))
+    with pytest.raises(HanseError, match="a second tuple"):
+        receiver.take_all("run|r1|1", names[:1], first[:1], second[:1])
+    with pytest.raises(HanseError, match="who sends here"):
+        Receiver(plan(), "site-001", source()).take_all("run|r1|1", ("site-000", "site-000"), first[:2], second[:2])
+    with pytest.raises(HanseError, match=r"3 senders: first"):
+        Receiver(plan(), "site-001", source()).take_all("run|r1|1", names, first[:2], second[:2])
+
+
 def test_the_shuffler_refuses_what_is_not_of_its_session() -> None:
     made, shuffler = tuples_of(plan()), Shuffler(plan(), source())
     for wrong, named in (

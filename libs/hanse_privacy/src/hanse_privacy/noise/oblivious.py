@@ -117,6 +117,23 @@ class Receiver:
         self.coins[sender] = coins
         self._sum += np.where(coins, second, first)
 
+    def take_all(self, session: str, senders: tuple[str, ...], first: Elements, second: Elements) -> None:
+        """The same for many senders at once: as fast for a thousand of one coordinate.
+
+        Args:
+            first, second: (senders, count).
+
+        Raises:
+            HanseError: as `take`.
+        """
+        known = self._senders.issuperset(senders) and len(set(senders)) == len(senders)
+        again = not self.coins.keys().isdisjoint(senders)
+        shape = (len(senders), self._plan.count)
+        _check_tuple(self._plan, session, f"{len(senders)} senders", known, again, first, second, shape)
+        coins = self._source.bits(first.size).reshape(shape)
+        self.coins.update(zip(senders, coins, strict=True))
+        self._sum += np.where(coins, second, first).sum(axis=0, dtype=np.uint64)
+
     def chosen(self) -> Elements:
         """The sum of what was chosen, which the receiver adds to its upload: (count,).
 
