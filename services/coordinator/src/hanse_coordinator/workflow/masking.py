@@ -16,8 +16,9 @@ from hanse_coordinator.workflow.outcomes import Answer
 from hanse_coordinator.workflow.pairwise import PairwiseSessions
 from hanse_coordinator.workflow.reducing import Unmasking
 from hanse_fabric.job import Job
-from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum
+from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
 from hanse_fabric.privacy import SecureAggregation
+from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
 
 
@@ -119,5 +120,8 @@ def protocol_of(run: RunContext) -> MaskingProtocol | None:
 
 
 def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:
-    """The ring of a step of so many participants."""
-    return make_plan(settings, participants=participants, weighting=job.weighting)
+    """The ring of a step of so many participants, with room for the noise that they add."""
+    tail = 0.0
+    if job.privacy is not None and job.privacy.placement == "distributed":
+        tail = noise_tail(PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=1, active=participants))
+    return make_plan(settings, participants=participants, weighting=job.weighting, tail=tail)

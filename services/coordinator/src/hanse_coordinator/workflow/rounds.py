@@ -17,6 +17,7 @@ from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Sum
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef, PrivacyTerms, TaskKind
+from hanse_privacy.noise.aggregate import least_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,10 @@ async def _summed(
     left, refused = ask.to, dict[str, None]()
     for attempt in range(1, len(ask.to) + 2):
         session = await protocol.prepare(session_key(step, attempt), ask.round, left)
-        asked = replace(
-            _private(run, ask, attempt), to=session.to, masking=session.masking, payload=session.payload,
+        asked = _private(run, replace(
+            ask, to=session.to, masking=session.masking, payload=session.payload,
             needed=max(ask.needed, session.masking.minimum), peers=len(session.to),
-        )  # fmt: skip
+        ), attempt)  # fmt: skip
         gathered = await run.gather(session.masking.session, asked)
         answers = gathered.answers
         summed = await run.sum(
@@ -109,12 +110,12 @@ def session_key(step: str, attempt: int) -> str:
 
 
 def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:
-    """The same, with the noise that the job wants."""
+    """The same, with the noise that the job wants, and as many answers as it takes to have that noise in their sum."""
     privacy = run.job.privacy
     if privacy is None or ask.kind is not TaskKind.TRAIN:
         return ask
     terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
-    return replace(ask, privacy=terms)
+    return replace(ask, privacy=terms, needed=max(ask.needed, least_answers(privacy, len(ask.to))))
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:
