@@ -24,14 +24,14 @@ LEAF = 64 << 10
 @pytest.fixture
 def small_leaves(monkeypatch):
     """64 KiB leaves and 16 KiB rows."""
-    from hanse_aggregator import leaf, outputs, ring_leaf, verified
+    from hanse_aggregator import outputs, ring_leaf, rows, verified
 
     monkeypatch.setattr(digest, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(refs, "LEAF_BYTES", LEAF)
-    for module in (leaf, outputs, verified):
+    for module in (rows, outputs, verified):
         monkeypatch.setattr(module, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(ring_leaf, "SPAN_BYTES", 16 << 10)
-    monkeypatch.setattr(leaf, "ROWS_BUDGET", 0)
+    monkeypatch.setattr(rows, "ROWS_BUDGET", 0)
     return LEAF
 
 

@@ -6,40 +6,38 @@ the leaves were shared out over jobs. Peak memory: threads x (ROWS_BUDGET + LEAF
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
+from hanse_aggregator.crew import Crew
 from hanse_aggregator.leaf import LeafWorker
+from hanse_aggregator.measure import (
+    MEASURED_INLINE,
+    GroupSums,
+    MeasureWorker,
+    Totals,
+    check_group,
+    encode_totals,
+    read_totals,
+    reweighed,
+)
 from hanse_aggregator.outputs import Worker
-from hanse_aggregator.plan import MODEL, Plan, Refusals, check_order, make_plan
+from hanse_aggregator.plan import Plan, Refusals, check_order, make_plan
 from hanse_aggregator.ring_inputs import check_sum
 from hanse_aggregator.ring_leaf import RingWorker
 from hanse_aggregator.tallies import sum_of_tallies
+from hanse_aggregator.uploads import Uploads
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages import (
-    INLINE_LIMIT,
-    JobKind,
-    ObjectRef,
-    Part,
-    Reduced,
-    ReduceJob,
-    UpdateInput,
-)
-from hanse_fabric.messages.reductions import Tally
+from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
+from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, Tally
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.digest import combine_leaves, leaf_count
-from hanse_fabric.tensors.refs import ref_of_bytes
-from hanse_learning.server.config import check_strategy, state_names
+from hanse_fabric.tensors.digest import leaf_count
+from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
-
-log = logging.getLogger(__name__)
 
 READERS = 8
 """Updates whose size and header are looked at together."""
@@ -104,10 +102,12 @@ class _Run:
     tally: Tally | None = None
 
     @property
-    def store(self) -> ObjectStore:
-        if self.engine.store is None:
-            raise HanseError(ErrorCode.UNAVAILABLE, "no object store is configured", hint="set HANSE_STORE_URL")
-        return self.engine.store
+    def outputs(self) -> Uploads:
+        return Uploads(self.job, self.engine.store)
+
+    @property
+    def crew(self) -> Crew:
+        return Crew(self.engine.threads, self.stop)
 
     def answer(
         self,
@@ -134,18 +134,20 @@ class _Run:
             return self.answer()
         if plan.masked is not None:
             self.tally = plan.masked.tally
+        if self.job.kind is JobKind.OPEN:
+            return self.answer(uploads=self.outputs.open(plan.outputs))
+        if self.job.kind is JobKind.MEASURE:
+            return self._measured(plan)
+        plan = self._reweighed(plan)
+        if self.refusals and self.job.kind is JobKind.WHOLE and plan.measured is not None:
+            return self.answer()
         match self.job.kind:
-            case JobKind.OPEN:
-                return self.answer(uploads={name: self.store.open_upload(self._key(name)) for name in plan.outputs})
             case JobKind.SHARD:
                 return self._shard(plan)
             case _ if leaf_count(plan.layout.size) == 1:
                 return self._single(plan)
             case _:
                 return self._whole(plan)
-
-    def _key(self, output: str) -> str:
-        return f"{self.job.output_key}/{output}"
 
     def _each(self, look: Callable[[UpdateInput], None], updates: tuple[UpdateInput, ...]) -> None:
         """Look at updates: those in the store, which take a round trip or two each, several at once."""
@@ -161,32 +163,22 @@ class _Run:
         """A reduction of one leaf, whose outputs are whole objects."""
         worker = self._worker(plan)
         made = dict(worker.reduce(range(1)))
-        self.bytes_read = worker.bytes_read
+        self.bytes_read += worker.bytes_read
         if self.refusals:
             return self.answer()
-        outputs = {}
-        for name, leaf in made[0].items():
-            if len(leaf) <= INLINE_LIMIT:
-                outputs[name] = ref_of_bytes(bytes(leaf), inline=True)
-            else:
-                self.store.put(self._key(name), leaf)
-                digest = hashlib.sha256(leaf).hexdigest()
-                outputs[name] = ObjectRef(digest=digest, size=len(leaf), key=self._key(name))
-        return self.answer(outputs=outputs)
+        return self.answer(outputs={name: self.outputs.put(name, leaf) for name, leaf in made[0].items()})
 
     def _whole(self, plan: Plan) -> Reduced:
-        uploads = {name: self.store.open_upload(self._key(name)) for name in plan.outputs}
+        uploads = self.outputs.open(plan.outputs)
         try:
             parts = self._walk(plan, range(leaf_count(plan.layout.size)), uploads)
         except HanseError:
-            self._abort(uploads)
+            self.outputs.abort(uploads)
             raise
         if self.refusals:
-            self._abort(uploads)
+            self.outputs.abort(uploads)
             return self.answer()
-        outputs = self._compose(parts, uploads, plan.layout.size)
-        self._sweep()
-        return self.answer(outputs=outputs)
+        return self.answer(outputs=self.outputs.compose(parts, uploads, plan.layout.size))
 
     def _shard(self, plan: Plan) -> Reduced:
         first, last = self.job.leaves or (0, 0)
@@ -213,55 +205,43 @@ class _Run:
             if answer.refused:
                 return answer
         size = (self.job.model or self.job.updates[0].ref).size
-        outputs = self._compose(self.job.parts, self.job.uploads, size)
-        self._sweep()
-        return self.answer(outputs=outputs)
+        return self.answer(outputs=self.outputs.compose(self.job.parts, self.job.uploads, size))
 
-    def _compose(self, parts: tuple[Part, ...], uploads: Mapping[str, str], size: int) -> dict[str, ObjectRef]:
-        """Close the uploads; the objects' digests come from their parts'."""
-        expected = {MODEL}
-        if self.job.model is not None:
-            expected.update(state_names(check_strategy(self.job.strategy)))
-        if set(uploads) != expected:
-            raise invalid("uploads", sorted(uploads), f"one for each of {sorted(expected)}")
-        outputs = {}
-        for name in uploads:
-            mine = sorted((part for part in parts if part.output == name), key=lambda part: part.number)
-            if [part.number for part in mine] != list(range(1, leaf_count(size) + 1)):
-                raise invalid(f"parts of {name}", [part.number for part in mine], f"1 to {leaf_count(size)}")
-            self.store.close_upload(self._key(name), uploads[name], [(part.number, part.etag) for part in mine])
-            leaves = tuple(part.digest for part in mine)
-            outputs[name] = ObjectRef(
-                digest=combine_leaves(leaves), size=size, leaves=leaves if len(leaves) > 1 else (), key=self._key(name)
-            )
-        return outputs
+    def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> list[Totals]:
+        """What the reduction measures of `leaves`, by groups; of no account when updates were refused."""
+        sums = GroupSums(leaves)
+        self.bytes_read += self.crew.work(
+            leaves, partial(MeasureWorker, plan, reduction, self.refusals),
+            lambda worker, index: sums.add(index, worker.measure(index)),
+        )  # fmt: skip
+        return sums.groups()
 
-    def _abort(self, uploads: Mapping[str, str]) -> None:
-        # What could not be aborted is left to the store's own expiry of unfinished uploads.
-        with suppress(HanseError):
-            for name, upload in uploads.items():
-                self.store.abort_upload(self._key(name), upload)
+    def _measured(self, plan: Plan) -> Reduced:
+        """A MEASURE job."""
+        reduction = plan.measured
+        if reduction is None:
+            raise invalid("kind", self.job.kind.value, "a strategy that measures plain updates")
+        leaves = check_group(self.job.leaves, plan)
+        groups = self._measure(plan, reduction, leaves)
+        if self.refusals:
+            return self.answer()
+        name = f"{MEASURED}-{leaves.start}"
+        return self.answer(
+            outputs={MEASURED: self.outputs.put(name, encode_totals(groups[0]), inline=MEASURED_INLINE)}
+        )  # fmt: skip
 
-    def _sweep(self) -> None:
-        """Abort the uploads that earlier attempts at this job left when they were killed.
-
-        After the outputs stand and not before: of two replicas that do the same job, none can then keep the other from
-        finishing it.
-        """
-        with suppress(HanseError):
-            if count := self.store.abort_uploads(f"{self.job.output_key}/"):
-                log.info("run %s: %d unfinished uploads of step %s are aborted", self.job.run, count, self.job.step)
-
-    def _put_part(self, name: str, upload: str, index: int, leaf: memoryview) -> Part:
-        digest = hashlib.sha256(leaf).hexdigest()
-        try:
-            etag = self.store.put_part(self._key(name), upload, index + 1, leaf)
-        except HanseError as error:
-            if error.code is not ErrorCode.NOT_FOUND or self.job.kind is not JobKind.WHOLE:
-                raise
-            # Another replica has done this job and swept our upload; whoever tries again finds its answer.
-            raise HanseError(ErrorCode.UNAVAILABLE, error.message) from None
-        return Part(output=name, number=index + 1, etag=etag, digest=digest)
+    def _reweighed(self, plan: Plan) -> Plan:
+        """The plan with the weights that its strategy chooses. A WHOLE job measures by itself; a SHARD was told."""
+        groups: list[Totals] = []
+        if (reduction := plan.measured) is not None:
+            count = leaf_count(plan.layout.size)
+            if self.job.kind is JobKind.WHOLE:
+                groups = self._measure(plan, reduction, range(count))
+                if self.refusals:
+                    return plan
+            else:
+                groups = read_totals(self.job.measured or (), self.engine.store, -(-count // MEASURE_LEAVES))
+        return plan if plan.base is None or plan.masked is not None else reweighed(plan, groups)
 
     def _worker(self, plan: Plan) -> Worker:
         return LeafWorker(plan, self.refusals) if plan.masked is None else RingWorker(plan, plan.masked, self.refusals)
@@ -275,34 +255,11 @@ class _Run:
     def _walk(self, plan: Plan, leaves: range, uploads: Mapping[str, str]) -> tuple[Part, ...]:
         """Reduce `leaves` and store each as a part; parts sorted by output and number."""
         found: list[Part] = []
-        lock = threading.Lock()
-        failed = threading.Event()
-        queue = iter(self._batches(plan, leaves))
 
-        def work() -> None:
-            worker = self._worker(plan)
-            try:
-                while not failed.is_set():
-                    if self.stop.is_set():
-                        raise HanseError(ErrorCode.CANCELLED, f"reduction {self.job.id} was stopped")
-                    with lock:
-                        batch = next(queue, None)
-                    if batch is None:
-                        return
-                    for index, made in worker.reduce(batch):
-                        for name, leaf in made.items():
-                            part = self._put_part(name, uploads[name], index, leaf)
-                            with lock:
-                                found.append(part)
-            except BaseException:
-                failed.set()
-                raise
-            finally:
-                with lock:
-                    self.bytes_read += worker.bytes_read
+        def reduce(worker: Worker, batch: range) -> None:
+            for index, made in worker.reduce(batch):
+                # A list's append is safe among threads.
+                found.extend(self.outputs.put_part(name, uploads[name], index, leaf) for name, leaf in made.items())
 
-        count = min(self.engine.threads, len(leaves))
-        with ThreadPoolExecutor(count, "leaf") as pool:
-            for future in [pool.submit(work) for _ in itertools.repeat(None, count)]:
-                future.result()
+        self.bytes_read += self.crew.work(self._batches(plan, leaves), partial(self._worker, plan), reduce)
         return tuple(sorted(found, key=lambda part: (part.output, part.number)))

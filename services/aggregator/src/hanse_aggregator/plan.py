@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from hanse_aggregator.ring_inputs import check_sum, open_masked_sum
 from hanse_aggregator.ring_plan import MaskedSum
 from hanse_aggregator.sources import Input, open_input
@@ -15,7 +17,7 @@ from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.layout import Layout, Rule, header_length, parse_header
 from hanse_learning.server.optimizers import Adaptive
-from hanse_learning.server.reduction import Array, normalize
+from hanse_learning.server.reduction import Array, Measured, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
 from hanse_privacy.ring.files import ring_layout
 
@@ -62,7 +64,10 @@ class Plan:
     Attributes:
         header: the bytes that every object of the layout begins with.
         base: the model that the rows are differences to; None to adopt the only row.
-        weights: (K,) float64, summing to 1.
+        weights: (K,) float64, summing to 1, or what the strategy made of them.
+        given: (K,) float64, the weights as they were given, summing to 1.
+        info: by name, the numbers (K,) float64 that came with every update, and `weights`, as the job has them.
+        counted: the rows whose buffers count.
         state: the optimizer's arrays by name; None where the initial value fills them.
         initial: the initial values by name.
         masked: how the rows become the change of the model, where they are masked; None: they are plain.
@@ -73,11 +78,28 @@ class Plan:
     strategy: Strategy
     rows: tuple[Row, ...]
     weights: Array
+    given: Array
+    info: Mapping[str, Array]
+    counted: tuple[int, ...]
     base: Input | None
     state: dict[str, Input | None]
     initial: Mapping[str, float]
     round: int
     masked: MaskedSum | None = None
+
+    @property
+    def measured(self) -> Measured | None:
+        """The reduction, where it is to measure the rows before it combines them."""
+        reduction = self.strategy.reduction
+        plain = self.base is not None and self.masked is None
+        return reduction if plain and isinstance(reduction, Measured) else None
+
+    @property
+    def buffer_weights(self) -> Array:
+        """The given weights of the rows whose buffers count, summing to 1."""
+        if len(self.counted) == len(self.rows):
+            return self.given
+        return normalize(self.given[list(self.counted)].tolist())
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -153,20 +175,32 @@ def make_plan(
     rows = tuple(opened[update.participant] for update in job.updates if update.participant in opened)
     if not rows:
         return None
-    weights = {update.participant: update.weight for update in job.updates}
+    present = [update for update in job.updates if update.participant in opened]
+    weights = normalize([update.weight for update in present])
     initial = strategy.optimizer.state if base is not None else {}
     return Plan(
         layout=layout,
         header=header,
         strategy=strategy,
         rows=rows,
-        weights=normalize([weights[row.participant] for row in rows]),
+        weights=weights,
+        given=weights,
+        info=_info(present),
+        counted=tuple(range(len(rows))),
         base=base,
         state={name: _open_state(name, job, store, header, layout) for name in initial},
         initial=initial,
         round=job.round,
         masked=masked,
     )
+
+
+def _info(updates: list[UpdateInput]) -> dict[str, Array]:
+    """By name, the numbers that all updates carry."""
+    carried = [update.info or {} for update in updates]
+    names = set(carried[0]).intersection(*carried[1:])
+    found = {name: np.array([info[name] for info in carried], np.float64) for name in sorted(names)}
+    return found | {"weights": np.array([update.weight for update in updates], np.float64)}
 
 
 def check_order(job: ReduceJob) -> None:

@@ -190,4 +190,6 @@ def _count(job: ReduceJob, reduced: Reduced) -> None:
 
 
 def _is_large(job: ReduceJob) -> bool:
-    return job.kind in (JobKind.WHOLE, JobKind.SHARD) and any(update.ref.key is not None for update in job.updates)
+    return job.kind in (JobKind.WHOLE, JobKind.MEASURE, JobKind.SHARD) and any(
+        update.ref.key is not None for update in job.updates
+    )

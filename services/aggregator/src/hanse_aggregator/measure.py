@@ -1,0 +1,150 @@
+"""The first pass of reductions that look at all updates before they combine any: what they measure, added up.
+
+The order of summation is fixed: the blocks of a leaf, the leaves of a group of MEASURE_LEAVES, the groups. Threads and
+MEASURE jobs take leaves and groups, so that the totals have the same bits in one job and in many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import numpy as np
+
+from hanse_aggregator.plan import Plan, Refusals
+from hanse_aggregator.rows import RowReader
+from hanse_aggregator.sources import open_input
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages.reductions import MEASURE_LEAVES
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.digest import leaf_count
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
+from hanse_fabric.tensors.refs import verify_bytes
+from hanse_learning.server.reduction import Array, Measured, Reweighed
+
+Totals = Mapping[str, Array]
+
+MEASURED_INLINE = 8 << 10
+"""Measurements up to this size travel in messages: every SHARD is told those of all groups."""
+
+
+class MeasureWorker:
+    """Measures leaves one after another. One per thread."""
+
+    def __init__(self, plan: Plan, reduction: Measured, refusals: Refusals) -> None:
+        self._reduction, self._refusals = reduction, refusals
+        self._rows = RowReader(plan, refusals)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._rows.bytes_read
+
+    def measure(self, index: int) -> Totals:
+        """What the reduction measures of leaf `index`; of no account when updates were refused."""
+        found = _Sum()
+        with self._rows.leaf(index) as pieces:
+            for piece, rows in pieces:
+                if piece.segment is not None and piece.segment.rule is Rule.PARAMETER and not self._refusals:
+                    dtype = DTYPES[piece.segment.dtype]
+                    found.add(self._reduction.measure([row.view(dtype) for row in rows]))
+        return found.arrays
+
+
+@dataclass(slots=True)
+class _Sum:
+    arrays: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, more: Totals) -> None:
+        for name, array in more.items():
+            if name in self.arrays:
+                self.arrays[name] += array
+            else:
+                self.arrays[name] = np.array(array, np.float64)
+
+
+@dataclass(slots=True)
+class GroupSums:
+    """Adds up what leaves measured in their order, whatever the order in which they come, group by group.
+
+    Args:
+        leaves: of the layout, from the first of a group on.
+    """
+
+    leaves: range
+    _waiting: dict[int, Totals] = field(default_factory=dict)
+    _done: int = 0
+    _groups: list[_Sum] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, index: int, found: Totals) -> None:
+        """Count leaf `index`."""
+        with self._lock:
+            self._waiting[index] = found
+            while (at := self.leaves.start + self._done) in self._waiting:
+                if self._done % MEASURE_LEAVES == 0:
+                    self._groups.append(_Sum())
+                self._groups[-1].add(self._waiting.pop(at))
+                self._done += 1
+
+    def groups(self) -> list[Totals]:
+        """The sums of all groups, in order."""
+        return [group.arrays for group in self._groups]
+
+
+def check_group(leaves: tuple[int, int] | None, plan: Plan) -> range:
+    """The leaves of a MEASURE job.
+
+    Raises:
+        HanseError: INVALID_INPUT when they are not one group of the layout.
+    """
+    count = leaf_count(plan.layout.size)
+    first, last = leaves or (0, 0)
+    if not 0 <= first < count or first % MEASURE_LEAVES or last != min(first + MEASURE_LEAVES, count):
+        raise invalid("leaves", leaves, f"{MEASURE_LEAVES} leaves of the model's {count}, from a multiple of that on")
+    return range(first, last)
+
+
+def reweighed(plan: Plan, groups: Iterable[Totals]) -> Plan:
+    """The plan with the weights that its reduction chooses, from what was measured (nothing where it measures nothing).
+
+    Buffers have the weights of before, of those updates whose new weight is not 0.
+    """
+    if not isinstance(plan.strategy.reduction, Reweighed):
+        return plan
+    totals = _Sum()
+    for group in groups:
+        totals.add(group)
+    weights = np.asarray(plan.strategy.reduction.reweigh(totals.arrays, plan.weights, plan.info), np.float64)
+    if weights.shape != plan.weights.shape or not np.isfinite(weights).all():
+        raise invalid("weights", weights.tolist(), f"{len(plan.weights)} finite numbers from the strategy")
+    return replace(plan, weights=weights, counted=counted_of(weights))
+
+
+def counted_of(weights: Array) -> tuple[int, ...]:
+    """The rows that have a weight; all of them, should none have one."""
+    return tuple(np.flatnonzero(weights).tolist()) or tuple(range(len(weights)))
+
+
+def encode_totals(found: Totals) -> bytes:
+    """A tensor file of what was measured."""
+    layout = Layout.of(Entry(name, "F64", array.shape) for name, array in found.items())
+    return encode_tensors(layout, dict(found))
+
+
+def read_totals(refs: tuple[ObjectRef, ...], store: ObjectStore | None, groups: int) -> list[Totals]:
+    """What MEASURE jobs found, in the order of their leaves.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is not that of all `groups`; TAMPERED, NOT_FOUND.
+    """
+    if len(refs) != groups:
+        raise invalid("measured", len(refs), f"what was measured of all {groups} groups of leaves")
+    found: list[Totals] = []
+    for ref in refs:
+        data = open_input(ref, store).read(0, ref.size)
+        verify_bytes(ref, data)
+        found.append(decode_tensors(data)[1])
+    return found
