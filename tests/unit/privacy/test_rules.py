@@ -11,7 +11,10 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job, check_job
+from hanse_learning.config import BUILT_IN, check_model
+from hanse_learning.config.models import has_batch_statistics
 from hanse_privacy.rules import check_rules, markdown
+from hanse_privacy.rules.conditions import batch_statistics
 from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.table import RULES
 
@@ -116,6 +119,17 @@ def test_every_rule_and_every_pair_has_a_job() -> None:
 def test_a_plain_job_is_not_touched() -> None:
     check_rules(job())
     check_rules(job(strategy={"reduction": {"name": "median"}, "optimizer": {"name": "adam"}}))
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_batch_statistics_are_known_for_every_built_in_model(name: str) -> None:
+    for section in ({}, {"batch_norm": True}, {"normalization": "batch"}, {"normalization": "group"}):
+        model = {"name": name, **section}
+        try:
+            config = check_model(model)
+        except HanseError:
+            continue  # this architecture has no such choice
+        assert (batch_statistics(job(model=model)) is not None) == has_batch_statistics(config)
 
 
 def test_the_documentation_shows_this_very_table() -> None:

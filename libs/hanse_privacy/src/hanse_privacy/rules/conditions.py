@@ -21,7 +21,9 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
     "central": frozenset({"gaussian", "laplace"}),
 }
 """Which mechanisms a placement has."""
-_BUFFERS = ("norm0.running_mean", "norm0.running_var", "norm0.num_batches_tracked")
+_BATCH_BY_DEFAULT = ("resnet", "preact_resnet")
+_LAYERS = ("norm0", "features.1")
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def reduction_of(job: Job) -> str:
@@ -97,17 +99,34 @@ def weighted(job: Job, privacy: Privacy) -> str | None:
 
 
 def batches(job: Job, privacy: Privacy) -> str | None:
-    return "model.batch_norm: true" if privacy.mechanism == "dp_sgd" and job.model.get("batch_norm") else None
+    return batch_statistics(job) if privacy.mechanism == "dp_sgd" else None
 
 
 def buffers(job: Job, privacy: Privacy) -> str | None:
-    if privacy.mechanism == "dp_sgd" or not job.model.get("batch_norm"):
+    found = batch_statistics(job)
+    if privacy.mechanism == "dp_sgd" or found is None:
         return None
+    return None if any(_stay(job, layer) for layer in _LAYERS) else found
+
+
+def batch_statistics(job: Job) -> str | None:
+    """What of the model section normalizes by batches, written or by default (a test compares with hanse_learning)."""
+    model = job.model
+    if model.get("batch_norm"):
+        return "model.batch_norm: true"
+    by_default = str(model.get("name", "")).startswith(_BATCH_BY_DEFAULT)
+    kind = model.get("normalization", "batch" if by_default else "none")
+    return f"model.normalization: {kind}" if kind == "batch" else None
+
+
+def _stay(job: Job, layer: str) -> bool:
+    """Whether a layer's batch statistics are kept at the site. (The site refuses where others travel after all.)"""
     patterns = _section(job.model, "buffers")
     for buffer in _BUFFERS:
-        if next((rule for pattern, rule in patterns.items() if fnmatchcase(buffer, pattern)), None) != "keep_local":
-            return "model.batch_norm: true"
-    return None
+        first = next((rule for pattern, rule in patterns.items() if fnmatchcase(f"{layer}.{buffer}", pattern)), None)
+        if first != "keep_local":
+            return False
+    return True
 
 
 def own_code(job: Job, privacy: Privacy) -> str | None:

@@ -17,7 +17,7 @@ class Pair:
 LEGAL: tuple[Pair, ...] = (
     Pair("secure_aggregation", "weighting examples", "weights are in the ring and masked, as are the examples' counts"),
     Pair("secure_aggregation", "strategy.optimizer sgd, adam, yogi, adagrad", "they see the mean only"),
-    Pair("secure_aggregation", "model.batch_norm", "averaged and pooled buffers are sums too"),
+    Pair("secure_aggregation", "batch norm", "averaged and pooled buffers are sums too"),
     Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
     Pair(
         "secure_aggregation",
@@ -48,7 +48,7 @@ LEGAL: tuple[Pair, ...] = (
     Pair("privacy, mechanisms on the update", "code", "noise is added to what site code returns"),
     Pair(
         "privacy, mechanisms on the update",
-        "model.batch_norm with keep_local buffers",
+        "batch norm with keep_local buffers",
         "the statistics stay at the site",
     ),
 )

@@ -100,14 +100,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_sgd",
-        "model.batch_norm",
+        "model.batch_norm, normalization batch (the default of ResNets)",
         "batch norm makes one example's gradient depend on the others of its batch, so that clipping it bounds nothing",
-        "use a model without batch norm",
+        "use a model without batch norm, or normalization: group",
         private(at.batches),
     ),
     Rule(
         "privacy, other mechanisms",
-        "model.batch_norm with buffers that travel",
+        "batch norm with buffers that travel",
         "the batch statistics would leave the site without noise",
         'set model.buffers: {"*": keep_local}',
         private(at.buffers),
