@@ -79,9 +79,9 @@ async def _summed(
     left, refused = ask.to, dict[str, None]()
     for attempt in range(1, len(ask.to) + 2):
         session = await protocol.prepare(session_key(step, attempt), ask.round, left)
+        needed = max(ask.needed, session.masking.minimum)
         asked = _private(run, replace(
-            ask, to=session.to, masking=session.masking, payload=session.payload,
-            needed=max(ask.needed, session.masking.minimum), peers=len(session.to),
+            ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed, peers=len(session.to),
         ), attempt)  # fmt: skip
         gathered = await run.gather(session.masking.session, asked)
         answers = gathered.answers
@@ -94,11 +94,11 @@ async def _summed(
             return gathered, summed
         refused |= dict.fromkeys(summed.refused)
         left = tuple(name for name in left if name not in refused)
-        if len(left) < asked.needed:
+        if len(left) < needed:
             break
     raise RunFailure(
         ErrorCode.QUORUM,
-        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {asked.needed} are "
+        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {needed} are "
         f"needed; refused: {', '.join(refused)}",
         hint="the audit says why each was refused",
     )
