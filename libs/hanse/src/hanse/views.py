@@ -59,6 +59,7 @@ class RunView(View):
     model_digest: str | None = None
     job: dict[str, Any] = {}
     created_at: datetime | None = None
+    privacy: str = ""
 
     @property
     def ended(self) -> bool:

@@ -89,13 +89,15 @@ def list_runs(project: str, url: Url = None, api_key: ApiKey = None, json: Json 
 
 @app.command()
 def show(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """A run's state and latest metrics."""
+    """A run's state, latest metrics, and what it guarantees of privacy."""
     with hub(url, api_key) as connection:
         view = connection.projects.get(project).get_run(run).view
     if json:
         emit_json(view)
     else:
-        emit_record(view.model_dump(exclude={"job"}))
+        emit_record(view.model_dump(exclude={"job", "privacy"}))
+        if view.privacy:
+            print(f"\n{view.privacy}")
 
 
 def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None) -> None:

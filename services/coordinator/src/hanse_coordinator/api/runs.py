@@ -15,6 +15,7 @@ from hanse_fabric.messages import RunEvent
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Digest, RunId, Slug, new_run_id
 from hanse_fabric.subjects import EVENT, Stream
+from hanse_privacy.report import describe
 
 FINAL = frozenset({"completed", "failed", "cancelled"})
 _EVENTS: Stream = EVENT.stream or Stream("")
@@ -53,9 +54,10 @@ class RunSummary(Frozen):
 
 
 class RunView(RunSummary):
-    """A run."""
+    """A run; `privacy` says in words what it guarantees, and what not."""
 
     job: Job
+    privacy: str
 
 
 class RunList(Frozen):
@@ -85,7 +87,7 @@ def _summary(record: RunRecord) -> dict[str, Any]:
 
 
 def _view(record: RunRecord) -> RunView:
-    return RunView(**_summary(record), job=record.job)
+    return RunView(**_summary(record), job=record.job, privacy=describe(record.job))
 
 
 async def check_job(hub: Hub, request: Request) -> Checked:

@@ -1,0 +1,153 @@
+"""What a run guarantees, in words: what is hidden, from whom, by how much, and what is not covered. Loads no numpy.
+
+The sentences promise what the sites' ledgers charge (`accounting.terms` says how the sensitivity is counted), never
+more: where an accountant would find less, the closed form that stands here is the larger.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hanse_fabric.job import Job
+from hanse_fabric.privacy import Privacy
+from hanse_privacy.noise.gaussian import gaussian_epsilon
+from hanse_privacy.noise.labels import coalitions
+
+_GAUSSIAN = ("gaussian", "discrete_gaussian")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A run's guarantee.
+
+    Attributes:
+        unit: what one unit of data is, that is hidden.
+        adversary: from whom.
+        guarantee: epsilon and delta, over the whole run.
+        not_covered: what the numbers do not speak of, a sentence each.
+    """
+
+    unit: str
+    adversary: str
+    guarantee: str
+    not_covered: tuple[str, ...]
+
+    def text(self) -> str:
+        """As it stands in the run's record."""
+        said = [f"Hidden: {self.unit}.", f"From: {self.adversary}.", f"Guarantee: {self.guarantee}."]
+        return "\n".join([*said, "Not covered:", *(f"- {item}" for item in self.not_covered)])
+
+
+def describe(job: Job, *, active: int | None = None) -> str:
+    """The guarantee of a run in words; for a job without a section `privacy`, that there is none.
+
+    Args:
+        active: how many sites take part in a round; None: the job's minimum.
+    """
+    if job.privacy is None:
+        return _without(job)
+    return report(job, job.privacy, active=active or job.participants.minimum).text()
+
+
+def report(job: Job, privacy: Privacy, *, active: int) -> Report:
+    """The guarantee of a run with a section `privacy`."""
+    return Report(
+        unit=_unit(privacy),
+        adversary=_adversary(job, privacy, active),
+        guarantee=_guarantee(job, privacy),
+        not_covered=tuple(_not_covered(job, privacy)),
+    )
+
+
+def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
+    """Epsilon of all rounds at the section's delta, each done once; None where it depends on each site's data."""
+    if privacy.epsilon is not None:
+        return privacy.epsilon
+    if privacy.noise_multiplier is None or privacy.mechanism in ("dp_sgd", "staircase"):
+        return None
+    noise = privacy.noise_multiplier / 2  # in sensitivities, which are twice the clip
+    if privacy.mechanism in _GAUSSIAN:
+        return gaussian_epsilon(noise / math.sqrt(rounds), privacy.delta) if privacy.delta else math.inf
+    return rounds / noise
+
+
+def _unit(privacy: Privacy) -> str:
+    if privacy.mechanism == "dp_sgd":
+        return "whether any one example was among a site's training data (added or removed)"
+    return "everything that one site contributes to a round, against any other contribution (not that it takes part)"
+
+
+def _adversary(job: Job, privacy: Privacy, active: int) -> str:
+    match privacy.placement:
+        case "local":
+            return "everybody but the site itself: the hub, the other sites, and whoever sees updates or models"
+        case "central":
+            return (
+                "whoever sees the models only: the other sites and model users; the hub's aggregator and whoever runs "
+                "it see plain updates and are trusted"
+            )
+        case _:
+            resists, defeated = coalitions(privacy, active)
+            mode = job.secure_aggregation.mode if job.secure_aggregation is not None else "none"
+            helper = "; the aggregator together with the compensator sees single updates with shares of noise only"
+            against = f"; not from {defeated}" if defeated else ""
+            return f"{resists}{against}{helper if mode == 'compensator' else ''}"
+
+
+def _guarantee(job: Job, privacy: Privacy) -> str:
+    rounds = f"all {job.rounds} rounds together, each done once" if job.rounds > 1 else "the one round, done once"
+    delta = f"delta {privacy.delta:g}"
+    epsilon = run_epsilon(privacy, job.rounds)
+    if epsilon is None:
+        return (
+            f"noise multiplier {privacy.noise_multiplier:g}; epsilon depends on each site's number of examples or on "
+            f"the model's size, and each site's ledger computes it"
+        )
+    if privacy.placement == "distributed" and privacy.scale == "literal":
+        return (
+            f"the paper's literal scale: epsilon {epsilon:g} is what it prints, and the true one is as many times "
+            f"larger as there are sites in the sum; each site's ledger charges the true one"
+        )
+    own = ""
+    if privacy.site_epsilon:
+        named = ", ".join(f"{name}: {value:g}" for name, value in sorted(privacy.site_epsilon.items()))
+        own = f"; sites with an epsilon of their own: {named}"
+    return f"epsilon {epsilon:.4g} at {delta} for {rounds}{own}"
+
+
+def _not_covered(job: Job, privacy: Privacy) -> list[str]:
+    said = [
+        "Steps that were done again, and other runs on the same data: each site's ledger adds them up and is the "
+        "authority.",
+        "The choice of hyper-parameters, clipping norm and number of rounds, where it was made on the same data.",
+    ]
+    if job.evaluate.every:
+        masked = job.secure_aggregation is not None
+        how = "only their sums over sites are seen, but" if masked else "they leave each site in the clear, and"
+        said.append(f"Evaluation metrics on the sites' test data: {how} no noise is added to them.")
+    if job.secure_aggregation is None and privacy.placement != "distributed":
+        said.append("The number of examples of each site, that it took part, and how long it took.")
+    if job.stop is not None:
+        said.append("Early stopping, which follows those metrics.")
+    if job.initial_model is not None:
+        said.append("The data that the initial model was trained on.")
+    if privacy.mechanism == "dp_sgd":
+        said.append("Groups of examples of one person: epsilon grows with their number.")
+    if privacy.placement == "central":
+        said.append("The hub itself, and whoever breaks into it.")
+    return said
+
+
+def _without(job: Job) -> str:
+    sums = job.secure_aggregation
+    if sums is None:
+        return "No differential privacy: the hub sees every site's update, and models may tell of single examples."
+    if sums.mode == "ring":
+        return "No differential privacy, and no masks: mode ring is for comparisons, and the hub sees every update."
+    pooled = "the aggregator and the compensator pool what they see"
+    who = pooled if sums.mode == "compensator" else f"{sums.threshold or 'two thirds'} of the sites help it"
+    return (
+        f"No differential privacy: the hub sees sums of at least {sums.minimum} sites' updates and no single one, "
+        f"unless {who}. What a sum or a model tells of single examples is not limited."
+    )

@@ -1,0 +1,114 @@
+"""The guarantee in words: it says what, from whom, how much and what not, and promises no more than is charged."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from hanse_fabric.job import Job, check_job
+from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_privacy.accounting.accountant import make_accountant
+from hanse_privacy.accounting.terms import round_noise
+from hanse_privacy.report import describe, run_epsilon
+
+SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
+
+
+def job(privacy: dict[str, Any] | None = None, **changes: Any) -> Job:
+    body: dict[str, Any] = {"rounds": 10, "model": {"name": "logistic"}, "participants": {"minimum": 4}}
+    return check_job({**body, "privacy": privacy, **changes})
+
+
+def test_dp_sgd_hides_an_example_from_everybody_else() -> None:
+    said = describe(job({"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}))
+    assert "any one example" in said
+    assert "everybody but the site itself" in said
+    assert "epsilon 4 at delta 1e-05 for all 10 rounds" in said
+    assert "Groups of examples" in said
+
+
+def test_central_noise_trusts_the_hub_and_says_so() -> None:
+    said = describe(job({"placement": "central", "mechanism": "gaussian", "epsilon": 2.0}, weighting="uniform"))
+    assert "are trusted" in said
+    assert "The hub itself" in said
+
+
+def test_shares_of_noise_name_the_coalition_that_defeats_them() -> None:
+    masked = {"mode": "compensator"}
+    said = describe(job(SHARES, weighting="uniform", secure_aggregation=masked), active=5)
+    assert "collude" in said
+    assert "compensator" in said
+
+
+def test_the_papers_own_scale_is_not_passed_off_as_its_printed_epsilon() -> None:
+    said = describe(job(SHARES | {"scale": "literal"}, secure_aggregation={"mode": "compensator"}))
+    assert "the true one is as many times larger" in said
+
+
+def test_what_depends_on_a_sites_data_is_left_to_its_ledger() -> None:
+    assert "ledger" in describe(job({"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.5}))
+
+
+def test_sites_with_an_epsilon_of_their_own_are_named() -> None:
+    section = {"placement": "local", "mechanism": "laplace", "epsilon": 1.0, "site_epsilon": {"c": 0.1}}
+    assert "c: 0.1" in describe(job(section))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stop": {"metric": "loss", "target": 0.1, "mode": "min"}}, "Early stopping"),
+        ({"initial_model": "0" * 64}, "initial model"),
+        ({}, "Evaluation metrics"),
+        ({}, "hyper-parameters"),
+        ({}, "number of examples"),
+    ],
+)
+def test_what_is_not_covered_is_said(changes: dict[str, Any], said: str) -> None:
+    assert said in describe(job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}, **changes))
+
+
+def test_evaluation_that_never_happens_is_not_mentioned() -> None:
+    private = {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}
+    assert "Evaluation metrics" not in describe(job(private, evaluate={"every": 0}))
+
+
+@pytest.mark.parametrize(
+    ("sums", "said"),
+    [
+        (None, "the hub sees every site's update"),
+        ({"mode": "ring"}, "no masks"),
+        ({"mode": "compensator"}, "the compensator pool"),
+        ({"mode": "pairwise", "threshold": 3}, "3 of the sites"),
+    ],
+)
+def test_without_noise_nothing_is_claimed(sums: dict[str, Any] | None, said: str) -> None:
+    told = describe(job(secure_aggregation=sums))
+    assert told.startswith("No differential privacy")
+    assert said in told
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("multiplier", [2.0, 30.0])
+def test_a_multipliers_epsilon_is_that_of_the_ledger_within_its_accountants_slack(
+    mechanism: str, multiplier: float
+) -> None:
+    """The exact curve of normal noise may be below Renyi's; never above what the ledger charges."""
+    privacy = job({"placement": "local", "mechanism": mechanism, "noise_multiplier": multiplier}).privacy
+    assert privacy is not None
+    made = round_noise(PrivacyTerms(privacy=privacy, rounds=10, round=1, active=4), "a")
+    accountant = make_accountant("pld")
+    accountant.compose(made.event, 10)
+    told = run_epsilon(privacy, 10)
+    assert told is not None
+    assert math.isfinite(told)
+    assert told >= accountant.epsilon(privacy.delta) - 1e-3
+
+
+def test_the_report_loads_no_numpy() -> None:
+    program = "import sys, hanse_privacy.report; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0
