@@ -3,6 +3,21 @@
 Loads neither numpy nor torch, so that the coordinator refuses a bad job when it is submitted.
 """
 
+from hanse_learning.config.algorithms import (
+    AlgorithmConfig,
+    AnyAlgorithm,
+    DittoConfig,
+    FedAvgConfig,
+    FedDynConfig,
+    FedProxConfig,
+    FedRepConfig,
+    FedTanConfig,
+    MoonConfig,
+    PerFedAvgConfig,
+    ScaffoldConfig,
+    WeightedAccumulationConfig,
+    extras_of,
+)
 from hanse_learning.config.checks import check_learning, check_model, check_train
 from hanse_learning.config.models import (
     BUILT_IN,
@@ -19,26 +34,51 @@ from hanse_learning.config.models import (
     VggConfig,
     has_batch_statistics,
 )
-from hanse_learning.config.training import AdamConfig, SgdConfig, TrainConfig
+from hanse_learning.config.state import StateRule
+from hanse_learning.config.training import (
+    ALL_EXAMPLES,
+    AdamConfig,
+    FocalConfig,
+    ScheduleConfig,
+    SgdConfig,
+    TrainConfig,
+)
 
 __all__ = [
+    "ALL_EXAMPLES",
     "BUILT_IN",
     "AdamConfig",
+    "AlgorithmConfig",
+    "AnyAlgorithm",
     "AnyModel",
     "CnnConfig",
+    "DittoConfig",
+    "FedAvgConfig",
+    "FedDynConfig",
+    "FedProxConfig",
+    "FedRepConfig",
+    "FedTanConfig",
+    "FocalConfig",
     "LenetConfig",
     "LinearConfig",
     "LogisticConfig",
     "MlpConfig",
     "ModelConfig",
+    "MoonConfig",
+    "PerFedAvgConfig",
     "ResnetConfig",
+    "ScaffoldConfig",
+    "ScheduleConfig",
     "SgdConfig",
+    "StateRule",
     "ThreeLayerCnnConfig",
     "TrainConfig",
     "TwoLayerCnnConfig",
     "VggConfig",
+    "WeightedAccumulationConfig",
     "check_learning",
     "check_model",
     "check_train",
+    "extras_of",
     "has_batch_statistics",
 ]

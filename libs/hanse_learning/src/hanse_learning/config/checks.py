@@ -31,6 +31,10 @@ def check_model(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             f"model: {explain(error)}",
             hint="for example {name: mlp, hidden: [64]}; built in are " + ", ".join(sorted(BUILT_IN)),
         ) from None
+    if model.state:
+        raise invalid("model.state", model.state, "nothing: all entries are global in this release")
+    if model.dtype != "float32":
+        raise invalid("model.dtype", model.dtype, "float32")
     if schema is not None and not isinstance(schema, OpenSchema):
         _fits(model, schema)
     return model
@@ -54,10 +58,25 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
         ) from None
     if train.loss is not None and schema is not None and not isinstance(schema, OpenSchema):
-        expected = "cross_entropy" if schema.task == "classification" else "mse"
-        if train.loss != expected:
-            raise invalid("train.loss", train.loss, f"{expected}, which {schema.task} needs")
+        named = train.loss if isinstance(train.loss, str) else train.loss.name
+        if (named == "mse") == (schema.task == "classification"):
+            expected = "cross_entropy, binary or focal" if schema.task == "classification" else "mse"
+            raise invalid("train.loss", named, f"{expected}, which {schema.task} needs")
+    _check_available(train)
     return train
+
+
+_AVAILABLE = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
+
+
+def _check_available(train: TrainConfig) -> None:
+    """What can be named before it can be done is refused, never trained as something else."""
+    if train.algorithm.name not in _AVAILABLE:
+        raise invalid("train.algorithm.name", train.algorithm.name, "one of " + ", ".join(sorted(_AVAILABLE)))
+    if train.loss not in (None, "cross_entropy", "mse"):
+        raise invalid("train.loss", train.loss, "cross_entropy or mse")
+    if train.schedule is not None:
+        raise invalid("train.schedule", train.schedule, "nothing: rates are constant in this release")
 
 
 def check_learning(job: Job, schema: DataSchema | None = None) -> None:

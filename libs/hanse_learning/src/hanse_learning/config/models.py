@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
+from hanse_learning.config.state import StateRule
 
 BufferRule = Literal["average", "pool_variance", "keep_newest", "keep_local"]
 Activation = Literal["relu", "tanh", "gelu"]
@@ -25,11 +26,15 @@ class _Built(Frozen):
         inputs: shape of one example; None: from the project's schema, or from the data where it says nothing.
         outputs: number of classes, 1 for regression; None: as `inputs`.
         buffers: rules by pattern of buffer name (`*.running_mean`), the first that fits.
+        state: which entries are global, local or frozen; the first rule that fits.
+        dtype: of parameters and arithmetic.
     """
 
     inputs: tuple[_Width, ...] | None = Field(default=None, min_length=1, max_length=4)
     outputs: int | None = Field(default=None, ge=1, le=1 << 20)
     buffers: dict[str, BufferRule] = {}
+    state: tuple[StateRule, ...] = Field(default=(), max_length=64)
+    dtype: Literal["float32", "float64"] = "float32"
 
 
 class LogisticConfig(_Built):

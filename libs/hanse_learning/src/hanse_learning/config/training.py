@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
+from hanse_learning.config.algorithms import AlgorithmConfig, FedAvgConfig
+
+_FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
+_ONE_STEP = frozenset({"fedsgd", "fedfgd", "fedsmb"})
+_PLAIN_SGD = frozenset({"scaffold", "feddyn", "per_fedavg", "weighted_accumulation", "fedtan"})
 
 _Rate = Annotated[float, Field(gt=0, le=1e6, validation_alias=AliasChoices("lr", "learning_rate"))]
 
@@ -30,23 +36,86 @@ class AdamConfig(Frozen):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
+class ScheduleConfig(Frozen):
+    """The rate is multiplied by `factor` after every so many rounds, and (within a round) steps."""
+
+    factor: float = Field(gt=0, le=1)
+    every_rounds: int | None = Field(default=None, ge=1)
+    every_steps: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _decays(self) -> ScheduleConfig:
+        if self.every_rounds is None and self.every_steps is None:
+            raise ValueError("give every_rounds, every_steps, or both")
+        return self
+
+
+class FocalConfig(Frozen):
+    """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less."""
+
+    name: Literal["focal"]
+    gamma: float = Field(default=2.0, ge=0, le=100)
+
+
+Loss = Literal["cross_entropy", "binary", "mse"]
+ALL_EXAMPLES = 1 << 24
+"""`batch_size: all`: every example of a site in one batch."""
+
+
 class TrainConfig(Frozen):
     """Local training.
 
     Attributes:
+        algorithm: what a site does; plain local training by default.
         epochs: passes over the site's data; 1 where neither it nor `steps` is given.
         steps: mini-batches instead of epochs.
-        batch_size: examples in a mini-batch; the last of an epoch may be smaller.
-        loss: cross_entropy for classification, mse for regression; None: by the project's schema.
+        batch_size: examples in a mini-batch, or `all`; the last of an epoch may be smaller.
+        loss: cross_entropy, binary (two classes, one output) or focal for classification, mse for regression; None: by
+            the project's schema.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
+        schedule: how the rate falls.
     """
 
+    algorithm: AlgorithmConfig = FedAvgConfig()
     epochs: int | None = Field(default=None, ge=1, le=100_000)
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
-    batch_size: int = Field(default=32, ge=1, le=1 << 24)
-    loss: Literal["cross_entropy", "mse"] | None = None
+    batch_size: int = Field(default=32, ge=1, le=ALL_EXAMPLES)
+    loss: Loss | FocalConfig | None = None
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
+    schedule: ScheduleConfig | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _presets(cls, body: Any) -> Any:
+        """`batch_size: all`, and what the presets say without being told."""
+        if not isinstance(body, Mapping):
+            return body
+        filled = dict(body)
+        algorithm = filled.get("algorithm")
+        if isinstance(algorithm, str):
+            filled["algorithm"] = algorithm = {"name": algorithm}
+        name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
+        if name in _FULL_BATCH:
+            filled.setdefault("batch_size", "all")
+        if name in _ONE_STEP and filled.get("epochs") is None:
+            filled.setdefault("steps", 1)
+        if filled.get("batch_size") == "all":
+            filled["batch_size"] = ALL_EXAMPLES
+        return filled
+
+    @model_validator(mode="after")
+    def _as_named(self) -> TrainConfig:
+        name = self.algorithm.name
+        if name in _ONE_STEP and self.steps != 1:
+            raise ValueError(f"algorithm {name} is one step a round: leave epochs out, and steps at 1")
+        if name in _FULL_BATCH and self.batch_size != ALL_EXAMPLES:
+            raise ValueError(f"algorithm {name} takes all examples: leave batch_size out")
+        if name == "fedcmb" and (self.steps or 1) < 2:
+            raise ValueError("algorithm fedcmb takes a constant number of mini-batches, two or more: give steps")
+        if name in _PLAIN_SGD and not isinstance(self.optimizer, SgdConfig):
+            raise ValueError(f"algorithm {name} needs optimizer sgd, {self.optimizer.name} is given")
+        return self
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainConfig:
