@@ -21,6 +21,7 @@ from hanse_coordinator.workflow.inbox import Inbox
 from hanse_coordinator.workflow.journal import Journal
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Published, Reduction, Summed
+from hanse_coordinator.workflow.payloads import KeptPayloads
 from hanse_coordinator.workflow.progress import ProgressRelay
 from hanse_coordinator.workflow.publishing import publish
 from hanse_coordinator.workflow.reducing import Reducing, Unmasking
@@ -32,7 +33,7 @@ from hanse_coordinator.workflow.storage import RunObjects
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.errors import ErrorCode
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed
 from hanse_fabric.subjects import (
@@ -87,6 +88,8 @@ class RunContext:
             bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
+        self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
+        self._enrolled: dict[str, str] = {}
         self._reducing = Reducing(
             self._steps, self._reductions, notices=notices, objects=objects, project=project, run=run, job=job
         )
@@ -216,12 +219,40 @@ class RunContext:
     async def enrolled(self, step: str) -> dict[str, bytes]:
         """Raw Ed25519 keys of the project's participants, by name, as they were enrolled at this step."""
         closed = self._steps.recorded(step)
-        if closed is not None:
-            return {name: bytes.fromhex(key) for name, key in closed["keys"].items()}
-        await self._steps.begin()
-        keys = self._roster.keys_of(self.project)
-        await self._steps.close(step, {"keys": {name: key.hex() for name, key in keys.items()}})
-        return keys
+        if closed is None:
+            await self._steps.begin()
+            keys = {name: key.hex() for name, key in self._roster.keys_of(self.project).items()}
+            closed = {} if keys == self._enrolled else {"keys": keys}
+            await self._steps.close(step, closed)
+        # Nothing is recorded where nothing has changed.
+        self._enrolled = closed.get("keys", self._enrolled)
+        return {name: bytes.fromhex(key) for name, key in self._enrolled.items()}
+
+    async def decide(self, step: str, decide: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """What is computed once and journalled, where computing it again would cost or might differ."""
+        closed = self._steps.recorded(step)
+        if closed is None:
+            await self._steps.begin()
+            closed = await decide()
+            await self._steps.close(step, closed)
+        return closed
+
+    async def payloads(self, step: str, gathered: Gathered) -> dict[str, bytes]:
+        """The payloads of a step that was gathered with `Ask.keep`, by participant.
+
+        Raises:
+            RunFailure: NOT_FOUND when they were released, or are too old.
+        """
+        try:
+            return await self._payloads.of(step, gathered)
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise RunFailure(error.code, error.message) from None
+
+    def release(self, step: str) -> None:
+        """Nobody will ask for the payloads of this step again."""
+        self._payloads.release(step)
 
     async def publish(
         self, step: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -60,8 +60,11 @@ class Ask:
     """How the answers are to be masked."""
     privacy: PrivacyTerms | None = None
     """The noise that the sites add."""
-    payload: Callable[[str], bytes] | None = None
+    payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
+    keep: bool = False
+    """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
+    `RunContext.release`."""
 
 
 class Gathering:
@@ -109,7 +112,7 @@ class Gathering:
         if closed is not None:
             gathered = Gathered.of(closed)
             self._inbox.remember(step, set(gathered.asked) - set(gathered.silent))
-            self._steps.when_live(self._purge(step), keep=_REPLAYED_STEPS_TIDIED)
+            self._steps.when_live(self._purge(step, results=not ask.keep), keep=_REPLAYED_STEPS_TIDIED)
             return gathered
         await self._steps.begin()
         opened = self._steps.opened(step)
@@ -131,9 +134,9 @@ class Gathering:
             await self._send(step, ask, tasks, issued, deadline, collector)
             await collector.closed(self._clock, deadline, ask.grace)
         gathered = _merged(ask.to, before, collector)
-        await self._steps.close(step, gathered.body())
+        await self._steps.close(step, (gathered.digested() if ask.keep else gathered).body())
         self._tell_closed(step, ask, gathered)
-        self._steps.later(self._purge(step))
+        self._steps.later(self._purge(step, results=not ask.keep))
         return gathered
 
     async def _send(
@@ -151,7 +154,7 @@ class Gathering:
         async def send(name: str) -> None:
             own: dict[str, Any] = {"id": tasks[name], "participant": name, "seed": ask.seed(name)}
             if ask.payload is not None:
-                own["payload"] = ask.payload(name)
+                own["payload"] = await ask.payload(name)
             task = common.model_copy(update=own)
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
             await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
@@ -182,9 +185,10 @@ class Gathering:
                 silent=list(gathered.silent), failed=missing,
             )  # fmt: skip
 
-    async def _purge(self, step: str) -> None:
+    async def _purge(self, step: str, *, results: bool) -> None:
         await self._bus.purge(_TASKS, TASK.wildcard(project=self._project, run=self._run, step=step))
-        await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
+        if results:
+            await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
 
 
 def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:

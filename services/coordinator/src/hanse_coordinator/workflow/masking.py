@@ -7,7 +7,7 @@ how the sum of those who have answered is unmasked. Nothing here sees a seed or 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Session:
 
     masking: Masking
     to: tuple[str, ...]
-    payload: Callable[[str], bytes] | None = None
+    payload: Callable[[str], Awaitable[bytes]] | None = None
 
 
 class MaskingProtocol(Protocol):
@@ -102,8 +102,8 @@ class Pairwise(RingOnly):
     async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:
         """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
         plan = plan_of(self._run.job, self._settings, len(chosen))
-        masking, payloads = await self._sessions.prepare(session, round_number, chosen, plan)
-        return Session(masking, tuple(payloads), payloads.__getitem__)
+        opened = await self._sessions.prepare(session, round_number, chosen, plan)
+        return Session(opened.masking, opened.members, opened.order)
 
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """See `MaskingProtocol.unmask`."""

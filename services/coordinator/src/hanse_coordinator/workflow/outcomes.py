@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Self
 
 from pydantic import Base64Bytes, Field
@@ -31,6 +32,8 @@ class Answer(_Recorded):
     tally: ObjectRef | None = None
     seed: SealedSeed | None = None
     payload: Base64Bytes | None = None
+    payload_digest: Digest | None = None
+    """Where the payload itself is not journalled (`Ask.keep`)."""
     extras: dict[str, ObjectRef] = {}
     info: dict[str, float] = {}
 
@@ -61,6 +64,16 @@ class Gathered(_Recorded):
     def silent(self) -> tuple[str, ...]:
         heard = {answer.participant for answer in self.answers} | {failure.participant for failure in self.failures}
         return tuple(name for name in self.asked if name not in heard)
+
+    def digested(self) -> Gathered:
+        """With digests in the payloads' stead."""
+        answers = (
+            answer.model_copy(update={"payload": None, "payload_digest": hashlib.sha256(answer.payload).hexdigest()})
+            if answer.payload is not None
+            else answer
+            for answer in self.answers
+        )
+        return self.model_copy(update={"answers": tuple(answers)})
 
     def explain(self) -> str:
         """Who is missing, and why, in words."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.pairwise_session import PairwiseSession
 from hanse_coordinator.workflow.reducing import Unmasking
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum, TaskKind
 from hanse_fabric.privacy import SecureAggregation
-from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts, share_request
-from hanse_privacy.pairwise.messages import Member, ShareRequest
+from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
+from hanse_privacy.pairwise.messages import Member
 from hanse_privacy.pairwise.recovering import recover
 
 _PROTOCOL_S = 60.0
@@ -29,31 +29,26 @@ _PROTOCOL_S = 60.0
 _UNMASK_GRACE_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A session between its shares and its sum."""
-
-    request: ShareRequest
-    orders: Orders
-    masking: Masking
-
-
 class PairwiseSessions:
-    """The sessions of one run. What it holds follows from what is journalled."""
+    """The sessions of one run, one at a time. What it holds follows from what is journalled."""
 
     def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
         self._run, self._settings = run, settings
         self._adverts: dict[str, bytes] = {}
-        self._open: dict[str, _Open] = {}
+        self._verified: dict[tuple[bytes, bytes], Member] = {}
+        self._open: PairwiseSession | None = None
 
     async def prepare(
         self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan
-    ) -> tuple[Masking, Mapping[str, bytes]]:
-        """Have `chosen` share secrets: (how they mask, what each who did so is sent).
+    ) -> PairwiseSession:
+        """Have `chosen` share secrets.
 
         Raises:
             RunFailure: QUORUM when too few are there for it.
         """
+        if self._open is not None:
+            for step in self._open.steps:
+                self._run.release(step)
         masking = Masking(mode=MaskingMode.PAIRWISE, session=session, minimum=self._settings.minimum, ring=plan)
         await self._advertise(masking, round_number, chosen)
         identities = await self._run.enrolled(f"{session}-roster")
@@ -73,37 +68,37 @@ class PairwiseSessions:
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
         masking = masking.model_copy(update={"minimum": max(request.threshold, self._settings.minimum)})
-        payload = request.encode()
         gathered = await self._run.gather(
             f"{session}-share",
             self._ask(
                 TaskKind.SHARE, round_number, request.names, needed=max(quorum, request.threshold), masking=masking,
-                payload=dict.fromkeys(request.names, payload),
+                payload=_once(request.encode),
             ),
         )  # fmt: skip
-        orders = await asyncio.to_thread(order_masks, request, _payloads(gathered.answers))
-        self._tell(session, round_number, orders.refused)
+        self._open = await PairwiseSession.opened(self._run, request, masking, gathered)
+        self._tell(session, round_number, self._open.refused)
         # Whoever could not share may have lost its key: it advertises anew before the next session.
-        for name in set(chosen) - set(orders.members):
+        for name in set(chosen) - set(self._open.members):
             self._adverts.pop(name, None)
-        self._open[session] = _Open(request, orders, masking)
-        return masking, orders.payloads
+        return self._open
 
     async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """Have the survivors recover what is left in the sum of these answers."""
-        opened = self._open.pop(session)
-        request, orders = opened.request, opened.orders
-        asked = await asyncio.to_thread(ask_unmask, request, orders.members, _payloads(answers))
+        opened = self._open
+        if opened is None or opened.request.session != session:
+            raise RunFailure(ErrorCode.INTERNAL, f"session {session}: it is not the one that is open")
+        request = opened.request
+        asked = await asyncio.to_thread(ask_unmask, request, opened.members, _payloads(answers))
         if asked.refused:
             self._tell(session, round_number, asked.refused)
             return Unmasking(None, tuple(asked.refused))
+        step = opened.steps[1]
         try:
             gathered = await self._run.gather(
-                f"{session}-unmask",
+                step,
                 self._ask(
-                    TaskKind.UNMASK, round_number, asked.survivors, needed=request.threshold,
-                    masking=opened.masking, payload=dict.fromkeys(asked.survivors, asked.payload),
-                    grace=_UNMASK_GRACE_S,
+                    TaskKind.UNMASK, round_number, asked.survivors, needed=request.threshold, masking=opened.masking,
+                    payload=_once(lambda: asked.payload), grace=_UNMASK_GRACE_S,
                 ),
             )  # fmt: skip
         except RunFailure as failure:
@@ -112,7 +107,7 @@ class PairwiseSessions:
             # The masks of this sum stay on for ever. Those who are there make another one.
             self._run.note("note", f"{session}/lost", round=round_number, step=session, reason=failure.message)
             return Unmasking(None)
-        revealed = _payloads(gathered.answers)
+        revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed)
         self._tell(session, round_number, recovered.refused)
         if recovered.recovery is None:
@@ -130,8 +125,9 @@ class PairwiseSessions:
         if missing:
             needed = self._run.job.participants.needed(len(chosen)) - (len(chosen) - len(missing))
             ask = self._ask(
-                TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen), masking=masking
-            )
+                TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen), masking=masking,
+                keep=False,
+            )  # fmt: skip
             gathered = await self._run.gather(f"{masking.session}-advertise", ask)
             self._adverts |= _payloads(gathered.answers)
 
@@ -140,15 +136,20 @@ class PairwiseSessions:
     ) -> tuple[Member, ...]:
         """Those of `chosen` with a key that they signed, by their own keys as they are enrolled now."""
         known = {name: self._adverts[name] for name in chosen if name in self._adverts}
-        read = read_adverts(self._run.project, self._run.run, identities, known)
+        unseen = {
+            name: advert for name, advert in known.items() if (identities.get(name, b""), advert) not in self._verified
+        }
+        read = read_adverts(self._run.project, self._run.run, identities, unseen)
+        for member in read.members:
+            self._verified[member.identity, known[member.participant]] = member
         for name in read.refused:
             del self._adverts[name]
         self._tell(session, round_number, read.refused)
-        return read.members
+        return tuple(self._verified[identities[name], known[name]] for name in known if name not in read.refused)
 
     def _ask(
         self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, masking: Masking, peers: int = 0,
-        payload: Mapping[str, bytes] | None = None, grace: float | None = None,
+        payload: Callable[[str], Awaitable[bytes]] | None = None, grace: float | None = None, keep: bool = True,
     ) -> Ask:  # fmt: skip
         job = self._run.job
         deadline = min(job.participants.deadline, _PROTOCOL_S)
@@ -157,7 +158,7 @@ class PairwiseSessions:
         return Ask(
             kind=kind, round=round_number, to=to, config={"model": job.model}, seed=lambda _: 0, model=None,
             needed=needed, grace=grace, deadline=deadline, retries=job.participants.retries, peers=peers,
-            masking=masking, payload=None if payload is None else payload.__getitem__,
+            masking=masking, payload=payload, keep=keep,
         )  # fmt: skip
 
     def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
@@ -170,3 +171,15 @@ class PairwiseSessions:
 
 def _payloads(answers: tuple[Answer, ...]) -> dict[str, bytes]:
     return {answer.participant: answer.payload for answer in answers if answer.payload is not None}
+
+
+def _once(make: Callable[[], bytes]) -> Callable[[str], Awaitable[bytes]]:
+    """The same payload for everybody, made when the first is sent."""
+    made: list[bytes] = []
+
+    async def payload(_: str) -> bytes:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return payload
