@@ -77,3 +77,14 @@ async def test_a_large_reduction_is_opened_sharded_and_closed(hub: Hub) -> None:
         await hub.submit(job_of(rounds=1))
         assert (await hub.ended()).state == "completed"
     assert hub.kinds[-3:] == [JobKind.OPEN, JobKind.SHARD, JobKind.CLOSE]
+
+
+async def test_a_large_reduction_is_measured_between_open_and_shard_where_its_strategy_measures(hub: Hub) -> None:
+    from hanse_coordinator.workflow.reductions import Limits
+
+    strategy = {"reduction": {"name": "norm_clipping", "norm": 1.0}}
+    async with hub.running("north", "south"), at_work(hub.supervisor(reduce=Limits(whole_bytes=1))):
+        await hub.submit(job_of(rounds=1, strategy=strategy))
+        assert (await hub.ended()).state == "completed"
+    assert hub.kinds[-4:] == [JobKind.OPEN, JobKind.MEASURE, JobKind.SHARD, JobKind.CLOSE]
+    assert [ref.inline for ref in hub.told] == [b"[0, 1]"]

@@ -43,6 +43,7 @@ from hanse_fabric.messages import (
     Task,
     TaskKind,
 )
+from hanse_fabric.messages.reductions import MEASURED
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import (
     AUDIT,
@@ -150,6 +151,7 @@ class Hub:
         self.sites: dict[str, Site] = {}
         self.reduced: Counter[str] = Counter()
         self.kinds: list[JobKind] = []
+        self.told: list[ObjectRef] = []
         self.refuse: dict[str, str] = {}
         self.published: dict[tuple[int, str], int] = {}
 
@@ -223,7 +225,10 @@ class Hub:
             return Reduced(**common, refused=tuple(refusals))
         if job.kind is JobKind.OPEN:
             return Reduced(**common, uploads={"model": "upload"})
+        if job.kind is JobKind.MEASURE:
+            return Reduced(**common, outputs={MEASURED: ref_of(json.dumps(job.leaves).encode(), inline=True)})
         if job.kind is JobKind.SHARD:
+            self.told += job.measured or ()
             return Reduced(**common)
         total = json.loads(job.model.inline) if job.model is not None and job.model.inline else [0, 0]
         for update in job.updates:

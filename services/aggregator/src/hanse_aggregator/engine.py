@@ -205,7 +205,9 @@ class _Run:
             if answer.refused:
                 return answer
         size = (self.job.model or self.job.updates[0].ref).size
-        return self.answer(outputs=self.outputs.compose(self.job.parts, self.job.uploads, size))
+        outputs = self.outputs.compose(self.job.parts, self.job.uploads, size)
+        self.outputs.forget(self.job.measured or ())
+        return self.answer(outputs=outputs)
 
     def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> list[Totals]:
         """What the reduction measures of `leaves`, by groups; of no account when updates were refused."""

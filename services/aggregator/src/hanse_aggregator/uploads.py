@@ -85,6 +85,13 @@ class Uploads:
             for name, upload in uploads.items():
                 self.store.abort_upload(self.key(name), upload)
 
+    def forget(self, refs: tuple[ObjectRef, ...]) -> None:
+        """Remove what was of use for this reduction alone. What cannot be removed is small and stays."""
+        with suppress(HanseError):
+            for ref in refs:
+                if ref.key is not None:
+                    self.store.delete(ref.key)
+
     def _sweep(self) -> None:
         """Abort the uploads that earlier attempts at this job left when they were killed.
 

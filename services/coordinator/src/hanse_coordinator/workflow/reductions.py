@@ -1,7 +1,7 @@
 """Reduction jobs of one run.
 
 A small reduction is one WHOLE job. A large one is OPEN, then SHARDs of whole leaves for any number of aggregators, then
-CLOSE.
+CLOSE; with MEASUREs before the SHARDs where the strategy looks at all updates before it combines any.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, Reduced, ReduceJob, UpdateInput
+from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_fabric.tensors.digest import leaf_count
+from hanse_learning.server.config import check_strategy, needs_measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +58,31 @@ class Reductions:
         opened = await self._outcome(job.model_copy(update={"id": f"{job.id}-open", "kind": JobKind.OPEN}))
         if opened.refused:
             return opened
-        common = {"uploads": opened.uploads}
-        shards = [
-            job.model_copy(
-                update={**common, "id": f"{job.id}-shard-{first}", "kind": JobKind.SHARD, "leaves": (first, end)}
-            )
-            for first, end in shards_of(leaf_count(size), self._limits.shard_leaves)
-        ]
-        outcomes = await asyncio.gather(*(self._outcome(shard) for shard in shards))
-        refused = {refusal.participant: refusal for outcome in outcomes for refusal in outcome.refused}
-        if refused:
-            return outcomes[0].model_copy(update={"refused": tuple(refused[name] for name in sorted(refused))})
+        job = job.model_copy(update={"uploads": opened.uploads})
+        leaves = leaf_count(size)
+        if job.model is not None and job.sum is None and needs_measure(check_strategy(job.strategy)):
+            outcomes = await self._shared(job, JobKind.MEASURE, shards_of(leaves, MEASURE_LEAVES))
+            if refused := _refused(outcomes):
+                return refused
+            job = job.model_copy(update={"measured": tuple(outcome.outputs[MEASURED] for outcome in outcomes)})
+        outcomes = await self._shared(job, JobKind.SHARD, shards_of(leaves, self._limits.shard_leaves))
+        if refused := _refused(outcomes):
+            return refused
         parts = tuple(
             sorted(
                 (part for outcome in outcomes for part in outcome.parts), key=lambda part: (part.output, part.number)
             )
         )
-        closing = {**common, "id": f"{job.id}-close", "kind": JobKind.CLOSE, "parts": parts}
+        closing = {"id": f"{job.id}-close", "kind": JobKind.CLOSE, "parts": parts}
         return await self._outcome(job.model_copy(update=closing))
+
+    async def _shared(self, job: ReduceJob, kind: JobKind, cuts: Iterator[tuple[int, int]]) -> list[Reduced]:
+        """The outcomes of a job for each range of leaves, in their order."""
+        jobs = [
+            job.model_copy(update={"id": f"{job.id}-{kind}-{first}", "kind": kind, "leaves": (first, end)})
+            for first, end in cuts
+        ]
+        return await asyncio.gather(*(self._outcome(each) for each in jobs))
 
     async def _outcome(self, job: ReduceJob) -> Reduced:
         return _succeeded(await self.errands.outcome(job.id, job, step=job.step))
@@ -83,6 +92,14 @@ def _succeeded(reduced: Reduced) -> Reduced:
     if reduced.error:
         raise RunFailure(ErrorCode.INTERNAL, f"reduction {reduced.job}: {reduced.error}")
     return reduced
+
+
+def _refused(outcomes: list[Reduced]) -> Reduced | None:
+    """All refusals together, if there are any."""
+    refused = {refusal.participant: refusal for outcome in outcomes for refusal in outcome.refused}
+    if not refused:
+        return None
+    return outcomes[0].model_copy(update={"refused": tuple(refused[name] for name in sorted(refused))})
 
 
 def shards_of(leaves: int, each: int) -> Iterator[tuple[int, int]]:
