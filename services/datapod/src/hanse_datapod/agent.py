@@ -20,18 +20,18 @@ from hanse_datapod.answers import plain_answer
 from hanse_datapod.budget import Reserved, SiteBudget
 from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
-from hanse_datapod.masking import MASKED_SPARE, check_plan, masked_answer
+from hanse_datapod.masking import check_plan, masked_answer
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
-from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.watch import watch_over
-from hanse_datapod.worker.port import SPARE, WORKED, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.workplace import Workplace
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
 from hanse_fabric.schema import DataSchema
-from hanse_fabric.site import OpenTask, SiteLink, durable
+from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.site.enrol import ALLOWED_SKEW_S
 from hanse_fabric.site.link import result_for
 from hanse_fabric.subjects import PRESENCE
@@ -39,8 +39,6 @@ from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
 
 PRESENCE_S = 60.0
-PLAIN = ".plain"
-"""Ending of an update that the worker has written and that will not leave as it is."""
 _REFUSALS = frozenset(
     {
         ErrorCode.POLICY,
@@ -79,6 +77,7 @@ class Agent:
         self._link = link
         self._worker = worker
         self._home = home
+        self._place = Workplace(home)
         self._policy = policy
         self._schema = schema
         self._journal = journal
@@ -192,9 +191,8 @@ class Agent:
         except OSError as error:
             reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
         finally:
-            if task.masking is not None:
-                self._worked(task).unlink(missing_ok=True)
-        self._output(task).unlink(missing_ok=True)
+            self._place.drop_plain(task)
+        self._place.drop(task)
         refused = reason.code in _REFUSALS or reason is self._unfit
         _log.warning(
             "refused" if refused else "failed",
@@ -224,8 +222,7 @@ class Agent:
             raise self._unfit
         if task.kind not in WORKED:
             return await asyncio.to_thread(self._finish_protocol, task)
-        output, state = self._worked(task), self._home / "state" / task.run
-        await asyncio.to_thread(self._prepare, task, state)
+        await asyncio.to_thread(self._prepare, task)
         if task.model is not None and task.model.key is not None:
             await self._write_down(Leaving("link-request", link_subject(task), 0))
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
@@ -238,35 +235,17 @@ class Agent:
             seed=task.seed,
             round=task.round,
             model=model,
-            output=output,
-            state=state,
+            output=self._place.worked(task),
+            state=self._place.state(task),
             time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
             memory_limit=memory << 20 if memory is not None else None,
         )
         outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
         return await asyncio.to_thread(self._finish, task, outcome, reserved)
 
-    def _prepare(self, task: Task, state: Path) -> None:
-        """Clear what tasks before left, look for space, note the beginning."""
-        work = self._home / "work"
-        with durable.space_errors(self._home):
-            work.mkdir(exist_ok=True, mode=0o700)
-            state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._clear(work, task)
-        require_space(self._home, needed_for(task))
+    def _prepare(self, task: Task) -> None:
+        self._place.prepare(task)
         self._journal.begin(task)
-
-    def _clear(self, work: Path, task: Task) -> None:
-        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
-        One stays, for the next update to be written over. Plain updates that a crash has left are removed always."""
-        oldest, spare = time.time() - 2 * 86_400, work / (SPARE if task.masking is None else MASKED_SPARE)
-        for path in work.iterdir():
-            if PLAIN in path.suffixes:
-                path.unlink(missing_ok=True)
-            elif path.name.startswith(f"{task.run}.") and path.suffix == ".update":
-                path.replace(spare)
-            elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
 
     def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reserved | None) -> Finished:
         """Make the answer durable. What this returns may leave."""
@@ -278,10 +257,9 @@ class Agent:
                     finished = plain_answer(self._link, self._policy, task, outcome)
                 else:
                     self._require_new_session(task, task.masking)
-                    output = self._output(task)
                     finished = masked_answer(
-                        self._link, self._policy, task, task.masking, outcome, output, home=self._home
-                    )
+                        self._link, self._policy, task, task.masking, outcome, self._place.output(task), home=self._home
+                    )  # fmt: skip
                 self._budget.settle(reserved)
                 self._journal.finish(task, finished)
             return finished
@@ -313,15 +291,7 @@ class Agent:
         """
         task = opened.task
         await self._write_down(*leaving(task, finished))
-        await send(self._link, task, finished, self._output(task), seconds=max(5.0, opened.seconds_left))
+        await send(self._link, task, finished, self._place.output(task), seconds=max(5.0, opened.seconds_left))
 
     async def _write_down(self, *leaving: Leaving) -> None:
         await asyncio.to_thread(self._outbox.append, *leaving)
-
-    def _output(self, task: Task) -> Path:
-        return self._home / "work" / f"{task.run}.{task.id}.update"
-
-    def _worked(self, task: Task) -> Path:
-        """Where the worker writes: apart, and not for long, where what leaves is masked."""
-        output = self._output(task)
-        return output if task.masking is None else output.with_suffix(PLAIN)

@@ -1,0 +1,75 @@
+"""The files of a home's tasks: where the worker writes, what is handed in, and what is cleared away when."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from hanse_datapod.masking import MASKED_SPARE
+from hanse_datapod.space import needed_for, require_space
+from hanse_datapod.worker.port import SPARE
+from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.site import durable
+
+PLAIN = ".plain"
+"""Ending of an update that the worker has written and that will not leave as it is."""
+_KEPT_S = 2 * 86_400
+
+
+class Workplace:
+    """The folders `work` and `state` of one home. Its methods block."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def output(self, task: Task) -> Path:
+        """Where the update lies that leaves."""
+        return self._home / "work" / f"{task.run}.{task.id}.update"
+
+    def worked(self, task: Task) -> Path:
+        """Where the worker writes: apart, and not for long, where what leaves is masked."""
+        output = self.output(task)
+        return output.with_suffix(PLAIN) if masked(task) else output
+
+    def state(self, task: Task) -> Path:
+        """What stays at the site between the rounds of a run."""
+        return self._home / "state" / task.run
+
+    def prepare(self, task: Task) -> None:
+        """Clear what tasks before have left, and look for space.
+
+        Raises:
+            HanseError: NO_SPACE.
+        """
+        work = self._home / "work"
+        with durable.space_errors(self._home):
+            work.mkdir(exist_ok=True, mode=0o700)
+            self.state(task).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._clear(work, task)
+        require_space(self._home, needed_for(task))
+
+    def _clear(self, work: Path, task: Task) -> None:
+        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
+        One stays, for the next update to be written over. Plain updates that a crash has left are removed always."""
+        oldest, spare = time.time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
+        for path in work.iterdir():
+            if PLAIN in path.suffixes:
+                path.unlink(missing_ok=True)
+            elif path.name.startswith(f"{task.run}.") and path.suffix == ".update":
+                path.replace(spare)
+            elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+    def drop_plain(self, task: Task) -> None:
+        """Remove the update that will not leave as it is."""
+        if masked(task):
+            self.worked(task).unlink(missing_ok=True)
+
+    def drop(self, task: Task) -> None:
+        """Remove what the task has made."""
+        self.output(task).unlink(missing_ok=True)
+
+
+def masked(task: Task) -> bool:
+    """Whether the answer is to be masked. The first model, made from the run's seed, hides nothing."""
+    return task.masking is not None and task.kind is not TaskKind.INITIALIZE
