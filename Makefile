@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?= 10
+ROUNDS ?= 200
 
 DISTRIBUTIONS := libs/hanse_fabric libs/hanse_privacy libs/hanse_learning services/coordinator services/aggregator \
                  services/compensator services/model_registry services/datapod libs/hanse
@@ -13,12 +14,13 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos bench bench-reduce bench-privacy clean
+.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
 	@echo "make test         linters and every test, with real servers"
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
+	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make test-large   tensor sets above 2 GiB"
@@ -48,6 +50,9 @@ lint: $(VENV)/.developer
 
 test: lint
 	@$(BIN)/pytest -m 'not large' $(ARGS)
+
+soak: $(VENV)/.developer
+	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)
 
 test-large: $(VENV)/.developer
 	@$(BIN)/pytest -m large $(ARGS)

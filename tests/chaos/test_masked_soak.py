@@ -1,0 +1,152 @@
+"""A masked run in which sites drop out at random, at any step, while compensator and aggregator are killed.
+
+Each round's sum is right, of at least as many participants as the job's minimum, and of exactly those whose masks the
+compensator summed: never a partial sum. `make soak` runs 200 rounds of 10 sites; by default it is a short one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hanse
+from hanse.embedded.hub import EmbeddedHub
+from hanse.hub import Project, Run
+from hanse_fabric.messages import Task
+from hanse_fabric.tensors.file import read_tensors
+from light_sites import TAIL, Array, Fate, LightSite, update_of, weight_of
+
+ROUNDS = int(os.environ.get("HANSE_SOAK_ROUNDS", "10"))
+SITES = int(os.environ.get("HANSE_SOAK_SITES", "5"))
+# By default one that has every way to drop out, and a kill of either.
+SEED = int(os.environ.get("HANSE_SOAK_SEED", "199"))
+MINIMUM = 3
+DROPPING = 0.2
+KILLED = 0.25
+"""Share of the rounds in which a process is killed."""
+
+EVALUATED = 4
+
+
+@dataclass
+class Chance:
+    """Who drops out when, and what is killed: by the seed alone, whatever the order of events."""
+
+    sites: int
+    spared: int = MINIMUM
+    drops: Counter[Fate] = field(default_factory=Counter)
+
+    def fate(self, site: LightSite, task: Task) -> Fate:
+        """Every site drops out of every session with the same chance; but some must be left who can finish it."""
+        chance = random.Random(f"{SEED} {task.step}")
+        dropping = [index for index in range(self.sites) if chance.random() < DROPPING][: self.sites - self.spared]
+        fates = {index: chance.choice([fate for fate in Fate if fate is not Fate.ANSWERS]) for index in dropping}
+        fate = fates.get(site.index, Fate.ANSWERS)
+        self.drops[fate] += 1
+        return fate
+
+    def victim(self, round_number: int) -> str | None:
+        chance = random.Random(f"{SEED} kill {round_number}")
+        return chance.choice(["compensator", "aggregator"]) if chance.random() < KILLED else None
+
+
+@pytest.mark.timeout(60 + 30 * ROUNDS)
+async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: Path) -> None:
+    async with EmbeddedHub(tmp_path / "hub") as hub, asyncio.TaskGroup() as group:
+        chance, models = Chance(SITES), dict[int, Array]()
+        kills: Counter[str] = Counter()
+        seen: set[int] = set()
+
+        def begun(round_number: int) -> None:
+            if round_number not in seen:
+                seen.add(round_number)
+                victim = chance.victim(round_number)
+                if victim is not None:
+                    killing.append(group.create_task(kill(hub, victim, round_number, kills)))
+
+        killing: list[asyncio.Task[None]] = []
+        with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
+            project = await asyncio.to_thread(client.projects.create, "soak", schema={"kind": "open"})
+            sites = [
+                LightSite(index, SITES, tmp_path / f"{index}", hub.compensator_key, chance.fate, models, begun)
+                for index in range(SITES)
+            ]
+            at_work = [
+                group.create_task(site.run(hub.url, await asyncio.to_thread(project.invite, site.name)))
+                for site in sites
+            ]
+            run = await asyncio.to_thread(submit, project)
+            await asyncio.to_thread(run.wait)
+            assert run.state == "completed", f"{run.state}: {run.view.reason}"
+            await asyncio.to_thread(run.model.download, tmp_path / "model.safetensors")
+            models[ROUNDS + 1] = read_tensors(tmp_path / "model.safetensors")[1]["weight"].astype(np.float64)
+            await asyncio.to_thread(check, project, run, models)
+        for task in (*at_work, *killing):
+            task.cancel()
+    print(f"{ROUNDS} rounds, {dict(chance.drops)}, killed {dict(kills)}")
+    assert ROUNDS < 10 or (kills and len(chance.drops) > 3), "the soak was too calm"
+
+
+def submit(project: Project) -> Run:
+    """A job whose rounds end soon after its quorum has answered."""
+    start = {"weight": np.zeros(SITES + TAIL, np.float32)}
+    return project.run(
+        {
+            "rounds": ROUNDS,
+            "model": {"name": "logistic"},
+            "initial_model": project.upload_model(start),
+            "evaluate": {"every": EVALUATED},
+            "checkpoint_every": 0,
+            "participants": {
+                "minimum": MINIMUM,
+                "quorum": 0.5,
+                "grace": 0.5,
+                "deadline": 60,
+                "patience": 60,
+                "retries": 20,
+            },
+            "secure_aggregation": {"mode": "compensator", "minimum": MINIMUM, "largest_weight": 100},
+        }
+    )
+
+
+async def kill(hub: EmbeddedHub, name: str, round_number: int, kills: Counter[str]) -> None:
+    """SIGKILL a process at some moment of a round."""
+    await asyncio.sleep(random.Random(f"{SEED} when {round_number}").uniform(0.0, 0.8))
+    pid = hub.supervisor.pids().get(name)
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+        kills[name] += 1
+
+
+def check(project: Project, run: Run, models: dict[int, Array]) -> None:
+    """Every round's change is the weighted mean of those who the round says took part, and who the masks were of."""
+    summed: dict[str, set[tuple[str, ...]]] = {}
+    for entry in project.audit():
+        if entry["action"] == "masks.sum" and entry["detail"]["round"]:
+            summed.setdefault(entry["detail"]["session"], set()).add(tuple(entry["detail"]["participants"]))
+    assert all(len(sets) == 1 for sets in summed.values()), "a session's masks were summed for two sets"
+    finished = {event.round: event for event in run.watch() if event.kind == "round-finished"}
+    assert sorted(finished) == list(range(1, ROUNDS + 1))
+    for number, event in finished.items():
+        change = models[number + 1] - models[number]
+        present = [index for index in range(SITES) if abs(change[index]) > 1e-6]
+        names = tuple(f"site-{index:03}" for index in present)
+        assert len(present) >= MINIMUM
+        assert names == tuple(event.data["participants"])
+        assert {names} & {one for key, sets in summed.items() if key.startswith(f"r{number}-train") for one in sets}
+        weights = np.array([weight_of(index) for index in present], dtype=np.float64)
+        updates = np.stack([update_of(index, SITES, number) for index in present])
+        assert np.abs(change - weights @ updates / weights.sum()).max() < 1e-4
+        metrics: dict[str, Any] = event.data["metrics"]
+        if number % EVALUATED == 0:
+            assert abs(metrics["accuracy"] - 0.5) < 1e-6
