@@ -93,6 +93,7 @@ class Job(Frozen):
         seed: of everything random in the run that is not secret.
         secure_aggregation: sums of which nobody sees the summands; None: aggregators see the updates.
         privacy: differential privacy; None: none.
+        utility_preserving: refuse the job unless it equals training on pooled data (`hanse run check` says why not).
     """
 
     workflow: Literal["federated_averaging"] = "federated_averaging"
@@ -110,6 +111,7 @@ class Job(Frozen):
     seed: int = Field(default=0, ge=0, lt=2**63)
     secure_aggregation: SecureAggregation | None = None
     privacy: Privacy | None = None
+    utility_preserving: bool = False
 
     @model_validator(mode="after")
     def _can_meet(self) -> Job:

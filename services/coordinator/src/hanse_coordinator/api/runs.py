@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from hanse_fabric.messages import RunEvent
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Digest, RunId, Slug, new_run_id
 from hanse_fabric.subjects import EVENT, Stream
+from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
 
 FINAL = frozenset({"completed", "failed", "cancelled"})
@@ -28,11 +30,21 @@ class Submission(Frozen):
     job: Job
 
 
+class UtilityFinding(Frozen):
+    """Whether one component of a job preserves utility (equality with pooled training), and why."""
+
+    component: str
+    value: str
+    ok: bool
+    reason: str
+
+
 class Checked(Frozen):
-    """The job is well formed; `warnings` say what would keep it waiting."""
+    """The job is well formed; `warnings` say what would keep it waiting, `utility` whether it equals pooled training."""
 
     valid: bool
     warnings: tuple[str, ...]
+    utility: tuple[UtilityFinding, ...] = ()
 
 
 class RunSummary(Frozen):
@@ -92,7 +104,9 @@ def _view(record: RunRecord) -> RunView:
 
 async def check_job(hub: Hub, request: Request) -> Checked:
     body: Submission = request.body
-    return Checked(valid=True, warnings=await check_submission(hub, await hub.project(request.project), body.job))
+    warnings = await check_submission(hub, await hub.project(request.project), body.job)
+    utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in check_utility(body.job))
+    return Checked(valid=True, warnings=warnings, utility=utility)
 
 
 async def submit_run(hub: Hub, request: Request) -> RunView:

@@ -10,6 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_learning.config import check_learning
 from hanse_learning.server.config import check_strategy
+from hanse_learning.utility import require_utility
 from hanse_privacy.rules import check_rules
 
 
@@ -25,6 +26,8 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     check_strategy(job.strategy)
     check_learning(job, project.data_schema)
     check_rules(job)
+    if job.utility_preserving:
+        require_utility(job)
     if job.initial_model is not None:
         key = object_key(project.name, job.initial_model)
         if not await asyncio.to_thread(hub.store.exists, key):

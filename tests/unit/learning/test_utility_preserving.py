@@ -1,0 +1,77 @@
+"""The utility-preserving checker: each component is accepted or refused with its reason (spec 000, table 4.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.job import Job, check_job
+from hanse_learning.utility import check_utility, require_utility
+
+
+def job_of(**changes: Any) -> Job:
+    body: dict[str, Any] = {
+        "rounds": 10, "model": {"name": "mlp"}, "train": {"algorithm": "fedfgd"},
+        "strategy": {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}},
+    }  # fmt: skip
+    return check_job(body | changes)
+
+
+def test_full_gradients_with_momentum_at_the_server_preserve_utility() -> None:
+    findings = check_utility(job_of())
+    assert all(finding.ok for finding in findings)
+    assert {"model", "train.loss", "train.optimizer", "train.algorithm", "weighting"} <= {f.component for f in findings}
+    require_utility(job_of())
+
+
+def test_one_mini_batch_does_with_its_condition_told() -> None:
+    findings = check_utility(job_of(train={"algorithm": "fedsmb", "batch_size": 10}))
+    assert all(finding.ok for finding in findings)
+    assert any("divides their number" in finding.reason for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "component", "why"),
+    [
+        ({"model": {"name": "mlp", "batch_norm": True}}, "model", "mixes the examples"),
+        ({"model": {"name": "resnet18"}}, "model", "mixes the examples"),
+        ({"model": {"name": "mlp", "dropout": 0.5}}, "model.dropout", "random"),
+        ({"train": {"algorithm": "fedfgd", "optimizer": {"name": "adam"}}}, "train.optimizer", "not linear"),
+        ({"train": {"algorithm": "fedfgd", "optimizer": {"momentum": 0.9}}}, "train.optimizer.momentum", "anew"),
+        ({"train": {"algorithm": "fedfgd", "clip_norm": 1.0}}, "train.clip_norm", "clipped"),
+        ({"strategy": {"optimizer": {"name": "adam"}}}, "strategy.optimizer", "not linear"),
+        ({"strategy": {"reduction": {"name": "median"}}}, "strategy.reduction", "not the weighted mean"),
+        ({"train": {"epochs": 1, "batch_size": 32}}, "train.algorithm", "several local steps"),
+        ({"train": {"epochs": 2, "batch_size": "all"}}, "train.algorithm", "several local steps"),
+        ({"train": {"algorithm": "fedcmb", "steps": 5}}, "train.algorithm", "several local steps"),
+        ({"weighting": "uniform"}, "weighting", "not the mean over examples"),
+        ({"participants": {"fraction": 0.5}}, "participants.fraction", "not sampled"),
+        ({"participants": {"quorum": 0.5}}, "participants.quorum", "late"),
+        (
+            {"privacy": {"placement": "central", "mechanism": "gaussian", "epsilon": 1.0}},
+            "privacy",
+            "price of the guarantee",
+        ),
+    ],
+)
+def test_each_component_that_does_not_is_named_with_its_reason(
+    changes: dict[str, Any], component: str, why: str
+) -> None:
+    broken = [finding for finding in check_utility(job_of(**changes)) if not finding.ok]
+    assert [finding.component for finding in broken] == [component]
+    assert why in broken[0].reason
+    with pytest.raises(HanseError) as caught:
+        require_utility(job_of(**changes))
+    assert component in caught.value.message
+
+
+def test_nothing_is_said_of_site_code() -> None:
+    findings = check_utility(job_of(code={"name": "mine", "digest": "a" * 64}))
+    assert [(finding.component, finding.ok) for finding in findings] == [("code", False)]
+
+
+def test_masks_preserve_utility_but_for_rounding() -> None:
+    findings = check_utility(job_of(secure_aggregation={"mode": "compensator"}))
+    assert next(f for f in findings if f.component == "secure_aggregation").ok
