@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from hanse_aggregator import service as service_module
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.service import Aggregator
+from hanse_fabric import queue
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced
@@ -107,7 +107,7 @@ async def test_the_job_of_a_dead_replica_is_done_by_another(cases):
 
 
 async def test_a_job_that_waits_for_a_server_is_put_back_and_done_later(cases, monkeypatch):
-    monkeypatch.setattr(service_module, "RETRY_S", 0.0)
+    monkeypatch.setattr(queue, "RETRY_S", 0.0)
     bus, calls = MemoryBus(), []
 
     class Flaky(Engine):

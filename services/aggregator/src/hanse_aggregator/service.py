@@ -16,17 +16,15 @@ from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import hold_session
 from hanse_aggregator.tallies import mask_refs, tally_ref
 from hanse_fabric import telemetry
-from hanse_fabric.bus.port import Bus, Job
+from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, ReduceJob
-from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Stream, Subject
+from hanse_fabric.queue import QueueWorker, stream_of
+from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Subject
 from hanse_fabric.telemetry import catalogue
 
 log = logging.getLogger(__name__)
-
-RETRY_S = 1.0
-"""Seconds until a job that failed for want of a server is offered again."""
 
 _FETCHES = 64
 """Updates asked of the bus at once."""
@@ -52,43 +50,13 @@ class Aggregator:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; what is unfinished then goes back to the queue."""
-        async with asyncio.TaskGroup() as group:
-            pump = group.create_task(self._pump())
-            await stopping.wait()
-            self._stop.set()
-            pump.cancel()
-
-    async def _pump(self) -> None:
-        async with self._bus.work(stream_of(JOB)) as jobs, asyncio.TaskGroup() as group:
-            async for job in jobs:
-                try:
-                    asked = _decode(job.record.data)
-                except HanseError as error:
-                    log.error("job on %s cannot be read and is dropped: %s", job.record.subject, error)
-                    await job.done()
-                    continue
-                slot = self._slot(asked)
-                await slot.acquire()
-                group.create_task(self._hold(job, asked, slot))
+        worker = QueueWorker(self._bus, JOB, read=_decode, slot=self._slot, answer=self._answer, span="reduce")
+        await worker.run(stopping, on_stop=self._stop.set)
 
     def _slot(self, asked: ReduceJob | ExchangeJob) -> asyncio.Semaphore:
         if isinstance(asked, ExchangeJob):
             return self._sessions
         return self._large if _is_large(asked) else self._small
-
-    async def _hold(self, job: Job, asked: ReduceJob | ExchangeJob, slot: asyncio.Semaphore) -> None:
-        """Do one job; where a server is missing, give it back after a pause."""
-        try:
-            with telemetry.span("reduce", parent=telemetry.extract(job.record.headers), job=asked.id):
-                await self._answer(asked)
-            await job.done()
-        except HanseError as error:
-            log.warning("job %s of run %s is put back: %s", asked.id, asked.run, error)
-            await asyncio.sleep(RETRY_S)
-            with suppress(HanseError):
-                await job.give_back()
-        finally:
-            slot.release()
 
     async def _answer(self, job: ReduceJob | ExchangeJob) -> None:
         subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)
@@ -159,12 +127,6 @@ def _on_bus(refs: Mapping[str, ObjectRef | None]) -> Iterator[tuple[str, ObjectR
     for name, ref in refs.items():
         if ref is not None and ref.key is None and ref.inline is None:
             yield name, ref
-
-
-def stream_of(subject: Subject) -> Stream:
-    """The stream behind a row of the table that has one."""
-    assert subject.stream is not None, subject.pattern  # noqa: S101
-    return subject.stream
 
 
 def _decode(data: bytes) -> ReduceJob | ExchangeJob:
