@@ -14,7 +14,8 @@ from hanse_fabric.messages import ObjectRef
 from hanse_fabric.site.durable import space_errors
 from hanse_fabric.tensors.digest import digest_file
 
-KEPT = 3
+KEPT = 2
+"""The model of a round, which is evaluated and then trained from, and the one before it."""
 _SPARE = "spare"
 
 

@@ -61,7 +61,12 @@ def entries_of(module: nn.Module, buffers: Mapping[str, str] | None = None) -> E
 
 def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
     """Copies of all arrays by name."""
-    return {name: tensor.detach().numpy().copy() for name, tensor in module.state_dict().items()}
+    return {name: view.copy() for name, view in views_of(module).items()}
+
+
+def views_of(module: nn.Module) -> dict[str, np.ndarray]:
+    """All arrays by name: the module's own memory, which changes with them."""
+    return {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
 
 
 def load(module: nn.Module, arrays: Arrays, layout: Layout) -> None:

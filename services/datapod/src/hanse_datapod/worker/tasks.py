@@ -23,7 +23,7 @@ from hanse_fabric.schema import DataSchema
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 from hanse_learning.config import BUILT_IN, check_model, check_train
-from hanse_learning.site.entries import KEEP_LOCAL, Entries, arrays_of, entries_of, load, update_of
+from hanse_learning.site.entries import KEEP_LOCAL, Entries, arrays_of, entries_of, load, update_of, views_of
 from hanse_learning.site.evaluation import evaluate
 from hanse_learning.site.examples import Examples, Problem, pose
 from hanse_learning.site.models import build
@@ -92,8 +92,9 @@ def execute(work: WorkContext) -> Done:
         metrics = train_privately(module, examples, config, problem, private.dp_sgd(), work.on_progress)
     else:
         metrics = train(module, examples, config, problem, work.seed, _quiet(work) if private else work.on_progress)
-    trained = arrays_of(module)
     module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
+    # The module's own memory becomes the update: whatever task comes next loads its every value first.
+    trained = views_of(module)
     write_local(work.state, work.round, entries.local, trained)
     update = update_of(received, trained, entries.travelling, consume=True)
     if private is not None:
