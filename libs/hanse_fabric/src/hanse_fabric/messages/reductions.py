@@ -137,6 +137,7 @@ class Reduced(Message):
         refused: updates that are tampered with, wrongly shaped or not finite: redo without them.
         error: why the job cannot succeed at all; empty if it did.
         seconds, bytes_read: for the metrics.
+        clip: the next round's clipping norm, where central privacy moves it (WHOLE, SHARD).
     """
 
     schema_id: ClassVar[str] = "hanse.reduced/1"
@@ -153,3 +154,4 @@ class Reduced(Message):
     seconds: float = Field(default=0.0, ge=0)
     bytes_read: int = Field(default=0, ge=0)
     tally: Tally | None = None
+    clip: float | None = Field(default=None, gt=0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Base64Bytes, Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.privacy import PrivacyTerms
 
 
 class WeightedMeanConfig(Frozen):
@@ -35,6 +36,20 @@ class NormClippingConfig(Frozen):
 
     name: Literal["norm_clipping"]
     norm: float = Field(gt=0, le=1e12)
+
+
+class PrivateMeanConfig(Frozen):
+    """Central differential privacy: the coordinator puts it in place of `weighted_mean`; it is not for job files.
+
+    Attributes:
+        seed: secret, 32 bytes, of this round's noise.
+        clip: this round's norm, where it is moved from round to round.
+    """
+
+    name: Literal["private_mean"]
+    terms: PrivacyTerms
+    seed: Base64Bytes
+    clip: float | None = Field(default=None, gt=0)
 
 
 class NoOptimizerConfig(Frozen):
@@ -65,7 +80,8 @@ class AdaptiveConfig(Frozen):
 
 
 ReductionConfig = Annotated[
-    WeightedMeanConfig | MedianConfig | TrimmedMeanConfig | NormClippingConfig, Field(discriminator="name")
+    WeightedMeanConfig | MedianConfig | TrimmedMeanConfig | NormClippingConfig | PrivateMeanConfig,
+    Field(discriminator="name"),
 ]
 OptimizerConfig = Annotated[NoOptimizerConfig | SgdConfig | AdaptiveConfig, Field(discriminator="name")]
 
@@ -106,4 +122,4 @@ def state_names(config: StrategyConfig) -> tuple[str, ...]:
 
 def needs_measure(config: StrategyConfig) -> bool:
     """Whether all updates are looked at before any is combined (`reduction.Measured`)."""
-    return isinstance(config.reduction, NormClippingConfig)
+    return isinstance(config.reduction, NormClippingConfig | PrivateMeanConfig)

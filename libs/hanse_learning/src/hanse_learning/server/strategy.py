@@ -12,6 +12,7 @@ from hanse_learning.server.config import (
     AdaptiveConfig,
     MedianConfig,
     NormClippingConfig,
+    PrivateMeanConfig,
     SgdConfig,
     StrategyConfig,
     TrimmedMeanConfig,
@@ -20,6 +21,7 @@ from hanse_learning.server.config import (
 from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
 from hanse_learning.server.order_statistics import Median, TrimmedMean
+from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
 from hanse_learning.server.weighted_mean import WeightedMean
 
@@ -38,12 +40,14 @@ class Strategy:
         weights: Array,
         state: Mapping[str, Array],
         round: int,  # noqa: A002
+        at: int = 0,
     ) -> None:
         """Move `model` (n,) and the optimizer's `state` arrays (n,), in place, by `updates` K x (n,).
 
         Args:
             weights: (K,) float64, summing to 1.
             round: from 1.
+            at: offset of the columns in their file (bytes), for reductions that add noise.
 
         A float16 model is moved in float32 and rounded once.
         """
@@ -53,6 +57,8 @@ class Strategy:
             block = model[part]
             moved = change[: len(block)]
             self.reduction.combine([row[part] for row in updates], weights, moved)
+            if isinstance(self.reduction, PrivateMean):
+                self.reduction.add_noise(moved, at + part.start * block.itemsize, len(updates))
             self.move(block, moved, {name: array[part] for name, array in state.items()}, round)
 
     def move(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002
@@ -88,6 +94,8 @@ def _reduction(config: StrategyConfig) -> Reduction:
             return TrimmedMean(fraction)
         case NormClippingConfig(norm=norm):
             return NormClipping(norm)
+        case PrivateMeanConfig(terms=terms, seed=seed, clip=clip):
+            return PrivateMean.of(terms, seed, clip)
         case _:
             return WeightedMean()
 
