@@ -16,6 +16,7 @@ from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_privacy.masks.seal import SeedNote, open_sealed, roster_digest, statement
+from hanse_privacy.noise.parts import Parts, coin_key, open_parts
 
 _NAMED = 5
 """Members whose faults a message tells; the rest are counted."""
@@ -55,11 +56,15 @@ class Opened:
         seeds: 32 bytes of each member, in the order of their names.
         update: shape of their masked updates; None where there are tallies alone.
         tally: 64-bit elements of their tallies.
+        parts: noise of each, in the same order, of which the coins choose; none where the job wants none.
+        coins: their key.
     """
 
     seeds: tuple[bytes, ...] = field(repr=False)
     update: MaskShape | None
     tally: int
+    parts: tuple[Parts, ...] = ()
+    coins: bytes = field(default=b"", repr=False)
 
 
 Fault = tuple[ErrorCode, str]
@@ -80,13 +85,15 @@ def open_members(
     _check_set(request, limits)
     faults: dict[str, Fault] = {}
     notes: dict[str, SeedNote] = {}
+    noise: dict[str, Parts] = {}
+    sum_of = {"project": request.project, "run": request.run, "session": request.session}
     for member in request.members:
         try:
             _check_signature(request, member, roster.get(member.participant))
-            notes[member.participant] = open_sealed(
-                key.private_bytes, member.sealed,
-                project=request.project, run=request.run, session=request.session, participant=member.participant,
-            )  # fmt: skip
+            note = open_sealed(key.private_bytes, member.sealed, **sum_of, participant=member.participant)
+            if member.parts is not None:
+                noise[member.participant] = _open_noise(member, member.parts, note.seed, sum_of)
+            notes[member.participant] = note
         except HanseError as error:
             faults[member.participant] = (error.code, error.message)
     sound = [member for member in request.members if member.participant not in faults]
@@ -99,7 +106,19 @@ def open_members(
             ErrorCode.TOO_LARGE, f"update: masks of {nbytes} bytes, at most {limits.nbytes} are summed here",
             hint="raise HANSE_COMPENSATOR_MASK_MIB",
         )  # fmt: skip
-    return Opened(tuple(notes[name].seed for name in sorted(notes)), first.update, first.tally)
+    seeds = tuple(notes[name].seed for name in sorted(notes))
+    if not noise:
+        return Opened(seeds, first.update, first.tally)
+    coins = coin_key(key.private_bytes, seeds, **sum_of)
+    return Opened(seeds, first.update, first.tally, tuple(noise[name] for name in sorted(noise)), coins)
+
+
+def _open_noise(member: SealedSeed, sealed: bytes, seed: bytes, sum_of: Mapping[str, str]) -> Parts:
+    parts = open_parts(sealed, seed, **sum_of, participant=member.participant)
+    shape = member.update or MaskShape()
+    if (shape.u64, shape.u32) not in {(parts.count, 0), (0, parts.count)}:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"noise of {parts.count} coordinates, with {_shown(member)}")
+    return parts
 
 
 def _check_set(request: MaskRequest, limits: Limits) -> None:
@@ -120,18 +139,23 @@ def _check_set(request: MaskRequest, limits: Limits) -> None:
 
 def _shape_faults(members: Sequence[SealedSeed]) -> dict[str, Fault]:
     """All shapes must be equal; those that differ from the most frequent one are at fault."""
-    counts = Counter((member.update, member.tally) for member in members)
+    counts = Counter(_shape(member) for member in members)
     common = max(counts, key=lambda shape: counts[shape], default=None)
     return {
         member.participant: (ErrorCode.INVALID_INPUT, f"{_shown(member)}, the others have another shape")
         for member in members
-        if (member.update, member.tally) != common
+        if _shape(member) != common
     }
+
+
+def _shape(member: SealedSeed) -> tuple[MaskShape | None, int, bool]:
+    return member.update, member.tally, member.parts is not None
 
 
 def _shown(member: SealedSeed) -> str:
     update = member.update or MaskShape()
-    return f"{update.u64} elements of 64 bits, {update.u32} of 32 bits, {member.tally} in the tally"
+    noise = "" if member.parts is None else ", noise to choose of"
+    return f"{update.u64} elements of 64 bits, {update.u32} of 32 bits, {member.tally} in the tally{noise}"
 
 
 def _check_signature(request: MaskRequest, member: SealedSeed, record: ParticipantRecord | None) -> None:

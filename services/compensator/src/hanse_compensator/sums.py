@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.masking import MaskSum
+from hanse_fabric.messages.masking import MaskShape, MaskSum
 from hanse_fabric.messages.objects import INLINE_LIMIT
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threadi
     """
     from hanse_compensator.upload import Upload
     from hanse_fabric.tensors.refs import ref_of_bytes
-    from hanse_privacy.masks.total import mask_total, tally_mask_total, total_layout
+    from hanse_privacy.masks.total import tally_mask_total, total_layout
 
     tally = tally_mask_total(opened.seeds, opened.tally)
     tally_ref = ref_of_bytes(tally)
@@ -53,13 +53,29 @@ def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threadi
     if opened.update is not None:
         if total_layout(opened.update).size <= INLINE_LIMIT:
             file = io.BytesIO()
-            mask_total(opened.seeds, opened.update, file)
+            _write(opened, opened.update, file)
             update_ref = ref_of_bytes(file.getvalue())
             small[update_ref.digest] = file.getvalue()
         elif store is None:
             raise HanseError(ErrorCode.UNAVAILABLE, "no object store is configured", hint="set HANSE_STORE_URL")
         else:
             with Upload(store, key, stop) as upload:
-                mask_total(opened.seeds, opened.update, cast(BinaryIO, upload))
+                _write(opened, opened.update, cast(BinaryIO, upload))
                 update_ref = upload.finish()
     return Sums(MaskSum(update=update_ref, tally=tally_ref), small)
+
+
+def _write(opened: Opened, shape: MaskShape, out: BinaryIO) -> None:
+    """The sum of the masks, less the noise that the coins choose of what the members offer."""
+    from hanse_privacy.masks.total import mask_total
+
+    if not opened.parts:
+        mask_total(opened.seeds, shape, out)
+        return
+    from hanse_privacy.noise.shuffled import subtract_choice
+
+    file = io.BytesIO()  # small: members' noise has come in one message
+    mask_total(opened.seeds, shape, file)
+    data = bytearray(file.getvalue())
+    subtract_choice(data, shape, opened.parts, opened.coins)
+    out.write(data)

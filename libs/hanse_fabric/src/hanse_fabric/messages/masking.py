@@ -103,6 +103,7 @@ class SealedSeed(Frozen):
         sealed: `hanse_privacy.masks.seal` of seed, minimum and roster, bound to project, run, session and participant.
         update: shape of the masked update; None where there is a tally alone.
         tally: number of 64-bit elements of the masked tally.
+        parts: noise of which the compensator chooses (`hanse_privacy.noise.parts`), encrypted under the seed.
         signature: over `hanse_privacy.masks.statement(...)`.
     """
 
@@ -110,6 +111,7 @@ class SealedSeed(Frozen):
     sealed: Base64Bytes = Field(max_length=512)
     update: MaskShape | None = None
     tally: int = Field(ge=1, le=1024)
+    parts: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     signature: Signature
 
 

@@ -112,12 +112,15 @@ def open_sealed(
 
 
 def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
-    """What a participant signs with its enrolled key: whose seed it is, for which sum, and the masks' shapes."""
+    """What a participant signs with its enrolled key: whose seed it is, for which sum, the masks' shapes, the noise."""
     shape = seed.update
     numbers = struct.pack(
         ">?QQI", shape is not None, shape.u64 if shape else 0, shape.u32 if shape else 0, seed.tally
     )  # fmt: skip
-    return b"hanse sealed seed 1" + _context(project, run, session, seed.participant) + numbers + seed.sealed
+    what = b"hanse sealed seed 1"
+    if seed.parts is not None:
+        what = b"hanse sealed seed with noise 1" + hashlib.sha256(seed.parts).digest()
+    return what + _context(project, run, session, seed.participant) + numbers + seed.sealed
 
 
 def roster_digest(keys: Iterable[bytes]) -> bytes:

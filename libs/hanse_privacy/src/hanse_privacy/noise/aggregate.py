@@ -21,7 +21,10 @@ from hanse_privacy.noise.gaussian import concentrated_epsilon
 SURELY = 2.0**-64
 """Probability with which one coordinate's noise may reach beyond what the ring has room for."""
 
-WHOLE = ("local-laplace", "oblivious", "oblivious-shuffled")
+OBLIVIOUS = ("oblivious", "oblivious-shuffled")
+"""Modes in which others choose what of a site's noise is added."""
+
+WHOLE = ("local-laplace", *OBLIVIOUS)
 """Modes in which each site contributes a whole Laplace(b)."""
 
 GAUSSIAN = ("gaussian", "discrete_gaussian")
@@ -84,12 +87,12 @@ def parts_of(privacy: Privacy, active: int) -> int:
 def least_answers(privacy: Privacy, active: int) -> int:
     """How many of `active` sites must answer, so that the sum has the noise that was asked for.
 
-    Those who drop out are as bad as those who collude: their shares are missing. Oblivious noise needs all of them,
-    because the masks of its tuples cancel only then.
+    Those who drop out are as bad as those who collude: their shares are missing. Where sites send noise to each other
+    (`oblivious`), all are needed; the shuffler chooses after the answers are in, so that there each counts for itself.
     """
     if privacy.placement != "distributed":
         return 1
-    return active if privacy.noise in {"oblivious", "oblivious-shuffled"} else parts_of(privacy, active)
+    return active if privacy.noise == "oblivious" else parts_of(privacy, active)
 
 
 def aggregate(privacy: Privacy, active: int, scale: float) -> Aggregate:

@@ -14,6 +14,7 @@ from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_fabric.privacy import Privacy
 from hanse_privacy.noise.aggregate import GAUSSIAN, aggregate, check_distributed, least_answers
 from hanse_privacy.noise.gaussian import concentrated_epsilon
+from hanse_privacy.noise.parts import PAIRS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def label(terms: PrivacyTerms, scale: float) -> Label:
 
 def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
     """Against whom a mode holds, and against whom not."""
-    others = active - 1
+    others, pairs = active - 1, min(PAIRS, active - 1)
     match privacy.noise:
         case "local-laplace":
             return f"any coalition, also of all {others} other sites and the hub: each site's own noise is whole", ""
@@ -109,9 +110,9 @@ def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
         case "oblivious-shuffled":
             return (
                 "the hub and whoever sees the model; a coalition of all other sites that pool what they saw "
-                f"leaves about {(others**2 / 2 + active) / active:.3g} times the variance of one Laplace variable",
-                f"{others} other sites together with the compensator: about half the variance of one Laplace variable "
-                "is left, less than with local-laplace, and no epsilon is proven for it",
+                f"leaves about {1 + others * pairs / (2 * (pairs + 1)):.3g} times the variance of one Laplace variable",
+                f"{others} other sites and the compensator together: {(pairs + 2) / (2 * pairs + 2):.2g} times that is "
+                "left, less than with local-laplace, and no epsilon is proven for it",
             )
         case _ if not privacy.colluding:
             return (

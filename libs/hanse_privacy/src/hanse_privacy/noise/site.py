@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,8 +11,10 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.terms import round_noise
-from hanse_privacy.noise.aggregate import aggregate
+from hanse_privacy.noise.aggregate import OBLIVIOUS, aggregate
 from hanse_privacy.noise.distributed import NoiseShare, make_share
+from hanse_privacy.noise.parts import pairs_for
+from hanse_privacy.noise.shuffled import PairedNoise
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.files import Adjust
 from hanse_privacy.ring.plan import capacity, largest_sum
@@ -26,9 +30,45 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
         source: for tests; else of fresh randomness.
 
     Raises:
-        HanseError: INVALID_INPUT for a plan that weighs or rounds at random, for a ring without room for the noise, and
-            as `make_share`.
+        HanseError: INVALID_INPUT for a plan that weighs or rounds at random, for a ring without room for the noise, for
+            a mode whose noise is not the site's alone, and as `make_share`.
     """
+    if terms.privacy.noise in OBLIVIOUS:
+        raise invalid("privacy.noise", terms.privacy.noise, "a mode in which a site draws its noise alone")
+    share, source = _share(terms, participant, plan), source or NoiseSource()
+    return toward_zero(share.step, lambda count: share.sample_steps(count, source))
+
+
+def paired_noise(
+    terms: PrivacyTerms, participant: str, plan: RingPlan, count: int, *, source: NoiseSource | None = None
+) -> tuple[Adjust, PairedNoise]:
+    """The same in mode `oblivious-shuffled`: what is added, and the noise whose `parts()` the shuffler gets.
+
+    Args:
+        count: the update's parameters, which must be all that it has.
+
+    Raises:
+        HanseError: as `site_noise`; TOO_LARGE for more coordinates than can be shuffled.
+    """
+    if terms.privacy.noise != "oblivious-shuffled":
+        raise invalid("privacy.noise", terms.privacy.noise, "oblivious-shuffled")
+    share = _share(terms, participant, plan)
+    noise = PairedNoise(share.steps, pairs_for(terms.active, count, share.steps), source or NoiseSource())
+    return toward_zero(share.step, noise.draw), noise
+
+
+def toward_zero(step: float, draw: Callable[[int], NDArray[np.int64]]) -> Adjust:
+    """Adds noise to blocks of values, and a step where rounding to the nearest went away from zero."""
+
+    def adjust(values: NDArray[np.float64], _first: int) -> NDArray[np.int64]:
+        scaled = values.reshape(-1) / step
+        back = (np.trunc(scaled) - np.rint(scaled)).astype(np.int64)
+        return (draw(scaled.size) + back).reshape(values.shape)
+
+    return adjust
+
+
+def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:
     if plan.largest_weight != 1:
         raise invalid("ring.largest_weight", plan.largest_weight, "1: sums with distributed noise weigh sites equally")
     if plan.stochastic:
@@ -36,7 +76,7 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
     ring = plan.default
     scale = round_noise(terms, participant).scale
     share = make_share(terms, scale, ring.fraction)
-    tail = aggregate(terms.privacy, terms.active, share.steps * share.step if not share.gaussian else scale).tail()
+    tail = aggregate(terms.privacy, terms.active, scale if share.gaussian else share.steps * share.step).tail()
     if largest_sum(ring, plan.participants, tail=tail) > capacity(ring.bits):
         raise HanseError(
             ErrorCode.INVALID_INPUT,
@@ -44,16 +84,4 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
             f"{ring.fraction} fraction bits overflow {ring.bits} bits",
             hint="bits: 64, a smaller bound, or a larger epsilon",
         )
-    return adjust_by(share, source or NoiseSource())
-
-
-def adjust_by(share: NoiseShare, source: NoiseSource) -> Adjust:
-    """Adds independent shares to blocks of values, and a step where rounding to the nearest went away from zero."""
-    grid = 1 / share.step
-
-    def adjust(values: NDArray[np.float64], _first: int) -> NDArray[np.int64]:
-        scaled = values.reshape(-1) * grid
-        toward_zero = (np.trunc(scaled) - np.rint(scaled)).astype(np.int64)
-        return (share.sample_steps(scaled.size, source) + toward_zero).reshape(values.shape)
-
-    return adjust
+    return share
