@@ -1,109 +1,62 @@
-"""Pairwise masking in one process: `python benchmarks/pairwise.py [--json]`.
-
-What one site and the coordinator need for a session among many sites, and for a round's masks and their removal,
-beside the same round's arithmetic without masks. Sites of a deployment work at the same time; here the times of one
-are given, and of the coordinator. Disks are real: sites write their state down as they do in a deployment.
-"""
+"""Pairwise sums among many sites, in one process: what the set-up and a round cost without any server."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.streams import residual_masks
 
+PARAMETERS = 1_000_000
 
-def measure(*, sites: int, parameters: int, dropped: int) -> dict[str, float]:
-    """Seconds of a session among `sites`, of which `dropped` do not answer TRAIN.
+
+def measure_pairwise(folder: Path, sites: int, *, dropped: int) -> dict[str, float]:
+    """One session of `sites`, of which `dropped` drop out between SHARE and TRAIN: the dearest moment.
 
     Returns:
-        setup_site_s: ADVERTISE, SHARE and the opening of the others' shares, at one site, keys agreed on the first
-            time. setup_next_s: the same in later sessions. setup_hub_s: the coordinator's part.
-        mask_site_s: masks of an update of 32-bit elements at one site, beside encode_site_s, rounding it to the ring.
-        unmask_site_s, recover_hub_s: UNMASK at one site, and the coordinator's recovery.
-        residual_s: taking off the sum what is left, beside sum_s, adding the updates up.
+        `setup_s`: everything before the masks (keys, agreement with all others, shares), all sites and the hub one
+        after another; `setup_site_ms`: a site's part of it. `mask_site_ms`: a site's masks on 10^6 parameters.
+        `unmask_s`: the shares revealed by all sites one after another, and combined; `residual_s`: the masks that are
+        left taken off the sum of 10^6 parameters, by one thread.
     """
-    names = [f"site-{at:04d}" for at in range(sites)]
-    figures: dict[str, float] = {}
+    spent: dict[str, float] = {}
 
-    def timed(figure: str, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
         began = time.perf_counter()
-        made = call()
-        figures[figure] = figures.get(figure, 0.0) + time.perf_counter() - began
-        return made
+        yield
+        spent[name] = spent.get(name, 0.0) + time.perf_counter() - began
 
-    with tempfile.TemporaryDirectory() as folder:
-        own = Rehearsal(Path(folder), names)
-        observed = names[sites // 2]
-        for figure, session in (("setup_site_s", "r1-train"), ("setup_next_s", "r2-train")):
-            hub = "setup_hub_s" if figure == "setup_next_s" else "setup_hub_first_s"
-            began, at_sites = time.perf_counter(), 0.0
-            request = own.open(session)
-            payload = request.encode()
-            answers = {}
-            for name in names:
-                started = time.perf_counter()
-                answers[name] = own.sites[name].share(own.run, payload, session=session)
-                at_sites += time.perf_counter() - started
-                if name == observed:
-                    figures[figure] = time.perf_counter() - started
-            from hanse_privacy.pairwise.coordination import order_masks
-
-            orders = order_masks(request, answers)
-            figures[hub] = time.perf_counter() - began - at_sites
-            notes = {}
-            for name in names:
-                started = time.perf_counter()
-                notes[name] = own.sites[name].masks(
-                    own.run, orders.payloads[name], session=session, task=session + name
-                )
-                if name == observed:
-                    figures[figure] += time.perf_counter() - started
-        rng = np.random.default_rng(0)
-        update = rng.standard_normal(parameters)
-        elements = np.empty(parameters, dtype=np.uint32)
-        timed("encode_site_s", lambda: np.copyto(elements, np.rint(update * 2**16).astype(np.int64).astype(np.uint32)))
-        timed("mask_site_s", lambda: notes[observed].masks.apply(elements, 0))
-        total = np.zeros(parameters, dtype=np.uint32)
-        timed("sum_s", lambda: [np.add(total, elements, out=total) for _ in range(sites - dropped)])
-        summed = dict(list(notes.items())[: sites - dropped])
+    names = [f"site-{index:04d}" for index in range(sites)]
+    alive = names[dropped:]
+    with timed("setup"):
+        rehearsal = Rehearsal(folder, names)
+        request = rehearsal.open("r1-train-a1")
+        orders = rehearsal.share(request)
+    with timed("notes"):
+        notes = rehearsal.mask(request, orders, alive)
+    elements = np.zeros(PARAMETERS, dtype=np.uint32)
+    masking = []
+    for note in list(notes.values())[:5]:
         began = time.perf_counter()
-        _, recovered = own.unmask(request, orders, summed)
-        everyone = time.perf_counter() - began
-        figures["unmask_site_s"] = everyone / len(summed)
-        assert recovered.recovery is not None
-        figures["recovery_kib"] = len(recovered.recovery) / 1024
-        timed("residual_s", lambda: residual_masks(recovered.recovery).apply(total, 0))
-    return figures
-
-
-def main() -> None:
-    """Print the figures; with --json one JSON object last."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--sites", type=int, default=100)
-    arguments.add_argument("--parameters", type=int, default=1_000_000)
-    arguments.add_argument("--dropped", type=int, default=10)
-    arguments.add_argument("--repeats", type=int, default=3)
-    arguments.add_argument("--json", action="store_true")
-    given = arguments.parse_args()
-    runs = [
-        measure(sites=given.sites, parameters=given.parameters, dropped=given.dropped) for _ in range(given.repeats)
-    ]
-    figures = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-    for name, value in figures.items():
-        print(f"{name:20} {value:10.4f}")
-    if given.json:
-        print(json.dumps({"pairwise": figures, "pairwise_100_setup_s": figures["setup_site_s"]}))
-
-
-if __name__ == "__main__":
-    main()
+        note.masks.apply(elements, 0)
+        masking.append(time.perf_counter() - began)
+    with timed("unmask"):
+        _, recovered = rehearsal.unmask(request, orders, notes)
+    if recovered.recovery is None:
+        raise RuntimeError(f"nothing was recovered: {recovered.refused}")
+    with timed("residual"):
+        residual_masks(recovered.recovery).apply(elements, 0)
+    return {
+        "setup_s": round(spent["setup"], 3),
+        "setup_site_ms": round(1000 * (spent["setup"] + spent["notes"]) / sites, 1),
+        "mask_site_ms": round(1000 * statistics.median(masking), 1),
+        "unmask_s": round(spent["unmask"], 3),
+        "residual_s": round(spent["residual"], 3),
+    }
