@@ -243,7 +243,7 @@ class _Run:
                     return plan
             else:
                 groups = read_totals(self.job.measured or (), self.engine.store, -(-count // MEASURE_LEAVES))
-        return plan if plan.base is None or plan.masked is not None else reweighed(plan, groups)
+        return plan if plan.adopts or plan.masked is not None else reweighed(plan, groups)
 
     def _worker(self, plan: Plan) -> Worker:
         return LeafWorker(plan, self.refusals) if plan.masked is None else RingWorker(plan, plan.masked, self.refusals)

@@ -51,8 +51,8 @@ class LeafWorker:
     def _reduce_piece(self, piece: Piece, rows: list[Array], outputs: Leaves) -> None:
         """Reduce the rows K x (bytes,) of a piece into the outputs' bytes."""
         plan, segment = self._plan, piece.segment
-        if segment is None or plan.base is None:
-            if plan.base is None:
+        if segment is None or plan.adopts:
+            if plan.adopts:
                 outputs[MODEL][...] = rows[0]
             return
         dtype = DTYPES[segment.dtype]

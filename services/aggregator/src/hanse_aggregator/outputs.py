@@ -69,18 +69,24 @@ class Outputs:
         plan = self._plan
         if plan.base is not None:
             self._read_leaf("model", plan.base, index, start, outputs[MODEL])
+        elif not plan.adopts:
+            self._fill(outputs[MODEL], start, 0.0)
         for name, state in plan.state.items():
             view = outputs[name]
             if state is not None:
                 self._read_leaf(f"state {name}", state, index, start, view)
-                continue
-            view[...] = 0
-            for piece in pieces(plan, start, start + len(view)):
-                part = view[piece.start - start : piece.stop - start]
-                if piece.segment is None:
-                    part[...] = np.frombuffer(plan.header, np.uint8)[piece.start : piece.stop]
-                elif piece.segment.rule is Rule.PARAMETER:
-                    part.view(DTYPES[piece.segment.dtype])[...] = plan.initial[name]
+            else:
+                self._fill(view, start, plan.initial[name])
+
+    def _fill(self, view: Array, start: int, value: float) -> None:
+        """Make the bytes from `start` on those of a file whose parameters are `value`, all else 0."""
+        view[...] = 0
+        for piece in pieces(self._plan, start, start + len(view)):
+            part = view[piece.start - start : piece.stop - start]
+            if piece.segment is None:
+                part[...] = np.frombuffer(self._plan.header, np.uint8)[piece.start : piece.stop]
+            elif piece.segment.rule is Rule.PARAMETER:
+                part.view(DTYPES[piece.segment.dtype])[...] = value
 
     def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
         hashed = hashlib.sha256()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -63,7 +64,8 @@ class Plan:
 
     Attributes:
         header: the bytes that every object of the layout begins with.
-        base: the model that the rows are differences to; None to adopt the only row.
+        base: the model that the rows are differences to; None to adopt the only row, or to begin with zeros.
+        adopts: whether the only row becomes the model.
         weights: (K,) float64, summing to 1, or what the strategy made of them.
         given: (K,) float64, the weights as they were given, summing to 1.
         info: by name, the numbers (K,) float64 that came with every update, and `weights`, as the job has them.
@@ -82,6 +84,7 @@ class Plan:
     info: Mapping[str, Array]
     counted: tuple[int, ...]
     base: Input | None
+    adopts: bool
     state: dict[str, Input | None]
     initial: Mapping[str, float]
     round: int
@@ -91,7 +94,7 @@ class Plan:
     def measured(self) -> Measured | None:
         """The reduction, where it is to measure the rows before it combines them."""
         reduction = self.strategy.reduction
-        plain = self.base is not None and self.masked is None
+        plain = not self.adopts and self.masked is None
         return reduction if plain and isinstance(reduction, Measured) else None
 
     @property
@@ -140,9 +143,9 @@ def make_plan(
             data = open_input(update.ref, store, fetched.get(update.participant))
             if job.kind is not JobKind.SHARD:
                 data.check_size()
-                if base is not None:
+                if rows_layout is not None:
                     _compare_header(data, rows_layout.header, rows_layout)
-            elif job.sum is not None and data.ref.size != rows_layout.size:
+            elif rows_layout is not None and data.ref.size != rows_layout.size:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"update: {data.ref.size} bytes, not {rows_layout.size}")
             opened[update.participant] = Row(update.participant, data)
         except HanseError as error:
@@ -151,24 +154,21 @@ def make_plan(
             refusals.add(update.participant, error)
 
     base: Input | None = None
-    if job.model is None:
-        if len(job.updates) != 1:
-            raise invalid("updates", len(job.updates), "exactly one, when it is adopted as the model")
-        each(open_row, job.updates)
-        row = opened.get(job.updates[0].participant)
-        if row is None:
-            return None
-        try:
-            header, layout = _read_header(row.data)
-        except HanseError as error:
-            refusals.add(row.participant, error)
-            return None
-    else:
+    rows_layout: Layout | None = None
+    if job.model is not None:
         base = open_input(job.model, store)
         header, layout = _read_header(base)
         _check_precision(strategy, layout)
         rows_layout = layout if job.sum is None else ring_layout(layout, job.sum.plan)
         each(open_row, job.updates)
+    else:
+        if not job.from_zero and len(job.updates) != 1:
+            raise invalid("updates", len(job.updates), "exactly one, when it is adopted as the model")
+        each(open_row, job.updates)
+        found = _common_header(opened, refusals)
+        if found is None:
+            return None
+        header, layout = found
     masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, store, sums, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
@@ -177,7 +177,8 @@ def make_plan(
         return None
     present = [update for update in job.updates if update.participant in opened]
     weights = normalize([update.weight for update in present])
-    initial = strategy.optimizer.state if base is not None else {}
+    adopts = base is None and not job.from_zero
+    initial = {} if adopts else strategy.optimizer.state
     return Plan(
         layout=layout,
         header=header,
@@ -188,11 +189,35 @@ def make_plan(
         info=_info(present),
         counted=tuple(range(len(rows))),
         base=base,
+        adopts=adopts,
         state={name: _open_state(name, job, store, header, layout) for name in initial},
         initial=initial,
         round=job.round,
         masked=masked,
     )
+
+
+def _common_header(opened: dict[str, Row], refusals: Refusals) -> tuple[bytes, Layout] | None:
+    """The header that most rows have (of equals, the first's), where there is no model to tell; the others are refused
+    and leave `opened`. None if no row has one."""
+    read: dict[str, tuple[bytes, Layout]] = {}
+    for name in sorted(opened):
+        try:
+            read[name] = _read_header(opened[name].data)
+        except HanseError as error:
+            refusals.add(name, error)
+            del opened[name]
+    if not read:
+        return None
+    header, _ = Counter(header for header, _ in read.values()).most_common(1)[0]
+    layout = next(layout for found, layout in read.values() if found == header)
+    for name in read:
+        try:
+            _compare_header(opened[name].data, header, layout)
+        except HanseError as error:
+            refusals.add(name, error)
+            del opened[name]
+    return header, layout
 
 
 def _info(updates: list[UpdateInput]) -> dict[str, Array]:

@@ -62,7 +62,7 @@ class Uploads:
     def compose(self, parts: tuple[Part, ...], uploads: Mapping[str, str], size: int) -> dict[str, ObjectRef]:
         """Close the uploads; the objects' digests come from their parts'."""
         expected = {MODEL}
-        if self.job.model is not None:
+        if self.job.model is not None or self.job.from_zero:
             expected.update(state_names(check_strategy(self.job.strategy)))
         if set(uploads) != expected:
             raise invalid("uploads", sorted(uploads), f"one for each of {sorted(expected)}")
