@@ -34,6 +34,7 @@ def job(**changes: Any) -> Job:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
+    "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},
     "few": {"secure_aggregation": {"mode": "compensator", "minimum": 5}},
     "unsummed": {"secure_aggregation": {**MASKED, "metrics": ["loss"]}, "stop": {"metric": "accuracy", "target": 0.9}},
     "threshold": {"secure_aggregation": {"mode": "pairwise", "threshold": 5}},
@@ -92,7 +93,8 @@ WORKS: list[dict[str, Any]] = [
 
 def condition(rule: Any) -> str:
     """The name of the function that a rule's condition wraps."""
-    return str(rule.found.__closure__[0].cell_contents.__name__)
+    wrapped = rule.found.__closure__
+    return str((wrapped[0].cell_contents if wrapped else rule.found).__name__)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=condition)

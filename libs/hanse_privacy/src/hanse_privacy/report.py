@@ -136,6 +136,7 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
         said.append("Groups of examples of one person: epsilon grows with their number.")
     if privacy.placement == "central":
         said.append("The hub itself, and whoever breaks into it.")
+        said.append("The means of the sites' training metrics, to which no noise is added.")
     return said
 
 

@@ -49,6 +49,11 @@ def robust(job: Job, _sums: SecureAggregation) -> str | None:
     return None if name == "weighted_mean" else f"strategy.reduction.name: {name}"
 
 
+def reserved(job: Job) -> str | None:
+    name = reduction_of(job)
+    return f"strategy.reduction.name: {name}" if name == "private_mean" else None
+
+
 def few(job: Job, sums: SecureAggregation) -> str | None:
     least = job.participants.minimum
     return None if least >= sums.minimum else f"participants.minimum: {least} with {sums.minimum} for a sum"

@@ -33,7 +33,7 @@ LEGAL: tuple[Pair, ...] = (
     ),
     Pair(
         "privacy.placement local",
-        "strategy.reduction median, trimmed_mean",
+        "strategy.reduction median, trimmed_mean, norm_clipping",
         "whatever is made of private updates is private",
     ),
     Pair("privacy.placement local", "weighting examples", "the weights are not hidden: the report says so"),

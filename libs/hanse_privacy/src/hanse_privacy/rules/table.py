@@ -29,7 +29,7 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(
         "secure_aggregation",
-        "strategy.reduction median, trimmed_mean",
+        "strategy.reduction median, trimmed_mean, norm_clipping",
         "robust reductions compare the sites' updates with each other, which nobody can see",
         "use weighted_mean, or do without secure_aggregation",
         masked(at.robust),
@@ -54,6 +54,13 @@ RULES: tuple[Rule, ...] = (
         "a round of the minimum could not recover the masks of one that drops out",
         "lower the threshold, or raise participants.minimum",
         masked(at.threshold),
+    ),
+    Rule(
+        "strategy.reduction private_mean",
+        "a job file",
+        "it is the hub's own way of adding noise",
+        "give the job a section privacy with placement central",
+        at.reserved,
     ),
     Rule(
         "privacy.placement",
@@ -86,7 +93,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.placement central",
-        "strategy.reduction median, trimmed_mean",
+        "strategy.reduction median, trimmed_mean, norm_clipping",
         "the noise is made for a mean: one update can move a median by more than its share",
         "use weighted_mean, or placement local",
         private(at.central_robust),

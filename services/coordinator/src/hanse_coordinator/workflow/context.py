@@ -160,14 +160,20 @@ class RunContext:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         needed: int,
+        strategy: dict[str, Any] | None = None,
     ) -> Reduction:
         """Have the answers' updates reduced to the next model. Updates that are tampered with or not finite are left
         out, as long as `needed` remain.
 
+        Args:
+            strategy: in place of the job's.
+
         Raises:
             RunFailure: QUORUM when too few remain; TIMEOUT when no aggregator answers.
         """
-        return await self._reducing.reduce(step, round=round, answers=answers, model=model, state=state, needed=needed)
+        return await self._reducing.reduce(
+            step, round=round, answers=answers, model=model, state=state, needed=needed, strategy=strategy
+        )
 
     async def sum(
         self,

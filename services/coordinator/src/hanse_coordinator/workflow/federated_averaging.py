@@ -30,6 +30,7 @@ async def federated_averaging(run: RunContext) -> None:
     job = run.job
     stopping, protocol = EarlyStopping(job.stop), protocol_of(run)
     state: dict[str, ObjectRef] = {}
+    clip: float | None = None
     parent: str | None = job.initial_model
     model = await first_model(run)
     for number in range(1, job.rounds + 1):
@@ -37,8 +38,8 @@ async def federated_averaging(run: RunContext) -> None:
             chosen = sample(await run.participants(f"r{number}-participants"), job, number)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
 
-            trained = await train(run, protocol, training(job, chosen, number, model), state)
-            model, state = trained.reduction.model, trained.reduction.state
+            trained = await train(run, protocol, training(job, chosen, number, model), state, clip=clip)
+            model, state, clip = trained.reduction.model, trained.reduction.state, trained.reduction.clip
 
             evaluated, stop = RoundMetrics(), ""
             if due(job.evaluate.every, number, job.rounds):

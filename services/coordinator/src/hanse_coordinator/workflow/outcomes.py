@@ -85,12 +85,14 @@ class Gathered(_Recorded):
 
 
 class Reduction(_Recorded):
-    """The outcome of `reduce`: the new model, the server optimizer's arrays, and whose updates are in it."""
+    """The outcome of `reduce`: the new model, the server optimizer's arrays, whose updates are in it, and the next
+    round's clipping norm, where central privacy moves it."""
 
     model: ObjectRef
     state: dict[str, ObjectRef] = {}
     participants: tuple[Slug, ...]
     refused: tuple[Slug, ...] = ()
+    clip: float | None = None
 
 
 class Summed(_Recorded):

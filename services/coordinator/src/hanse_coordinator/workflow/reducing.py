@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.notices import Notices
@@ -54,6 +55,7 @@ class Reducing:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         needed: int,
+        strategy: dict[str, Any] | None = None,
     ) -> Reduction:
         """See `RunContext.reduce`."""
         closed = self._steps.recorded(step)
@@ -61,6 +63,8 @@ class Reducing:
             return self._kept(Reduction.of(closed))
         await self._steps.begin()
         job = self._job_of(step, round, answers, model, state, weighted=self._job.weighting == "examples")
+        if strategy is not None:
+            job = job.model_copy(update={"strategy": strategy})
         refused: dict[str, str] = {}
         for attempt in range(1, len(answers) + 2):
             key = attempt_key(step, attempt)
@@ -204,4 +208,5 @@ def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], re
         state={name: ref for name, ref in sorted(reduced.outputs.items()) if name != "model"},
         participants=tuple(update.participant for update in updates),
         refused=refused,
+        clip=reduced.clip,
     )

@@ -60,7 +60,8 @@ class Reductions:
             return opened
         job = job.model_copy(update={"uploads": opened.uploads})
         leaves = leaf_count(size)
-        if job.model is not None and job.sum is None and needs_measure(check_strategy(job.strategy)):
+        adopts = job.model is None and not job.from_zero
+        if not adopts and job.sum is None and needs_measure(check_strategy(job.strategy)):
             outcomes = await self._shared(job, JobKind.MEASURE, shards_of(leaves, MEASURE_LEAVES))
             if refused := _refused(outcomes):
                 return refused
@@ -74,7 +75,8 @@ class Reductions:
             )
         )
         closing = {"id": f"{job.id}-close", "kind": JobKind.CLOSE, "parts": parts}
-        return await self._outcome(job.model_copy(update=closing))
+        closed = await self._outcome(job.model_copy(update=closing))
+        return closed.model_copy(update={"clip": outcomes[0].clip})  # each shard says the same
 
     async def _shared(self, job: ReduceJob, kind: JobKind, cuts: Iterator[tuple[int, int]]) -> list[Reduced]:
         """The outcomes of a job for each range of leaves, in their order."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hanse_coordinator.workflow.central import central_strategy
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.masking import MaskingProtocol
@@ -35,8 +36,18 @@ class Trained:
     examples: int
 
 
-async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, state: Mapping[str, ObjectRef]) -> Trained:
+async def train(
+    run: RunContext,
+    protocol: MaskingProtocol | None,
+    ask: Ask,
+    state: Mapping[str, ObjectRef],
+    *,
+    clip: float | None = None,
+) -> Trained:
     """Have participants train, and their updates reduced to the next model.
+
+    Args:
+        clip: this round's clipping norm, where central privacy has moved it.
 
     Raises:
         RunFailure: QUORUM when too few answer, or too few answers are usable.
@@ -46,7 +57,7 @@ async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, sta
         gathered = await run.gather(step, _private(run, ask, 1))
         reduction = await run.reduce(
             reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=dict(state),
-            needed=ask.needed,
+            needed=ask.needed, strategy=await central_strategy(run, ask, clip),
         )  # fmt: skip
         used = _used(gathered, reduction.participants)
         examples = sum(answer.examples for answer in used)
