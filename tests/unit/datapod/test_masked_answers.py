@@ -63,6 +63,20 @@ async def object_of(site: Site, result: Result, digest: str) -> bytes:
     return record.data
 
 
+async def serve_links(site: Site, store: DirectoryStore) -> None:
+    """Answer as the hub does where a site asks for a link."""
+
+    async def links(subject: str, data: bytes) -> bytes:
+        request = LinkRequest.decode(data)
+        assert request.put is not None
+        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
+        expires = timedelta(minutes=5)
+        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
+        return LinkReply(link=link).encode()
+
+    await site.hub.serve(LINK.wildcard(), links, group="links")
+
+
 async def answers(site: Site, given: Task) -> tuple[Result, bytes, bytes]:
     """Result, masked update, tally; empty bytes where there is none."""
     await site.start()
@@ -211,12 +225,30 @@ async def test_a_session_is_answered_to_one_task_only(tmp_path: Path) -> None:
     await site.results(1)
     await site.stop()
     await site.start()
-    await site.give(masked_task("r1-again", session="sum"))
+    await site.give(masked_task("r1-again", session="sum", config={"model": {"name": "logistic"}}))
     result = (await site.results(2))[-1][0]
     await site.stop()
     assert (result.outcome, result.code, result.update, result.seed) == (Outcome.REFUSED, "conflict", None, None)
     assert "has answered it already" in result.reason
     assert not list((site.home / "work").iterdir())
+
+
+@pytest.mark.parametrize("count", [20, 20_000])
+async def test_a_step_that_is_opened_again_is_answered_with_the_same_bytes(tmp_path: Path, count: int) -> None:
+    site, store = site_of(tmp_path, 0, count=count), DirectoryStore(tmp_path / "store")
+    site.transfer = DirectoryTransfer(tmp_path / "store")
+    await serve_links(site, store)
+    await site.start()
+    await site.give(masked_task("r1-train", session="r1-train"))
+    [(first, _)] = await site.results(1)
+    await site.give(masked_task("r1-train-2", session="r1-train"))
+    again = (await site.results(2))[-1][0]
+    await site.stop()
+    assert (again.step, again.outcome) == ("r1-train-2", Outcome.DONE)
+    assert (again.update, again.tally, again.seed) == (first.update, first.tally, first.seed)
+    key = site.identity.signing_key.verify_key
+    assert key.is_valid(again.signature, again.canonical(without=frozenset({"signature"})))
+    assert len(site.worker.requests) == 1
 
 
 async def test_metrics_that_may_not_leave_are_not_in_the_tally_either(tmp_path: Path) -> None:
@@ -271,15 +303,7 @@ async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_i
     site, store = site_of(tmp_path, 0, count=20_000), DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
 
-    async def links(subject: str, data: bytes) -> bytes:
-        request = LinkRequest.decode(data)
-        assert request.put is not None
-        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
-        expires = timedelta(minutes=5)
-        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
-        return LinkReply(link=link).encode()
-
-    await site.hub.serve(LINK.wildcard(), links, group="links")
+    await serve_links(site, store)
     given = masked_task()
     await site.start()
     await site.give(given)

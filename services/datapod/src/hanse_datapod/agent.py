@@ -25,11 +25,12 @@ from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.queue import TaskQueue
+from hanse_datapod.sessions import known_answer, require_new_session
 from hanse_datapod.watch import watch_over
 from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
-from hanse_datapod.workplace import Workplace
+from hanse_datapod.workplace import Workplace, masked
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
+from hanse_fabric.messages import Outcome, Task
 from hanse_fabric.schema import DataSchema
 from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.site.enrol import ALLOWED_SKEW_S
@@ -165,7 +166,7 @@ class Agent:
             _log.info("its deadline is long over", extra={"run": task.run, "step": task.step})
             return
         with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
-            finished = await asyncio.to_thread(self._journal.find, task.id)
+            finished = await asyncio.to_thread(self._known, task)
             if finished is None:
                 finished = await self._answer(opened)
             if finished is None:
@@ -222,6 +223,7 @@ class Agent:
             raise self._unfit
         if task.kind not in WORKED:
             return await asyncio.to_thread(self._finish_protocol, task)
+        require_new_session(self._journal, task)
         await asyncio.to_thread(self._prepare, task)
         if task.model is not None and task.model.key is not None:
             await self._write_down(Leaving("link-request", link_subject(task), 0))
@@ -253,10 +255,10 @@ class Agent:
             # Work that was cancelled too late may have been finished by its thread: that answer stands.
             finished = self._journal.find(task.id)
             if finished is None:
-                if task.masking is None or task.kind is TaskKind.INITIALIZE:
+                if task.masking is None or not masked(task):
                     finished = plain_answer(self._link, self._policy, task, outcome)
                 else:
-                    self._require_new_session(task, task.masking)
+                    require_new_session(self._journal, task)
                     finished = masked_answer(
                         self._link, self._policy, task, task.masking, outcome, self._place.output(task), home=self._home
                     )  # fmt: skip
@@ -273,15 +275,9 @@ class Agent:
                 self._journal.finish(task, finished)
             return finished
 
-    def _require_new_session(self, task: Task, masking: Masking) -> None:
-        """One answer per sum: a second one, with another mask, would be an update too many."""
-        answered = self._journal.answered(task.run, masking.session)
-        if answered is not None and answered != task.id:
-            raise HanseError(
-                ErrorCode.CONFLICT,
-                f"session {masking.session} of run {task.run}: this site has answered it already, to task {answered}",
-                hint="a sum is made once; a step that is redone has a new session",
-            )
+    def _known(self, task: Task) -> Finished | None:
+        with self._finishing:
+            return known_answer(self._link, self._journal, self._place, task)
 
     async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
         """Send the update, then the result, for as long as the step can be open.

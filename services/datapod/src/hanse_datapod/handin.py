@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from pathlib import Path
 
 from hanse_datapod.journal import Finished
 from hanse_datapod.outbox import Leaving
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, ObjectRef, Task
 from hanse_fabric.site import SiteLink
 from hanse_fabric.subjects import LINK, RESULT, UPDATE
@@ -36,12 +38,16 @@ async def send(link: SiteLink, task: Task, finished: Finished, file: Path, *, se
         file: where a large update rests.
 
     Raises:
-        HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
+        HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused; NOT_FOUND without the
+            file.
     """
     result = finished.result
     if result.update is not None:
         if finished.update is not None:
             await link.send_update_bytes(task, result.update, finished.update, seconds=seconds)
+        elif not await asyncio.to_thread(file.exists):
+            # A later task of the run has cleared it away: this one cannot be open any more.
+            raise HanseError(ErrorCode.NOT_FOUND, f"task {task.id}: its update is not there any more")
         else:
             await link.send_update(task, file, ref=result.update, seconds=seconds)
     if result.tally is not None and finished.tally is not None:

@@ -34,6 +34,11 @@ class Finished:
     update: bytes | None = None
     tally: bytes | None = None
 
+    @property
+    def large(self) -> bool:
+        """Whether the update is a file."""
+        return self.result.update is not None and self.update is None
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -56,7 +61,7 @@ class Journal:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._size = 0
         self._places: dict[str, _Place] = {}
-        self._sessions: dict[tuple[str, str], str] = {}
+        self._sessions: dict[tuple[str, str], tuple[str, str]] = {}
         self.begun = 0
         with self._path.open("rb") as file:
             for line in file:
@@ -71,7 +76,7 @@ class Journal:
             self._places.pop(body["task"], None)
             self._places[body["task"]] = _Place(self._size, length, float(body["expires"]))
             if "session" in body:
-                self._sessions[body["run"], body["session"]] = body["task"]
+                self._sessions[body["run"], body["session"]] = (body["task"], body["work"])
         else:
             self.begun += 1
         self._size += length
@@ -97,7 +102,7 @@ class Journal:
             "update": _text(finished.update),
         }
         if finished.tally is not None and task.masking is not None:
-            body |= {"tally": _text(finished.tally), "session": task.masking.session}
+            body |= {"tally": _text(finished.tally), "session": task.masking.session, "work": work_of(task)}
         with self._lock:
             self._append(body, synced=True)
             if self._size > self._compact_above:
@@ -115,8 +120,8 @@ class Journal:
         result = Result.decode(base64.b64decode(body["result"]))
         return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")))
 
-    def answered(self, run: str, session: str) -> str | None:
-        """Id of the task that was answered within a masked session; None where none is remembered."""
+    def answered(self, run: str, session: str) -> tuple[str, str] | None:
+        """The task that was answered within a masked session, and its `work_of`; None where none is remembered."""
         with self._lock:
             return self._sessions.get((run, session))
 
@@ -165,6 +170,13 @@ class Journal:
         self._open()
         # All that is kept may still be large: then let it grow to twice that before trying again.
         self._compact_above = max(self._compact_above, 2 * self._size)
+
+
+def work_of(task: Task) -> str:
+    """SHA-256 over what a task asks, whichever id, attempt, deadline and resting place of the model it names."""
+    varying = frozenset({"id", "step", "issued_at", "deadline", "peers", "model"})
+    model = task.model.digest if task.model is not None else ""
+    return hashlib.sha256(task.canonical(without=varying) + model.encode()).hexdigest()
 
 
 def _text(data: bytes | None) -> str | None:

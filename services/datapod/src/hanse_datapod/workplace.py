@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from hanse_datapod.masking import MASKED_SPARE
@@ -59,6 +60,16 @@ class Workplace:
                 path.replace(spare)
             elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
+
+    def hand_down(self, task: Task, before: str, *, large: bool) -> bool:
+        """Make a large update of task `before` this task's of the same run; False: it is not there any more."""
+        if not large:
+            return True
+        output = self.output(task)
+        with suppress(FileNotFoundError):
+            output.with_name(f"{task.run}.{before}.update").replace(output)
+            durable.sync_folder(output.parent)
+        return output.exists()
 
     def drop_plain(self, task: Task) -> None:
         """Remove the update that will not leave as it is."""
