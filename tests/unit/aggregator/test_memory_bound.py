@@ -1,4 +1,4 @@
-"""The promise of bounded memory, in a process of its own: models of 200 MB (masked: 80), few participants and many, with state."""
+"""Bounded memory, in a process of its own: 200 MB models (masked: 80), few participants and many, with state."""
 
 import subprocess
 import sys
