@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 async def main(service: Service[CompensatorSettings]) -> None:
     """Work the queue until told to stop."""
     from hanse_compensator.members import Limits
+    from hanse_compensator.own_memory import OwnMemory
     from hanse_compensator.service import Compensator, announce
 
     settings = service.settings
+    memory = settings.compensator_memory or settings.compensator_key.with_suffix(".memory")
     key = await asyncio.to_thread(SealingKey.load_or_create, settings.compensator_key)
     await announce(service.bus, settings.compensator_name, key, service.clock)
     log.info("sites pin this key", extra={"public_key": base64.b64encode(key.public_bytes).decode()})
@@ -35,8 +37,9 @@ async def main(service: Service[CompensatorSettings]) -> None:
         nbytes=settings.compensator_mask_mib << 20,
     )
     compensator = Compensator(
-        service.bus, service.store, key, limits=limits, jobs=settings.compensator_jobs, clock=service.clock
-    )
+        service.bus, service.store, key, limits=limits, own=await asyncio.to_thread(OwnMemory, memory),
+        jobs=settings.compensator_jobs, clock=service.clock,
+    )  # fmt: skip
     service.set_ready()
     await compensator.run(service.stopping)
 

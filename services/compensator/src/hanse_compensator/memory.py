@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import logging
 
+from hanse_compensator.own_memory import OwnMemory
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -12,11 +15,18 @@ from hanse_fabric.messages.masking import MaskRecord, MaskRequest
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import MASK_RECORDS
 
+log = logging.getLogger(__name__)
+
 
 class Memory:
-    """The records of answered sessions. They are kept for ever: a seed that was summed once stays dangerous."""
+    """The records of answered sessions. They are kept for ever: a second set of any session would tell a difference.
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    Args:
+        own: what the bus's keepers cannot make undone; None: the bus is trusted with it.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock, own: OwnMemory | None = None) -> None:
+        self._own = own
         self._bucket = Bucket(bus, MASK_RECORDS, MaskRecord)
         self._clock = clock
 
@@ -40,7 +50,11 @@ class Memory:
                 raise
             known = (await self._bucket.require(**tokens)).value
             if known.members != record.members:
-                raise _other(known, record) from None
+                what = "another set" if known.participants != record.participants else "other seeds of the same set"
+                raise _conflict(request, what) from None
+        if self._own is not None and not await asyncio.to_thread(self._own.claim, request, record.members):
+            log.error("the hub's memory of session %s of run %s is not ours", request.session, request.run)
+            raise _conflict(request, "another set, which the hub has forgotten,")
 
 
 def members_digest(request: MaskRequest) -> str:
@@ -49,10 +63,9 @@ def members_digest(request: MaskRequest) -> str:
     return hashlib.sha256(json.dumps(members, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _other(known: MaskRecord, asked: MaskRecord) -> HanseError:
-    what = "another set" if known.participants != asked.participants else "other seeds of the same set"
+def _conflict(request: MaskRequest, what: str) -> HanseError:
     return HanseError(
         ErrorCode.CONFLICT,
-        f"session {asked.session} of run {asked.run}: {what} was answered already, and no second one ever is",
+        f"session {request.session} of run {request.run}: {what} was answered already, and no second one ever is",
         hint="do the step again, in a new session",
     )

@@ -14,6 +14,7 @@ import traceback
 
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
 from hanse_compensator.memory import Memory
+from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.sums import Sums, make_sums
 from hanse_fabric import __version__, telemetry
 from hanse_fabric.bus.port import Bus
@@ -40,6 +41,7 @@ class Compensator:
 
     Args:
         store: where large sums go; None where all are small.
+        own: memory beside the one on the bus; None: none.
         jobs: large sums made at once; further ones are not taken from the queue meanwhile.
         small: others done at once.
     """
@@ -51,13 +53,14 @@ class Compensator:
         key: SealingKey,
         *,
         limits: Limits | None = None,
+        own: OwnMemory | None = None,
         jobs: int = 1,
         small: int = 4,
         clock: Clock | None = None,
     ) -> None:
         self._bus, self._store, self._key = bus, store, key
         self._limits, self._clock = limits or Limits(), clock or SystemClock()
-        self._memory = Memory(bus, self._clock)
+        self._memory = Memory(bus, self._clock, own)
         self._roster = Bucket(bus, PARTICIPANTS, ParticipantRecord)
         self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
         self._stop = threading.Event()

@@ -15,6 +15,9 @@ class CompensatorSettings(ServiceSettings):
     compensator_key: Path = Field(
         description="PEM file of the X25519 key that sites seal their seeds to; made at first start; replicas share it"
     )
+    compensator_memory: Path | None = Field(
+        default=None, description="file of its own memory of answered sessions; default: the key's name with .memory"
+    )
     compensator_name: str = Field(
         default="compensator",
         pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$",
