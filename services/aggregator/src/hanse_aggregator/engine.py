@@ -100,6 +100,7 @@ class _Run:
     refusals: Refusals = field(default_factory=Refusals)
     bytes_read: int = 0
     tally: Tally | None = None
+    clip: float | None = None
 
     @property
     def outputs(self) -> Uploads:
@@ -121,7 +122,7 @@ class _Run:
         return Reduced(
             job=job.id, project=job.project, run=job.run, step=job.step, outputs=outputs or {},
             uploads=uploads or {}, parts=parts, refused=() if error else self.refusals.listed(), error=error,
-            tally=None if error else self.tally,
+            tally=None if error else self.tally, clip=None if error else self.clip,
         )  # fmt: skip
 
     def reduced(self) -> Reduced:
@@ -139,6 +140,7 @@ class _Run:
         if self.job.kind is JobKind.MEASURE:
             return self._measured(plan)
         plan = self._reweighed(plan)
+        self.clip = plan.next_clip
         if self.refusals and self.job.kind is JobKind.WHOLE and plan.measured is not None:
             return self.answer()
         match self.job.kind:

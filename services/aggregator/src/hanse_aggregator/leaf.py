@@ -61,7 +61,7 @@ class LeafWorker:
         if segment.rule is Rule.PARAMETER:
             state = {name: outputs[name].view(dtype) for name in plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
-                plan.strategy.apply(model, values, plan.weights, state, plan.round)
+                plan.strategy.apply(model, values, plan.weights, state, plan.round, at=piece.start)
             if not all_finite(model):
                 raise HanseError(
                     ErrorCode.INVALID_INPUT,

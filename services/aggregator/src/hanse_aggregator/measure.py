@@ -23,6 +23,7 @@ from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
+from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reweighed
 
 Totals = Mapping[str, Array]
@@ -120,7 +121,9 @@ def reweighed(plan: Plan, groups: Iterable[Totals]) -> Plan:
     weights = np.asarray(plan.strategy.reduction.reweigh(totals.arrays, plan.weights, plan.info), np.float64)
     if weights.shape != plan.weights.shape or not np.isfinite(weights).all():
         raise invalid("weights", weights.tolist(), f"{len(plan.weights)} finite numbers from the strategy")
-    return replace(plan, weights=weights, counted=counted_of(weights))
+    reduction = plan.strategy.reduction
+    clip = reduction.next_clip(totals.arrays) if isinstance(reduction, PrivateMean) else None
+    return replace(plan, weights=weights, counted=counted_of(weights), next_clip=clip)
 
 
 def counted_of(weights: Array) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -18,6 +18,7 @@ from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.layout import Layout, Rule, header_length, parse_header
 from hanse_learning.server.optimizers import Adaptive
+from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
 from hanse_privacy.ring.files import ring_layout
@@ -73,6 +74,7 @@ class Plan:
         state: the optimizer's arrays by name; None where the initial value fills them.
         initial: the initial values by name.
         masked: how the rows become the change of the model, where they are masked; None: they are plain.
+        next_clip: the clipping norm of the next round, where the strategy moves it.
     """
 
     layout: Layout
@@ -89,6 +91,7 @@ class Plan:
     initial: Mapping[str, float]
     round: int
     masked: MaskedSum | None = None
+    next_clip: float | None = None
 
     @property
     def measured(self) -> Measured | None:
@@ -133,7 +136,7 @@ def make_plan(
         HanseError: when the job itself cannot be done: its model, its state, or its strategy.
     """
     check_order(job)
-    strategy = build_strategy(job.strategy)
+    strategy = _within(build_strategy(job.strategy), job)
     if job.sum is not None:
         check_sum(job, job.sum, strategy)
     opened: dict[str, Row] = {}
@@ -169,6 +172,7 @@ def make_plan(
         if found is None:
             return None
         header, layout = found
+    _check_private(strategy, layout)
     masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, store, sums, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
@@ -233,6 +237,20 @@ def check_order(job: ReduceJob) -> None:
     names = [update.participant for update in job.updates]
     if not names or names != sorted(set(names)):
         raise invalid("updates", names, "one update or more, of distinct participants sorted by name")
+
+
+def _within(strategy: Strategy, job: ReduceJob) -> Strategy:
+    """Noise belongs to one reduction of these very updates: done again it is the same, of others it is another."""
+    if not isinstance(strategy.reduction, PrivateMean):
+        return strategy
+    updates = (f"{update.participant}/{update.ref.digest}" for update in job.updates)
+    return replace(strategy, reduction=strategy.reduction.within(job.project, job.run, job.step, *updates))
+
+
+def _check_private(strategy: Strategy, layout: Layout) -> None:
+    buffer = next((entry for entry in layout if entry.rule is not Rule.PARAMETER), None)
+    if isinstance(strategy.reduction, PrivateMean) and buffer is not None:
+        raise invalid(f"entry {buffer.name}", buffer.rule.value, "a parameter: buffers would get no noise")
 
 
 def _check_precision(strategy: Strategy, layout: Layout) -> None:
