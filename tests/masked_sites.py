@@ -43,19 +43,22 @@ class MaskedSite:
         tally: int = 3,
         minimum: int = 3,
         roster: bytes | None = None,
+        parts: bytes | None = None,
     ) -> SealedSeed:
         """Its seed as it hands it in, signed."""
         note = SeedNote(self.seed, minimum, roster)
         sealed = seal(public_key, note, project=self.project, run=run, session=session, participant=self.name)
-        return self.signed(sealed, run=run, session=session, update=update, tally=tally)
+        return self.signed(sealed, run=run, session=session, update=update, tally=tally, parts=parts)
 
     def signed(
-        self, sealed: bytes, *, run: str = RUN, session: str = SESSION, update: MaskShape | None = None, tally: int = 3
-    ) -> SealedSeed:
+        self, sealed: bytes, *, run: str = RUN, session: str = SESSION, update: MaskShape | None = None, tally: int = 3,
+        parts: bytes | None = None,
+    ) -> SealedSeed:  # fmt: skip
         """Any bytes in place of a sealed seed, under the site's signature."""
         bare = SealedSeed(
-            participant=self.name, sealed=base64.b64encode(sealed), update=update, tally=tally, signature=b""
-        )
+            participant=self.name, sealed=base64.b64encode(sealed), update=update, tally=tally, signature=b"",
+            parts=None if parts is None else base64.b64encode(parts),
+        )  # fmt: skip
         signature = self.key.sign(statement(self.project, run, session, bare))
         return bare.model_copy(update={"signature": signature})
 

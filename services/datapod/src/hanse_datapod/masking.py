@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.answers import resting, withheld_reason
 from hanse_datapod.journal import Finished
+from hanse_datapod.noise import AnswerNoise, noise_for
 from hanse_datapod.pairwise import pairwise_masks
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -78,9 +79,11 @@ def masked_answer(
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
+    noise = noise_for(task, masking, outcome.update)
     shape, tally = _write(
-        task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks
-    )
+        task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
+        noise.adjust,
+    )  # fmt: skip
     ref, data = (None, None) if shape is None else resting(link, task, output)
     answered = result_for(
         task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=withheld_reason(withheld),
@@ -88,7 +91,7 @@ def masked_answer(
     )  # fmt: skip
     sealed = None
     if seed is not None:
-        sealed = seal_seed(link, policy, task, masking, seed, shape)
+        sealed = seal_seed(link, policy, task, masking, seed, shape, noise)
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
@@ -97,7 +100,7 @@ def masked_answer(
 
 def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
-    seed: bytes | None, masks: Masks | None,
+    seed: bytes | None, masks: Masks | None, adjust: Adjust | None,
 ) -> tuple[MaskShape | None, bytes]:  # fmt: skip
     """Write the masked file in the plain one's stead: (shape of its mask, the tally's bytes)."""
     from hanse_privacy.ring.files import mask_shape, write_masked
@@ -110,7 +113,7 @@ def _write(
         )  # fmt: skip
         if outcome.update is not None:
             written = write_masked(
-                outcome.update, output, masking.ring, weight=weight, seed=seed, adjust=_noise(task, masking),
+                outcome.update, output, masking.ring, weight=weight, seed=seed, adjust=adjust,
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
             )  # fmt: skip
             outcome.update.unlink()
@@ -134,9 +137,13 @@ def _write(
 
 
 def seal_seed(
-    link: SiteLink, policy: Policy, task: Task, masking: Masking, seed: bytes, shape: MaskShape | None
-) -> SealedSeed:
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, seed: bytes, shape: MaskShape | None,
+    noise: AnswerNoise | None = None,
+) -> SealedSeed:  # fmt: skip
     """The seed as the compensator, and nobody else, can read it: with this site's conditions, signed with its key.
+
+    Args:
+        noise: of which the compensator may have to choose.
 
     Raises:
         HanseError: POLICY without a pinned key, which `MaskingPolicy.check` says in more words.
@@ -161,6 +168,8 @@ def seal_seed(
         tally=1 + 2 * len(masking.ring.metrics),
         signature=b"",
     )
+    parts = None if noise is None else noise.sealed(seed, context, task.participant)
+    unsigned = unsigned.model_copy(update={"parts": parts})
     signature = link.identity.signing_key.sign(statement(task.project, task.run, masking.session, unsigned))
     return unsigned.model_copy(update={"signature": signature})
 
@@ -187,15 +196,6 @@ def _weight(masking: Masking, examples: int) -> int:
             hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",
         )
     return examples
-
-
-def _noise(task: Task, masking: Masking) -> Adjust | None:
-    """This site's share of the noise that the sum shall have: drawn anew for every answer, charged already."""
-    if task.privacy is None or task.privacy.privacy.placement != "distributed":
-        return None
-    from hanse_privacy.noise.site import site_noise
-
-    return site_noise(task.privacy, task.participant, masking.ring)
 
 
 def _check_finite(metrics: dict[str, float]) -> None:
