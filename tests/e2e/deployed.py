@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -58,8 +59,12 @@ class DeployedHub:
         return hanse.connect(self.hub.url, api_key=self.hub.api_key)
 
     def start_datapod(self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None) -> None:
-        """A datapod process for a site that is invited now."""
-        spec = datapod(name, home=home, url=self.hub.url, token=project.invite(name), data=data, test=test)
+        """A datapod process for a site that is invited now, which pins the hub's compensator."""
+        policy = home.with_name(f"{home.name}.policy.yaml")
+        policy.parent.mkdir(parents=True, exist_ok=True)
+        policy.write_text(json.dumps({"masking": {"compensator": self.hub.compensator_key}}))
+        token = project.invite(name)
+        spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
 
         async def start() -> None:
             self.hub.supervisor.start(spec)

@@ -31,6 +31,7 @@ _SERVICES = {
     Role.MODEL_REGISTRY: "hanse_model_registry",
     Role.AGGREGATOR: "hanse_aggregator",
     Role.COORDINATOR: "hanse_coordinator",
+    Role.COMPENSATOR: "hanse_compensator",
 }
 
 
@@ -43,7 +44,7 @@ class TlsHub:
         self.server, self.client_pair = self.ca.issue("server"), self.ca.issue("client")
         self.authority = BusAuthority(folder / "authority")
         self.api_key = make_api_key().text
-        self.bus_port, self.http_port, *self._health = free_ports(5)
+        self.bus_port, self.http_port, *self._health = free_ports(6)
         self._store_port, self._store_tls_port = free_ports(2, shifted=10_000)
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -103,6 +104,8 @@ class TlsHub:
         }  # fmt: skip
         if role is Role.MODEL_REGISTRY:
             settings["REGISTRY_KEY"] = self.folder / "registry.key"
+        if role is Role.COMPENSATOR:
+            settings["COMPENSATOR_KEY"] = self.folder / "compensator.key"
         if role is Role.COORDINATOR:
             settings |= {
                 "HTTP_PORT": self.http_port, "BUS_AUTHORITY": self.authority.folder, "INSTANCE": "one",

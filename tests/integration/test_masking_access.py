@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from hanse_compensator.upload import Upload
+from hanse_fabric.bus import provision
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.permissions import permissions_for
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -22,6 +23,7 @@ from hanse_fabric.subjects import (
     MASKS,
     PARTICIPANTS,
     RESULT,
+    STREAMS,
     SUBJECTS,
     UPDATE,
     Role,
@@ -137,6 +139,29 @@ def test_of_seeds_sums_and_updates_each_role_has_its_own() -> None:
     assert readers(MASK_RECORDS) == {Role.COMPENSATOR}
     # Sealed seeds pass the coordinator, which cannot open them.
     assert readers(RESULT) == {Role.COORDINATOR}
+
+
+async def test_an_upgrade_makes_the_streams_that_a_release_adds(
+    new_nats: Callable[..., NatsServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub of the release before has no compensator; its operator provisions again, and all that was there stays."""
+    server = new_nats(bare=True)
+    masking = {row.stream.name for row in (MASK_REQUEST, MASK_ANSWER, MASKS, MASK_RECORDS, COMPENSATORS) if row.stream}
+    monkeypatch.setattr(provision, "STREAMS", [stream for stream in STREAMS if stream.name not in masking])
+    await server.provision()
+    monkeypatch.undo()
+    coordinator, compensator = await server.connect(Role.COORDINATOR), await server.connect(Role.COMPENSATOR)
+    await coordinator.publish(_subject(PARTICIPANTS), b"before")
+    await server.provision()
+    assert PARTICIPANTS.stream is not None
+    assert MASK_REQUEST.stream is not None
+    kept = await coordinator.last(PARTICIPANTS.stream, _subject(PARTICIPANTS))
+    assert kept is not None
+    await coordinator.publish(_subject(MASK_REQUEST), b"request")
+    async with asyncio.timeout(30), compensator.work(MASK_REQUEST.stream) as jobs:
+        assert (await anext(jobs)).record.data == b"request"
+    await coordinator.close()
+    await compensator.close()
 
 
 @contextmanager
