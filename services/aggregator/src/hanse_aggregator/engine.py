@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from hanse_aggregator.checks import check_order
 from hanse_aggregator.crew import Crew
 from hanse_aggregator.leaf import LeafWorker
 from hanse_aggregator.measure import (
@@ -26,7 +27,7 @@ from hanse_aggregator.measure import (
     reweighed,
 )
 from hanse_aggregator.outputs import Worker
-from hanse_aggregator.plan import Plan, Refusals, check_order, make_plan
+from hanse_aggregator.plan import Plan, Refusals, make_plan
 from hanse_aggregator.ring_inputs import check_sum
 from hanse_aggregator.ring_leaf import RingWorker
 from hanse_aggregator.tallies import sum_of_tallies

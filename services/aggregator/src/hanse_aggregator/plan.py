@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
+from hanse_aggregator.checks import check_order, check_precision, check_private, within
+from hanse_aggregator.headers import common_header, compare_header, read_header
 from hanse_aggregator.ring_inputs import check_sum, open_masked_sum
 from hanse_aggregator.ring_plan import MaskedSum
 from hanse_aggregator.sources import Input, open_input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.layout import Layout, Rule, header_length, parse_header
-from hanse_learning.server.optimizers import Adaptive
-from hanse_learning.server.private_mean import PrivateMean
+from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.reduction import Array, Measured, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
 from hanse_privacy.ring.files import ring_layout
@@ -136,7 +134,7 @@ def make_plan(
         HanseError: when the job itself cannot be done: its model, its state, or its strategy.
     """
     check_order(job)
-    strategy = _within(build_strategy(job.strategy), job)
+    strategy = within(build_strategy(job.strategy), job)
     if job.sum is not None:
         check_sum(job, job.sum, strategy)
     opened: dict[str, Row] = {}
@@ -147,7 +145,7 @@ def make_plan(
             if job.kind is not JobKind.SHARD:
                 data.check_size()
                 if rows_layout is not None:
-                    _compare_header(data, rows_layout.header, rows_layout)
+                    compare_header(data, rows_layout.header, rows_layout)
             elif rows_layout is not None and data.ref.size != rows_layout.size:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"update: {data.ref.size} bytes, not {rows_layout.size}")
             opened[update.participant] = Row(update.participant, data)
@@ -160,19 +158,20 @@ def make_plan(
     rows_layout: Layout | None = None
     if job.model is not None:
         base = open_input(job.model, store)
-        header, layout = _read_header(base)
-        _check_precision(strategy, layout)
+        header, layout = read_header(base)
+        check_precision(strategy, layout)
         rows_layout = layout if job.sum is None else ring_layout(layout, job.sum.plan)
         each(open_row, job.updates)
     else:
         if not job.from_zero and len(job.updates) != 1:
             raise invalid("updates", len(job.updates), "exactly one, when it is adopted as the model")
         each(open_row, job.updates)
-        found = _common_header(opened, refusals)
+        found = common_header({name: row.data for name, row in opened.items()}, refusals.add)
         if found is None:
             return None
         header, layout = found
-    _check_private(strategy, layout)
+        opened = {name: row for name, row in opened.items() if name not in refusals.by_participant}
+    check_private(strategy, layout)
     masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, store, sums, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
@@ -201,66 +200,12 @@ def make_plan(
     )
 
 
-def _common_header(opened: dict[str, Row], refusals: Refusals) -> tuple[bytes, Layout] | None:
-    """The header that most rows have (of equals, the first's), where there is no model to tell; the others are refused
-    and leave `opened`. None if no row has one."""
-    read: dict[str, tuple[bytes, Layout]] = {}
-    for name in sorted(opened):
-        try:
-            read[name] = _read_header(opened[name].data)
-        except HanseError as error:
-            refusals.add(name, error)
-            del opened[name]
-    if not read:
-        return None
-    header, _ = Counter(header for header, _ in read.values()).most_common(1)[0]
-    layout = next(layout for found, layout in read.values() if found == header)
-    for name in read:
-        try:
-            _compare_header(opened[name].data, header, layout)
-        except HanseError as error:
-            refusals.add(name, error)
-            del opened[name]
-    return header, layout
-
-
 def _info(updates: list[UpdateInput]) -> dict[str, Array]:
     """By name, the numbers that all updates carry."""
     carried = [update.info or {} for update in updates]
     names = set(carried[0]).intersection(*carried[1:])
     found = {name: np.array([info[name] for info in carried], np.float64) for name in sorted(names)}
     return found | {"weights": np.array([update.weight for update in updates], np.float64)}
-
-
-def check_order(job: ReduceJob) -> None:
-    """Raises HanseError INVALID_INPUT unless the updates are of distinct participants in the order of their names."""
-    names = [update.participant for update in job.updates]
-    if not names or names != sorted(set(names)):
-        raise invalid("updates", names, "one update or more, of distinct participants sorted by name")
-
-
-def _within(strategy: Strategy, job: ReduceJob) -> Strategy:
-    """Noise belongs to one reduction of these very updates: done again it is the same, of others it is another."""
-    if not isinstance(strategy.reduction, PrivateMean):
-        return strategy
-    updates = (f"{update.participant}/{update.ref.digest}" for update in job.updates)
-    return replace(strategy, reduction=strategy.reduction.within(job.project, job.run, job.step, *updates))
-
-
-def _check_private(strategy: Strategy, layout: Layout) -> None:
-    buffer = next((entry for entry in layout if entry.rule is not Rule.PARAMETER), None)
-    if isinstance(strategy.reduction, PrivateMean) and buffer is not None:
-        raise invalid(f"entry {buffer.name}", buffer.rule.value, "a parameter: buffers would get no noise")
-
-
-def _check_precision(strategy: Strategy, layout: Layout) -> None:
-    if isinstance(strategy.optimizer, Adaptive):
-        for entry in layout:
-            if entry.rule is Rule.PARAMETER and entry.dtype == "F16":
-                raise invalid(
-                    f"entry {entry.name}.dtype", entry.dtype, f"F32 or F64, which {strategy.optimizer.kind} needs",
-                    hint="second moments underflow in half precision; use the optimizer sgd or none",
-                )  # fmt: skip
 
 
 def _open_state(name: str, job: ReduceJob, store: ObjectStore | None, header: bytes, layout: Layout) -> Input | None:
@@ -271,41 +216,3 @@ def _open_state(name: str, job: ReduceJob, store: ObjectStore | None, header: by
     if ref.size != layout.size or state.read(0, len(header)) != header:
         raise HanseError(ErrorCode.INVALID_INPUT, f"state {name}: its layout is not the model's")
     return state
-
-
-def _read_header(data: Input) -> tuple[bytes, Layout]:
-    length = header_length(data.read(0, min(8, data.ref.size)))
-    if length > data.ref.size:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: ends within its header of {length} bytes")
-    header = data.read(0, length)
-    layout = parse_header(header, size=data.ref.size)
-    if header != layout.header:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            "tensor file: its header is not written as Hanse writes it",
-            hint="write it with hanse_fabric.tensors",
-        )
-    return header, layout
-
-
-def _compare_header(data: Input, header: bytes, layout: Layout) -> None:
-    """Raises HanseError INVALID_INPUT saying in what the update's layout differs from the model's."""
-    if data.ref.size == layout.size and data.read(0, len(header)) == header:
-        return
-    _, other = _read_header(data)
-    difference = layout.difference(other)
-    raise HanseError(
-        ErrorCode.INVALID_INPUT, f"update: {difference}", hint="update the entries that the task's model has"
-    )
-
-
-def check_header_piece(piece: Array, expected: memoryview) -> None:
-    """Raises HanseError INVALID_INPUT when header bytes differ from the model's."""
-    if piece.tobytes() != bytes(expected):
-        raise HanseError(ErrorCode.INVALID_INPUT, "update: its header is not the model's")
-
-
-def in_turn(function: Callable[[Any], None], items: tuple[Any, ...]) -> None:
-    """The plainest `Each`."""
-    for item in items:
-        function(item)

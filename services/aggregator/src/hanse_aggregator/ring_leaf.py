@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from hanse_aggregator.finite import all_finite, describe
+from hanse_aggregator.headers import check_header_piece
 from hanse_aggregator.outputs import Leaves, Outputs, buffer, leaf_range
-from hanse_aggregator.plan import MODEL, Plan, Refusals, check_header_piece
+from hanse_aggregator.plan import MODEL, Plan, Refusals
 from hanse_aggregator.ring_plan import MaskedSum, Stretch
 from hanse_aggregator.verified import VerifiedReader, extents_of
 from hanse_fabric.errors import ErrorCode, HanseError

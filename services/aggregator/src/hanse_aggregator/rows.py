@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from hanse_aggregator.finite import all_finite, describe
+from hanse_aggregator.headers import check_header_piece
 from hanse_aggregator.outputs import Piece, buffer, leaf_range, pieces, read_block
-from hanse_aggregator.plan import Plan, Refusals, Row, check_header_piece
+from hanse_aggregator.plan import Plan, Refusals, Row
 from hanse_aggregator.verified import tampered
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.files import BLOCK_BYTES
