@@ -1,0 +1,115 @@
+"""Private runs by real processes: noise at the sites, in the sum or at the hub; ledgers charged, budgets that hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from hanse.embedded.datapods import datapod
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_datapod.budget import balances
+from hanse_datapod.privacy_policy import PrivacyPolicy
+from hanse_fabric.errors import HanseError
+from hanse_learning.digits import write_shares
+from hanse_privacy.ledger import read_ledger
+
+SITES = ["north", "east", "south"]
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+ROUNDS = 2
+SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
+SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
+CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 50.0, "adaptive_clip": 0.5}
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+
+def job(privacy: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "rounds": ROUNDS,
+        "participants": {"minimum": len(SITES), "deadline": 120},
+        "model": {"name": "logistic"},
+        "train": {"epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.5}},
+        "checkpoint_every": 0,
+        "privacy": privacy,
+    }
+    return body | changes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
+    folder = tmp_path_factory.mktemp("private")
+    write_shares(folder / "data", SITES, seed=3)
+    files = {
+        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
+    }
+    async with Deployment(folder, "digits", files, SCHEMA) as started:
+        yield started
+
+
+async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:
+    run = await asyncio.to_thread(deployment.project.run, description)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    return run
+
+
+def charges(home: Path, run: Run) -> list[dict[str, Any]]:
+    return [entry for entry in read_ledger(home) if entry["run"] == run.id and entry["what"] == "charge"]
+
+
+async def test_dp_sgd_is_charged_at_every_site_within_the_runs_epsilon(deployment: Deployment) -> None:
+    run = await ended(deployment, job(SGD))
+    assert "any one example" in run.view.privacy
+    for site in SITES:
+        home = deployment.home(site)
+        assert len(charges(home, run)) == ROUNDS
+        spent = balances(home, PrivacyPolicy())[0].spent
+        assert 7.5 < spent <= 8.0
+
+
+async def test_shares_of_noise_in_a_masked_sum_and_noise_at_the_hub(deployment: Deployment) -> None:
+    masked = {"secure_aggregation": {"mode": "compensator"}, "weighting": "uniform"}
+    for description in (job(SHARES, **masked), job(CENTRAL, weighting="uniform")):
+        run = await ended(deployment, description)
+        assert run.view.metrics["accuracy"] > 0
+        for site in SITES:
+            assert len(charges(deployment.home(site), run)) == ROUNDS
+
+
+async def test_what_does_not_compose_is_refused_when_it_is_submitted(deployment: Deployment) -> None:
+    with pytest.raises(HanseError, match="batch norm"):
+        await asyncio.to_thread(deployment.project.run, job(SGD, model={"name": "mlp", "batch_norm": True}))
+
+
+async def test_a_site_whose_budget_is_too_small_refuses_and_says_what_remains(deployment: Deployment) -> None:
+    """The last test of this deployment, which has one site more from here on."""
+    policy = deployment.folder / "west.yaml"
+    policy.write_text(json.dumps({"privacy": {"epsilon": 1.0}}))
+    share, token = deployment.folder / "data" / "north", await asyncio.to_thread(deployment.project.invite, "west")
+    spec = datapod(
+        "west", home=deployment.home("west"), url=deployment.hub.url, token=token, data=share / "train.npz",
+        test=share / "test.npz", policy=policy,
+    )  # fmt: skip
+    deployment.hub.supervisor.start(spec)
+    async with asyncio.timeout(60):
+        while "west" not in await online(deployment):  # noqa: ASYNC110 - joining has no event
+            await asyncio.sleep(0.05)
+    description = job(SGD)
+    description["participants"] |= {"quorum": 0.75}
+    run = await ended(deployment, description)
+    events = await asyncio.to_thread(lambda: list(run.watch()))
+    [west, *_] = [e.data for e in events if e.kind == "task-answered" and e.data["participant"] == "west"]
+    assert (west["outcome"], west["code"]) == ("refused", "policy")
+    assert "epsilon 0 of 1 is spent" in west["reason"]
+    assert "1 remains" in west["reason"]
+
+
+async def online(deployment: Deployment) -> set[str]:
+    return {view.participant for view in await asyncio.to_thread(deployment.project.participants) if view.online}
