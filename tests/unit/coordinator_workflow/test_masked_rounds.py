@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from masked_hub import KEY_BYTES, MaskedHub, masked_job
 from test_workflow_faults import MortalBus
 from workflow_hub import at_work, stopped
 
+from hanse_coordinator.workflow.rounds import apart
 from hanse_fabric.messages import JobKind, Task, TaskKind
 
 NAMES = ("east", "north", "south", "west")
@@ -70,20 +73,62 @@ async def test_who_drops_out_before_the_set_is_fixed_costs_nothing(hub: MaskedHu
     assert hub.asked["r1-train"] == 1
 
 
-@pytest.mark.parametrize("by", ["compensator", "aggregator"])
-async def test_a_refused_answer_has_the_step_done_again_under_new_masks_without_it(hub: MaskedHub, by: str) -> None:
-    if by == "compensator":
-        hub.spoiled.add("west")
-    else:
-        hub.refuse["west"] = "its bytes are not those that it signed"
-    async with hub.masked(*NAMES), at_work(hub.supervisor()):
-        hub.sites["west"].behave = lambda task: {} if task.kind is not TaskKind.EVALUATE else None
-        participants = {"minimum": 3, "quorum": 0.7, "grace": 0.1, "deadline": 30}
-        await hub.submit(masked_job(rounds=1, participants=participants))
-        record = await hub.ended()
+MANY = ("amber", "bell", "cape", "dune", "east", "north", "south", "west")
+
+
+async def refused_run(hub: MaskedHub, **changes: Any) -> Any:
+    async with hub.masked(*MANY), at_work(hub.supervisor()):
+        participants = {"minimum": 3, "quorum": 0.4, "grace": 0.1, "deadline": 30}
+        await hub.submit(masked_job(rounds=1, participants=participants, **changes))
+        return await hub.ended()
+
+
+async def test_a_seed_that_is_refused_has_the_step_done_again_under_new_masks_without_it(hub: MaskedHub) -> None:
+    hub.spoiled.add("west")
+    hub.minimum = 3
+    record = await refused_run(hub)
     assert (record.state, record.reason) == ("completed", "")
-    assert hub.sums["r1-train-s2"] == ("east", "north", "south")
-    assert hub.sums.get("r1-train") == (None if by == "compensator" else NAMES)
+    assert hub.sums["r1-train-s2"] == MANY[:-1]
+    assert "r1-train" not in hub.sums
+
+
+async def test_two_sums_of_a_step_never_differ_by_fewer_than_the_minimum(hub: MaskedHub) -> None:
+    """Else an aggregator that refuses a good update would learn it, from the sums with and without."""
+    hub.refuse["west"] = "its bytes are not those that it signed"
+    record = await refused_run(hub)
+    assert (record.state, record.reason) == ("completed", "")
+    with_it, without = set(hub.sums["r1-train"]), set(hub.sums["r1-train-s2"])
+    assert "west" in with_it
+    assert "west" not in without
+    assert len(with_it - without) == 3
+
+
+async def test_a_step_whose_sums_are_refused_twice_ends_the_run(hub: MaskedHub) -> None:
+    hub.refuse = dict.fromkeys(MANY, "so says the aggregator")
+    record = await refused_run(hub)
+    assert record.state == "failed"
+    assert len([name for name in hub.sums if name.startswith("r1-train")]) <= 2
+
+
+async def test_ring_arithmetic_without_masks_has_nothing_to_hide(hub: MaskedHub) -> None:
+    hub.refuse["west"] = "its bytes are not those that it signed"
+    record = await refused_run(hub, secure_aggregation={"mode": "ring"})
+    assert (record.state, record.reason) == ("completed", "")
+
+
+@given(
+    given_names=st.sets(st.sampled_from(MANY), min_size=1),
+    left=st.sets(st.sampled_from(MANY)),
+    by=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_apart_drops_no_more_than_it_must(given_names: set[str], left: set[str], by: int, seed: int) -> None:
+    first, rest = tuple(sorted(given_names)), tuple(sorted(left))
+    kept = apart(first, rest, by, seed)
+    assert set(kept) <= left
+    assert len(given_names - set(kept)) >= min(by, len(given_names))
+    assert len(kept) >= len(left) - by
+    assert kept == apart(first, rest, by, seed)
 
 
 async def test_a_run_fails_rather_than_sum_fewer_than_the_minimum(hub: MaskedHub) -> None:

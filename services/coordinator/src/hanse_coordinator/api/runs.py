@@ -40,7 +40,7 @@ class UtilityFinding(Frozen):
 
 
 class Checked(Frozen):
-    """The job is well formed; `warnings` say what would keep it waiting, `utility` whether it equals pooled training."""
+    """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training."""
 
     valid: bool
     warnings: tuple[str, ...]

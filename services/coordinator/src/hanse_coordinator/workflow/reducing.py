@@ -129,7 +129,8 @@ class Reducing:
         self, step: str, round_number: int, reduced: Reduced, updates: tuple[UpdateInput, ...], *, tallied: bool
     ) -> Summed:
         if reduced.refused:
-            return Summed(refused=tuple(sorted(self._told(step, round_number, reduced))))
+            refused = tuple(sorted(self._told(step, round_number, reduced)))
+            return Summed(refused=refused, participants=tuple(update.participant for update in updates))
         if reduced.tally is None:
             raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no tally")
         reduction = None if tallied else _reduction(step, reduced, updates, ())

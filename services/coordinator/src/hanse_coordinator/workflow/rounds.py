@@ -6,7 +6,8 @@ again in a new session, with new masks, without those whose answers were refused
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hanse_coordinator.workflow.central import central_strategy
@@ -17,7 +18,8 @@ from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import ObjectRef, PrivacyTerms, TaskKind
+from hanse_fabric.messages import MaskingMode, ObjectRef, PrivacyTerms, TaskKind
+from hanse_fabric.names import derive_seed
 from hanse_privacy.noise.aggregate import least_answers
 
 
@@ -86,8 +88,14 @@ async def evaluate(run: RunContext, protocol: MaskingProtocol | None, ask: Ask) 
 async def _summed(
     run: RunContext, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, state: dict[str, ObjectRef]
 ) -> tuple[Gathered, Summed]:
-    """Gather masked answers and sum them, again without those who are refused."""
+    """Gather masked answers and sum them, again without those who are refused.
+
+    Training is repeatable, so two sums of a step that differ by one site would tell its update. Once the masks of a set
+    were given to the aggregators, the step is done again once at most, by a set that lacks `minimum` of that one's
+    members at least: those who were refused, and others by the run's seed.
+    """
     left, refused = ask.to, dict[str, None]()
+    given: tuple[str, ...] = ()
     for attempt in range(1, len(ask.to) + 2):
         session = await protocol.prepare(session_key(step, attempt), ask.round, left)
         needed = max(ask.needed, session.masking.minimum)
@@ -105,6 +113,11 @@ async def _summed(
             return gathered, summed
         refused |= dict.fromkeys(summed.refused)
         left = tuple(name for name in left if name not in refused)
+        if summed.participants and session.masking.mode is not MaskingMode.RING:
+            if given:
+                raise _told_too_much(step, refused)
+            given = summed.participants
+            left = apart(given, left, session.masking.minimum, derive_seed(run.job.seed, session.masking.session))
         if len(left) < needed:
             break
     raise RunFailure(
@@ -112,6 +125,25 @@ async def _summed(
         f"step {step}: {len(left)} participants are left whose masked answers can be summed, {needed} are "
         f"needed; refused: {', '.join(refused)}",
         hint="the audit says why each was refused",
+    )
+
+
+def apart(given: tuple[str, ...], left: tuple[str, ...], by: int, seed: int) -> tuple[str, ...]:
+    """As many of `left` as lack `by` members of `given` at least, sorted. Pure."""
+    both = [name for name in left if name in set(given)]
+    surplus = by - (len(given) - len(both))
+    if surplus <= 0:
+        return left
+    dropped = set(random.Random(seed).sample(both, min(surplus, len(both))))  # noqa: S311 - repeatable, not secret
+    return tuple(name for name in left if name not in dropped)
+
+
+def _told_too_much(step: str, refused: Iterable[str]) -> RunFailure:
+    return RunFailure(
+        ErrorCode.TAMPERED,
+        f"step {step}: masked answers were refused twice after the sum of their masks was given; a third sum would "
+        f"tell single updates; refused: {', '.join(refused)}",
+        hint="the audit says why each was refused; revoke those sites, or look at the aggregators, and run again",
     )
 
 
