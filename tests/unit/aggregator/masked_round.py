@@ -118,7 +118,7 @@ class MaskedRound:
         )  # fmt: skip
         updates = [
             UpdateInput(participant=name, weight=1, ref=self.refs[name], tally=self.tallies[name])
-            for name in self.names if name in self.refs
+            for name in sorted(self.names) if name in self.refs
         ]  # fmt: skip
         fields = {
             "id": "r1", "project": "p", "run": "abcdefghijkl", "step": "r1-reduce", "kind": kind, "round": 1,

@@ -159,6 +159,14 @@ def test_any_shapes_give_the_ring_sums_bits(tmp_path_factory, data, bits, count,
     _check_against_float64(masked, masked.read(reduced))
 
 
+def test_a_sum_of_five_hundred_participants_is_the_plain_mean(tmp_path):
+    layout = Layout.of([Entry("w", "F32", (9,)), Entry("m", "F32", (2,), Rule.AVERAGE)])
+    masked = MaskedRound(tmp_path, None, layout, 500, SecureAggregation(mode="compensator", largest_weight=30_000))
+    reduced = Engine(None).run(masked.job())
+    _check_against_float64(masked, masked.read(reduced))
+    assert reduced.tally.weight == sum(masked.weights)
+
+
 def test_tallies_alone_are_summed_for_an_evaluation(tmp_path):
     masked = MaskedRound(tmp_path, None, layout_of(8), 5)
     masks = masked.masks().model_copy(update={"update": None})
