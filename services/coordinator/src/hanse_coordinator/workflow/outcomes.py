@@ -101,6 +101,7 @@ class Summed(_Recorded):
     Attributes:
         reduction: the new model; None where tallies alone were summed, or some were refused.
         tally: None where there is no sum.
+        participants: whose masks the aggregators were given the sum of, whether or not they made something of it.
         refused: whose answers cannot be summed, so that there is none.
     """
 
