@@ -33,9 +33,10 @@ class InvitationView(View):
 
 
 class ParticipantView(View):
-    """`clock_difference`: seconds that the site's clock is ahead of the hub's; None: not known."""
+    """`public_key`: raw Ed25519, base64. `clock_difference`: seconds its clock is ahead; None: not known."""
 
     participant: str
+    public_key: str = ""
     enrolled_at: datetime | None = None
     revoked: bool = False
     version: str = ""

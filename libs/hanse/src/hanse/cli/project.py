@@ -1,7 +1,8 @@
-"""`hanse project`: create, list, invite, participants, audit."""
+"""`hanse project`: create, list, invite, participants, roster, audit."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.files import read_file
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity.keys import roster_digest
 
 app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
 
@@ -84,6 +86,19 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
             for p in listed
         ]
         emit_table("Participants", ("participant", "state", "last seen", "version"), rows)
+
+
+@app.command()
+def roster(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """The keys of a project's sites, and the digest over them that sites pin in their policies."""
+    with hub(url, api_key) as connection:
+        keys = {p.participant: p.public_key for p in connection.projects.get(project).participants() if not p.revoked}
+    digest = roster_digest(base64.b64decode(key) for key in keys.values()).hex()
+    if json:
+        emit_json({"roster": digest, "keys": keys})
+    else:
+        emit_table("Roster", ("participant", "public key"), list(keys.items()))
+        print(f"roster: {digest}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import sys
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ import typer
 
 from hanse.cli.connection import Json
 from hanse.cli.output import emit_json
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
 
@@ -47,6 +48,43 @@ def run(context: typer.Context) -> None:
 def verify_log(context: typer.Context) -> None:
     """Verify the log of all that left this site."""
     _datapod("verify-log", context.args)
+
+
+@app.command()
+def key(
+    home: Annotated[Path, typer.Option(help="This site's folder.")] = Path("site"),
+    json: Json = False,
+) -> None:
+    """Show this site's public key, for the other sites' rosters."""
+    from hanse_fabric.site.identity import load_identity
+
+    identity = load_identity(home)
+    if identity is None:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{home} holds no identity", hint="join first: hanse site join")
+    shown = base64.b64encode(identity.signing_key.public_bytes).decode()
+    if json:
+        emit_json({"participant": identity.participant, "public_key": shown})
+    else:
+        print(shown)
+
+
+@app.command()
+def roster(
+    keys: Annotated[list[str], typer.Argument(help="The public keys of all sites, this one too: hanse site key.")],
+    json: Json = False,
+) -> None:
+    """Make the digest to pin in the policy from keys that the sites gave each other, not through the hub."""
+    from hanse_fabric.identity.keys import roster_digest
+
+    try:
+        raw = [base64.b64decode(text, validate=True) for text in keys]
+    except ValueError:
+        raise invalid("keys", keys, "public keys in base64, as `hanse site key` shows them") from None
+    digest = roster_digest(raw).hex()
+    if json:
+        emit_json({"roster": digest})
+    else:
+        print(digest)
 
 
 def _datapod(command: str, arguments: list[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -18,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+
+KEY_BYTES = 32
 
 
 class VerifyKey:
@@ -151,6 +155,19 @@ class SigningKey:
     def sign(self, data: bytes) -> bytes:
         """The signature (64 bytes) over `data`."""
         return self._key.sign(data)
+
+
+def roster_digest(keys: Iterable[bytes]) -> bytes:
+    """SHA-256 over the sorted raw Ed25519 keys (32 bytes each) of a project's enrolled participants.
+
+    Raises:
+        HanseError: INVALID_INPUT for a key of another length.
+    """
+    listed = sorted(keys)
+    for key in listed:
+        if len(key) != KEY_BYTES:
+            raise invalid("roster", f"a key of {len(key)} bytes", f"Ed25519 keys of {KEY_BYTES} bytes")
+    return hashlib.sha256(b"".join(listed)).digest()
 
 
 def write_private_key(key: Ed25519PrivateKey | X25519PrivateKey, path: Path) -> None:

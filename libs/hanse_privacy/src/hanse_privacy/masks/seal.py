@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.identity.keys import roster_digest as roster_digest
 from hanse_fabric.messages.masking import SealedSeed
 
 KEY_BYTES = 32
@@ -121,19 +121,6 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
     if seed.parts is not None:
         what = b"hanse sealed seed with noise 1" + hashlib.sha256(seed.parts).digest()
     return what + _context(project, run, session, seed.participant) + numbers + seed.sealed
-
-
-def roster_digest(keys: Iterable[bytes]) -> bytes:
-    """SHA-256 over the sorted raw Ed25519 keys (32 bytes each) of a project's enrolled participants.
-
-    Raises:
-        HanseError: INVALID_INPUT for a key of another length.
-    """
-    listed = sorted(keys)
-    for key in listed:
-        if len(key) != KEY_BYTES:
-            raise invalid("roster", f"a key of {len(key)} bytes", f"Ed25519 keys of {KEY_BYTES} bytes")
-    return hashlib.sha256(b"".join(listed)).digest()
 
 
 def _context(*parts: str) -> bytes:
