@@ -24,11 +24,12 @@ from hanse_privacy.ring.plan import make_plan
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A masked step: its part in every task, who is asked, and what each is sent besides."""
+    """A masked step: its part in every task, who is asked, what each is sent besides, and how many must answer."""
 
     masking: Masking
     to: tuple[str, ...]
     payload: Callable[[str], Awaitable[bytes]] | None = None
+    needed: int = 0
 
 
 class MaskingProtocol(Protocol):
@@ -103,7 +104,7 @@ class Pairwise(RingOnly):
         """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
         plan = plan_of(self._run.job, self._settings, len(chosen))
         opened = await self._sessions.prepare(session, round_number, chosen, plan)
-        return Session(opened.masking, opened.members, opened.order)
+        return Session(opened.masking, opened.members, opened.order, opened.request.threshold)
 
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """See `MaskingProtocol.unmask`."""

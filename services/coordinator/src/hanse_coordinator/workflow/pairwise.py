@@ -67,7 +67,6 @@ class PairwiseSessions:
             )  # fmt: skip
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
-        masking = masking.model_copy(update={"minimum": max(request.threshold, self._settings.minimum)})
         gathered = await self._run.gather(
             f"{session}-share",
             self._ask(

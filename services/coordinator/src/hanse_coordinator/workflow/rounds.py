@@ -98,7 +98,7 @@ async def _summed(
     given: tuple[str, ...] = ()
     for attempt in range(1, len(ask.to) + 2):
         session = await protocol.prepare(session_key(step, attempt), ask.round, left)
-        needed = max(ask.needed, session.masking.minimum)
+        needed = max(ask.needed, session.masking.minimum, session.needed)
         asked = _private(run, replace(
             ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed, peers=len(session.to),
         ), attempt)  # fmt: skip
