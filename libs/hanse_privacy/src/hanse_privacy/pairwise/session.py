@@ -17,7 +17,6 @@ from hanse_fabric.site.durable import space_errors, sync_folder, write_durably
 from hanse_privacy.pairwise.keys import RunKey
 from hanse_privacy.pairwise.messages import MaskOrder, Raw, ShareAnswer, ShareRequest, UnmaskAnswer, UnmaskRequest
 
-_LIVE_SESSIONS = 4
 _KEY, _LIVE, _OVER = "key", ".session", ".over"
 
 
@@ -127,11 +126,11 @@ class RunFolder:
         sync_folder(self._folder)
 
     def end_others(self, session: str) -> None:
-        """End all but the newest few sessions: their sums are made, or never will be."""
-        paths = sorted(self._folder.glob(f"*{_LIVE}"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        others = [path.name.removesuffix(_LIVE) for path in paths if path.name != f"{session}{_LIVE}"]
-        for name in others[_LIVE_SESSIONS - 1 :]:
-            self.end(name)
+        """End all other sessions: their sums are made, or never will be. So a site helps to unmask one sum at a time,
+        and none of an attempt that was given up."""
+        for path in self._folder.glob(f"*{_LIVE}"):
+            if path.name != f"{session}{_LIVE}":
+                self.end(path.name.removesuffix(_LIVE))
 
     def remove(self) -> None:
         """Erase the run's key and all its sessions."""
