@@ -154,6 +154,7 @@ def _for_worker(task: Task, noise: RoundNoise) -> dict[str, Any]:
         return {}
     told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
     if noise.work is not None:
-        return told | {"steps": noise.work.steps, "batch": noise.work.batch_size, "rate": noise.work.rate}
+        expected = min(noise.work.batch_size, noise.work.examples)
+        return told | {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
     # Shares of distributed noise are added where the update is written as ring elements, and rounded toward zero there.
     return told | {"scale": 0.0} if placement == "distributed" else told

@@ -33,6 +33,8 @@ Parameters = Mapping[str, nn.Parameter]
 
 GRADIENT_BYTES = 256 << 20
 """Memory for the gradients of single examples: batches beyond it are worked on in parts."""
+LARGEST_PART = 512
+"""Examples worked on at once, whose activations need memory, too."""
 _REPORTS = 20
 _BELOW = 1 - 2.0**-20
 """Clipped norms stay so far below the clip that rounding cannot lift them above it."""
@@ -75,7 +77,7 @@ def train_privately(
     gradients_of = example_gradients(module, loss_function(problem, config))
     x, y = torch.from_numpy(data.x), targets(data, problem)
     count = sum(parameter.numel() for parameter in named.values())
-    part = max(1, GRADIENT_BYTES // (4 * count))
+    part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
     mechanism = Gaussian(private.clip, private.scale)
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
