@@ -45,6 +45,8 @@ class Task(Message):
         privacy: the noise that the site adds, and what its ledger is charged; None: none.
         payload: what a privacy protocol has for this participant.
         extras: further objects that the algorithm needs beside the model, by name (SCAFFOLD's `control`).
+        trained: the last round of this run in which this participant's answer was counted, 0 where none was: what a
+            site keeps between rounds is taken as of then. None: not told.
     """
 
     schema_id: ClassVar[str] = "hanse.task/1"
@@ -67,6 +69,7 @@ class Task(Message):
     privacy: PrivacyTerms | None = None
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     extras: dict[str, ObjectRef] | None = None
+    trained: int | None = Field(default=None, ge=0)
 
 
 class Outcome(StrEnum):
