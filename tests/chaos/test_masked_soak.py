@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import signal
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,16 +26,21 @@ from hanse_fabric.messages import Task
 from hanse_fabric.tensors.file import read_tensors
 from light_sites import TAIL, Array, Fate, LightSite, update_of, weight_of
 
-ROUNDS = int(os.environ.get("HANSE_SOAK_ROUNDS", "10"))
-SITES = int(os.environ.get("HANSE_SOAK_SITES", "5"))
+ROUNDS = int(os.environ.get("HANSE_SOAK_ROUNDS", "8"))
+SITES = int(os.environ.get("HANSE_SOAK_SITES", "7"))
 # By default one that has every way to drop out, and a kill of either.
-SEED = int(os.environ.get("HANSE_SOAK_SEED", "199"))
+SEED = int(os.environ.get("HANSE_SOAK_SEED", "1474"))
 MINIMUM = 3
 DROPPING = 0.2
 KILLED = 0.25
 """Share of the rounds in which a process is killed."""
 
 EVALUATED = 4
+HOW = {Fate.SILENT: 5, Fate.FAILS: 5, Fate.LATE: 5, Fate.NO_UPDATE: 3, Fate.TAMPERED: 1, Fate.BAD_SEED: 1}
+"""How those drop out who do, by frequency. After the last three the step is done again."""
+
+AFTER_MASKS = (Fate.NO_UPDATE, Fate.TAMPERED)
+"""Found when the masks' sum was given already: a step can be done again after this once only."""
 
 
 @dataclass
@@ -49,8 +55,10 @@ class Chance:
         """Every site drops out of every session with the same chance; but some must be left who can finish it."""
         chance = random.Random(f"{SEED} {task.step}")
         dropping = [index for index in range(self.sites) if chance.random() < DROPPING][: self.sites - self.spared]
-        fates = {index: chance.choice([fate for fate in Fate if fate is not Fate.ANSWERS]) for index in dropping}
+        fates = {index: chance.choices([*HOW], [*HOW.values()])[0] for index in dropping}
         fate = fates.get(site.index, Fate.ANSWERS)
+        if fate in AFTER_MASKS and not re.fullmatch(r"r\d+-(train|evaluate)", task.step):
+            fate = Fate.ANSWERS
         self.drops[fate] += 1
         return fate
 
@@ -93,7 +101,7 @@ async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: 
         for task in (*at_work, *killing):
             task.cancel()
     print(f"{ROUNDS} rounds, {dict(chance.drops)}, killed {dict(kills)}")
-    assert ROUNDS < 10 or (kills and len(chance.drops) > 3), "the soak was too calm"
+    assert ROUNDS < 8 or (kills and len(chance.drops) > 3), "the soak was too calm"
 
 
 def submit(project: Project) -> Run:
@@ -108,9 +116,9 @@ def submit(project: Project) -> Run:
             "checkpoint_every": 0,
             "participants": {
                 "minimum": MINIMUM,
-                "quorum": 0.5,
+                "quorum": 0.3,
                 "grace": 0.5,
-                "deadline": 60,
+                "deadline": 30,
                 "patience": 60,
                 "retries": 20,
             },
