@@ -7,6 +7,7 @@ import secrets
 import shutil
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _FIRST_PORT, _END_OF_PORTS = 10_240, 32_768
+_TRIES = 50_000
+_GIVEN: set[int] = set()
+_CHOOSING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +50,22 @@ def free_ports(count: int, *, shifted: int = 0) -> list[int]:
     """Ports that are free now; with `shifted`, so is each port plus that number.
 
     They lie below the systems' own range for outgoing connections (Linux: from 32768), so that no connection takes one
-    between now and the server's start, or while a server that was killed is started again.
+    between now and the server's start, or while a server that was killed is started again. No port is given twice in a
+    process's life: a server that was told its port earlier may not have opened it yet.
 
     Raises:
         HanseError: UNAVAILABLE when too few are free.
     """
     candidates = range(_FIRST_PORT, _END_OF_PORTS - shifted)
     found: list[int] = []
-    with contextlib.ExitStack() as held:
-        for port in secrets.SystemRandom().sample(candidates, len(candidates)):
+    with _CHOOSING, contextlib.ExitStack() as held:
+        for _ in range(_TRIES):
             if len(found) == count:
                 return found
-            if _held(port, held) and (not shifted or _held(port + shifted, held)):
+            port = secrets.choice(candidates)
+            wanted = {port, port + shifted}
+            if not wanted & _GIVEN and all(_held(one, held) for one in wanted):
+                _GIVEN.update(wanted)
                 found.append(port)
     raise HanseError(ErrorCode.UNAVAILABLE, f"ports: {count} were wanted from {candidates}, {len(found)} are free")
 
