@@ -13,7 +13,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.privacy import LARGEST_WEIGHT, SecureAggregation
 from hanse_fabric.tensors.layout import Entry, Rule
-from hanse_privacy.ring.codec import decode, encode
+from hanse_privacy.ring.codec import decode, encode, error_bound
 from hanse_privacy.ring.plan import (
     capacity,
     check_plan,
@@ -174,3 +174,19 @@ def test_weights_that_could_overflow_are_refused() -> None:
     plan = RingPlan.model_construct(participants=2**30, largest_weight=2**40, default=ring, entries={})
     with pytest.raises(HanseError, match="largest_weight"):
         check_plan(plan)
+
+
+def test_a_largest_weight_of_one_is_no_weighting_by_examples() -> None:
+    with pytest.raises(HanseError, match="at least 2 where examples are weights"):
+        make_plan(section(largest_weight=1), participants=3, weighting="examples")
+    assert make_plan(section(largest_weight=1), participants=3, weighting="uniform").largest_weight == 1
+
+
+def test_the_errors_that_the_documentation_states_are_the_bounds() -> None:
+    for bits, participants, weight, stated in [
+        (32, 10, 1.0, 3e-8), (32, 100, 1.0, 2.4e-7), (32, 2000, 1.0, 3.8e-6), (64, 2000, 1.0, 5e-13),
+        (32, 10, 0.1, 3e-7),
+    ]:  # fmt: skip
+        plan = make_plan(section(bits=bits), participants=participants, weighting="uniform")
+        mean = error_bound(plan, plan.default, participants) / (participants * weight)
+        assert mean == pytest.approx(stated, rel=0.1)

@@ -54,9 +54,15 @@ def make_plan(
         tail: magnitude that noise in the sum of a parameter does not exceed (`noise_tail`).
 
     Raises:
-        HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound.
+        HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound, or when examples
+            are weights and the largest weight is 1.
     """
     by_examples = weighting == "examples"
+    if by_examples and settings.largest_weight == 1:
+        raise invalid(
+            "secure_aggregation.largest_weight", 1, "at least 2 where examples are weights",
+            hint="weighting: uniform gives every site the weight 1",
+        )  # fmt: skip
     bits: Literal[32, 64] = settings.bits or (64 if by_examples and settings.largest_weight is None else 32)
     buffers = _ring(64, settings.buffer_bound, participants, 0.0, "buffer_bound")
     entries = {
