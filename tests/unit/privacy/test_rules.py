@@ -35,6 +35,12 @@ def job(**changes: Any) -> Job:
 REFUSED: dict[str, dict[str, Any]] = {
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
     "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},
+    "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},
+    "told_apart": {"secure_aggregation": MASKED, "train": {"algorithm": {"name": "scaffold"}}},
+    "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"sign_mask": {"tau": 0.4}}},
+    "unpaid_messages": {"privacy": LOCAL, "train": {"algorithm": "fedtan"}},
+    "unpaid_numbers": {"privacy": LOCAL, "strategy": {"reduction": {"name": "fednova"}}},
+    "other_training": {"privacy": SGD, "train": {"algorithm": {"name": "fedprox"}}},
     "few": {"secure_aggregation": {"mode": "compensator", "minimum": 5}},
     "unsummed": {"secure_aggregation": {**MASKED, "metrics": ["loss"]}, "stop": {"metric": "accuracy", "target": 0.9}},
     "threshold": {"secure_aggregation": {"mode": "pairwise", "threshold": 5}},
@@ -85,6 +91,7 @@ WORKS: list[dict[str, Any]] = [
     {"privacy": SGD, "initial_model": "0" * 64},
     {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
     {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
+    {"privacy": LOCAL, "train": {"algorithm": {"name": "moon"}}},
     {"privacy": LOCAL, "code": CODE, "model": {}},
     {"privacy": {**LOCAL, "mechanism": "laplace"}, "model": {**NORM, "buffers": {"norm*": "keep_local"}}},
 ]  # fmt: skip

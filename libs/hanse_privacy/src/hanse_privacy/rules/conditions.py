@@ -21,6 +21,10 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
     "central": frozenset({"gaussian", "laplace"}),
 }
 """Which mechanisms a placement has."""
+_PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
+"""Local training as DP-SGD does it, by its name and its presets."""
+_TELLING = frozenset({"scaffold", "fedtan"})
+"""Algorithms whose sites say more than an update: control variates, statistics of batches."""
 _BATCH_BY_DEFAULT = ("resnet", "preact_resnet")
 _LAYERS = ("norm0", "features.1")
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -29,6 +33,17 @@ _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 def reduction_of(job: Job) -> str:
     """The name of the job's reduction."""
     return str(_section(job.strategy, "reduction").get("name", "weighted_mean"))
+
+
+def algorithm_of(job: Job) -> str:
+    """The name of the sites' algorithm."""
+    given = job.train.get("algorithm", "fedavg")
+    return str(given.get("name", "fedavg") if isinstance(given, Mapping) else given)
+
+
+def _sign_mask(job: Job) -> str | None:
+    mask = job.strategy.get("sign_mask")
+    return None if mask is None else f"strategy.sign_mask: {mask}"
 
 
 def _section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -52,6 +67,15 @@ def robust(job: Job, _sums: SecureAggregation) -> str | None:
 def reserved(job: Job) -> str | None:
     name = reduction_of(job)
     return f"strategy.reduction.name: {name}" if name == "private_mean" else None
+
+
+def sign_mask(job: Job, _sums: SecureAggregation) -> str | None:
+    return _sign_mask(job)
+
+
+def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
+    name = algorithm_of(job)
+    return f"train.algorithm: {name}" if name in _TELLING else None
 
 
 def few(job: Job, sums: SecureAggregation) -> str | None:
@@ -98,6 +122,28 @@ def central_robust(job: Job, privacy: Privacy) -> str | None:
     return None if privacy.placement != "central" or name == "weighted_mean" else f"strategy.reduction.name: {name}"
 
 
+def central_sign_mask(job: Job, privacy: Privacy) -> str | None:
+    return _sign_mask(job) if privacy.placement == "central" else None
+
+
+def unpaid_messages(job: Job, _privacy: Privacy) -> str | None:
+    name = algorithm_of(job)
+    return f"train.algorithm: {name}" if name in _TELLING else None
+
+
+def unpaid_numbers(job: Job, _privacy: Privacy) -> str | None:
+    name = reduction_of(job)
+    return f"strategy.reduction.name: {name}" if name in ("fednova", "qfedavg") else None
+
+
+def other_training(job: Job, privacy: Privacy) -> str | None:
+    if privacy.mechanism != "dp_sgd":
+        return None
+    if (name := algorithm_of(job)) not in _PLAIN:
+        return f"train.algorithm: {name} with dp_sgd"
+    return "train.schedule with dp_sgd" if job.train.get("schedule") is not None else None
+
+
 def weighted(job: Job, privacy: Privacy) -> str | None:
     sums = privacy.placement in ("distributed", "central")
     return f"weighting: examples with placement {privacy.placement}" if sums and job.weighting != "uniform" else None
@@ -126,9 +172,13 @@ def batch_statistics(job: Job) -> str | None:
 
 def _stay(job: Job, layer: str) -> bool:
     """Whether a layer's batch statistics are kept at the site. (The site refuses where others travel after all.)"""
-    patterns = _section(job.model, "buffers")
+    groups = job.model.get("state") or ()
+    kept = [group for group in groups if isinstance(group, Mapping) and group.get("keep") == "local"]
+    if any(group.get("layers") in ("batch_norm", "statistics") for group in kept):
+        return True
+    rules = dict(_section(job.model, "buffers")) | {str(group.get("match")): "keep_local" for group in kept}
     for buffer in _BUFFERS:
-        first = next((rule for pattern, rule in patterns.items() if fnmatchcase(f"{layer}.{buffer}", pattern)), None)
+        first = next((rule for pattern, rule in rules.items() if fnmatchcase(f"{layer}.{buffer}", pattern)), None)
         if first != "keep_local":
             return False
     return True

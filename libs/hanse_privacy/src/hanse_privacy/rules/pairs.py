@@ -16,7 +16,7 @@ class Pair:
 
 LEGAL: tuple[Pair, ...] = (
     Pair("secure_aggregation", "weighting examples", "weights are in the ring and masked, as are the examples' counts"),
-    Pair("secure_aggregation", "strategy.optimizer sgd, adam, yogi, adagrad", "they see the mean only"),
+    Pair("secure_aggregation", "strategy.optimizer, any", "they see the mean only"),
     Pair("secure_aggregation", "batch norm", "averaged and pooled buffers are sums too"),
     Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
     Pair(
@@ -33,17 +33,22 @@ LEGAL: tuple[Pair, ...] = (
     ),
     Pair(
         "privacy.placement local",
-        "strategy.reduction median, trimmed_mean, norm_clipping",
+        "strategy.reduction median, krum, norm_clipping, ...",
         "whatever is made of private updates is private",
     ),
     Pair("privacy.placement local", "weighting examples", "the weights are not hidden: the report says so"),
-    Pair("privacy, any", "strategy.optimizer sgd, adam, yogi, adagrad", "whatever is made of private sums is private"),
+    Pair("privacy, any", "strategy.optimizer, any", "whatever is made of private sums is private"),
     Pair("privacy, any", "initial_model", "it is covered only as far as it was trained privately itself"),
     Pair("privacy, any", "participants.fraction below 1", "who is sampled is known, so no amplification is claimed"),
     Pair(
         "privacy.mechanism dp_sgd",
         "train.optimizer adam, momentum, weight decay, dropout",
         "they see noisy gradients only",
+    ),
+    Pair(
+        "privacy, mechanisms on the update",
+        "train.algorithm fedprox, moon, ditto, fedrep, ...",
+        "only the update leaves",
     ),
     Pair("privacy, mechanisms on the update", "code", "noise is added to what site code returns"),
     Pair(

@@ -29,10 +29,24 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(
         "secure_aggregation",
-        "strategy.reduction median, trimmed_mean, norm_clipping",
-        "robust reductions compare the sites' updates with each other, which nobody can see",
+        "strategy.reduction other than weighted_mean",
+        "such reductions look at single updates, which nobody can see",
         "use weighted_mean, or do without secure_aggregation",
         masked(at.robust),
+    ),
+    Rule(
+        "secure_aggregation",
+        "strategy.sign_mask",
+        "the mask is made of the signs of each site's update, which nobody can see",
+        "leave strategy.sign_mask out, or do without secure_aggregation",
+        masked(at.sign_mask),
+    ),
+    Rule(
+        "secure_aggregation",
+        "train.algorithm scaffold, fedtan",
+        "control variates and batch statistics would be told beside the masked sum, without masks",
+        "use another algorithm, or do without secure_aggregation",
+        masked(at.told_apart),
     ),
     Rule(
         "secure_aggregation.minimum",
@@ -93,10 +107,38 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.placement central",
-        "strategy.reduction median, trimmed_mean, norm_clipping",
+        "strategy.reduction other than weighted_mean",
         "the noise is made for a mean: one update can move a median by more than its share",
         "use weighted_mean, or placement local",
         private(at.central_robust),
+    ),
+    Rule(
+        "privacy.placement central",
+        "strategy.sign_mask",
+        "the mask is made of the signs of updates without noise",
+        "leave strategy.sign_mask out, or use placement local",
+        private(at.central_sign_mask),
+    ),
+    Rule(
+        "privacy, any",
+        "train.algorithm scaffold, fedtan",
+        "control variates and batch statistics would leave the site without noise",
+        "use another algorithm",
+        private(at.unpaid_messages),
+    ),
+    Rule(
+        "privacy, any",
+        "strategy.reduction fednova, qfedavg",
+        "they need numbers of each site's training, to which no noise is added",
+        "use another reduction",
+        private(at.unpaid_numbers),
+    ),
+    Rule(
+        "privacy.mechanism dp_sgd",
+        "train.algorithm other than fedavg and its presets, train.schedule",
+        "private training is plain local training at a constant rate",
+        "use fedavg, or noise on the update (gaussian, laplace)",
+        private(at.other_training),
     ),
     Rule(
         "privacy.placement distributed, central",
