@@ -37,6 +37,7 @@ async def test_the_worker_is_told_what_was_paid_for(site: Site) -> None:
     await site.give(task(privacy=terms()))
     [(result, _)] = await site.results(1)
     assert result.outcome is Outcome.DONE
+    assert result.metrics == {}  # this worker told a loss, which nobody paid for
     assert site.worker.requests[0].config["privacy"] == {"mechanism": "laplace", "clip": 2.0, "scale": 8.0}
 
 

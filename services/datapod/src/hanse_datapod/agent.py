@@ -243,6 +243,8 @@ class Agent:
             memory_limit=memory << 20 if memory is not None else None,
         )
         outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+        if reserved is not None:
+            outcome = reserved.covered(outcome)
         return await asyncio.to_thread(self._finish, task, outcome, reserved)
 
     def _prepare(self, task: Task) -> None:

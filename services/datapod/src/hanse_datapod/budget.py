@@ -7,11 +7,12 @@ is told to do (clip, noise) is decided here, from the very number that was charg
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.privacy_policy import BudgetPolicy, PrivacyPolicy
+from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
@@ -34,6 +35,12 @@ class Reserved:
     charge: Charge
     noise: RoundNoise
     work: dict[str, Any]
+
+    def covered(self, outcome: WorkOutcome) -> WorkOutcome:
+        """The outcome without what the noise does not cover, whatever the worker says: metrics of private training."""
+        if not self.work:
+            return outcome
+        return replace(outcome, metrics={name: value for name, value in outcome.metrics.items() if name == "steps"})
 
 
 class SiteBudget:
