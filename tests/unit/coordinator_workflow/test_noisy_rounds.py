@@ -11,7 +11,7 @@ from workflow_hub import at_work
 
 from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.job import Job
-from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.messages import Outcome, Task, TaskKind
 
 NAMES = ("east", "north", "south", "west")
 
@@ -56,6 +56,25 @@ async def test_after_a_refusal_the_noise_is_shared_by_those_who_are_left(hub: Ma
         "r1-train": (4, 1), "r1-train-s2": (3, 2),
     }  # fmt: skip
     assert hub.sums["r1-train-s2"] == ("east", "north", "south")
+
+
+async def test_who_drops_out_with_a_share_has_the_others_share_the_noise_anew(hub: MaskedHub) -> None:
+    """Three of four answer: enough for the quorum, too few for shares of four of which none may be missing."""
+    seen: list[Task] = []
+
+    def refuses(task: Task) -> dict[str, Any]:
+        return {"outcome": Outcome.REFUSED, "code": "policy", "reason": "no"} if task.kind is TaskKind.TRAIN else {}
+
+    async with hub.masked(*NAMES), at_work(hub.supervisor()):
+        for site in hub.sites.values():
+            site.behave = lambda task: seen.append(task) or {}  # type: ignore[func-returns-value]
+        hub.sites["west"].behave = refuses
+        await hub.submit(noisy_job(quorum=0.7))
+        record = await hub.ended()
+    assert (record.state, record.reason) == ("completed", "")
+    assert "r1-train" not in hub.sums
+    assert hub.sums["r1-train-s2"] == ("east", "north", "south")
+    assert {task.privacy.active for task in seen if task.step == "r1-train-s2" and task.privacy} == {3}
 
 
 def test_the_ring_has_room_for_the_noise() -> None:

@@ -52,6 +52,8 @@ class Ask:
     grace: float | None
     deadline: float
     retries: int
+    enough: int = 0
+    """Fewer than `needed`, that whoever asks can go on with after the last attempt, in another way; 0: no fewer."""
     peers: int = 0
     """How many take part in the round, for the sites' policies; 0: those who are asked."""
     exchange: bool = False
@@ -100,6 +102,8 @@ class Gathering:
             gathered = await self._attempt(attempt_key(step, attempt), ask, gathered, missing)
             if len(gathered.answers) >= ask.needed:
                 return gathered
+        if 0 < ask.enough <= len(gathered.answers):
+            return gathered
         raise RunFailure(
             ErrorCode.QUORUM,
             f"step {step}: {len(gathered.answers)} of {len(ask.to)} participants answered, {ask.needed} were needed: "

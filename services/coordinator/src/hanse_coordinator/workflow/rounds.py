@@ -104,6 +104,10 @@ async def _summed(
         ), attempt)  # fmt: skip
         gathered = await run.gather(session.masking.session, asked)
         answers = gathered.answers
+        if len(answers) < asked.needed:
+            # Too few for the noise that was shared out. No masks were given: those who are there make another sum.
+            left = tuple(answer.participant for answer in answers)
+            continue
         summed = await run.sum(
             attempt_key(sum_step, attempt), round=ask.round, answers=answers, state=state,
             model=ask.model if ask.kind is TaskKind.TRAIN else None,
@@ -158,7 +162,8 @@ def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:
     if privacy is None or ask.kind is not TaskKind.TRAIN:
         return ask
     terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
-    return replace(ask, privacy=terms, needed=max(ask.needed, least_answers(privacy, len(ask.to))))
+    least = least_answers(privacy, len(ask.to))
+    return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.needed)
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:
