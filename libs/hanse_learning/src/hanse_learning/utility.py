@@ -141,6 +141,9 @@ def _of_rest(job: Job, strategy: StrategyConfig) -> Iterator[Finding]:
         yield Finding("strategy.reduction", reduction.name, True, "the weighted mean")
     else:
         yield Finding("strategy.reduction", reduction.name, False, "it is not the weighted mean of all updates")
+    if strategy.sign_mask is not None and strategy.sign_mask.tau > 0:
+        tau = f"tau {strategy.sign_mask.tau:g}"
+        yield Finding("strategy.sign_mask", tau, False, "where signs disagree, the model moves less than the mean says")
     wanted = job.participants
     if wanted.fraction < 1:
         yield Finding("participants.fraction", f"{wanted.fraction:g}", False, "sites that are not sampled are missing")

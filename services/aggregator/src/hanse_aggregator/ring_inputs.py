@@ -33,6 +33,8 @@ def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
             "strategy.reduction", job.strategy.get("reduction"), "weighted_mean, which a sum is enough for",
             hint="robust reductions look at single updates; turn secure_aggregation off, or use weighted_mean",
         )  # fmt: skip
+    if strategy.mask is not None:
+        raise invalid("strategy.sign_mask", job.strategy.get("sign_mask"), "none: a sum tells no update's signs")
     if job.model is None and job.kind is not JobKind.TALLY:
         raise invalid("model", None, "the model that the masked updates are differences to")
 

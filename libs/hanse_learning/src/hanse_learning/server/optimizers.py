@@ -7,6 +7,7 @@ Federated Optimization, 2021): no bias correction, second moments start at tau^2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -76,6 +77,8 @@ class Adaptive:
     """m = b1 m + (1 - b1) change; v by kind; x += lr m / (sqrt(v) + tau).
 
     v: adagrad v + change^2; adam b2 v + (1 - b2) change^2; yogi v - (1 - b2) change^2 sign(v - change^2).
+    As Flower 1.41 has them (`flower`), v starts at 0; adagrad has b1 = 0; adam's rate is multiplied by
+    sqrt(1 - b2^(round + 1)) / (1 - b1^(round + 1)).
     """
 
     kind: AdaptiveKind
@@ -83,24 +86,37 @@ class Adaptive:
     beta1: float
     beta2: float
     tau: float
+    flower: bool = False
 
     @property
     def state(self) -> Mapping[str, float]:
-        return {"momentum": 0.0, "second_moment": self.tau**2}
+        return {"momentum": 0.0, "second_moment": 0.0 if self.flower else self.tau**2}
 
-    def step(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002, ARG002
+    def step(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002
         """See `ServerOptimizer.step`."""
         momentum, second = state["momentum"], state["second_moment"]
-        scratch = np.multiply(change, 1 - self.beta1)
-        np.multiply(momentum, self.beta1, out=momentum)
+        beta1 = self.decay
+        scratch = np.multiply(change, 1 - beta1)
+        np.multiply(momentum, beta1, out=momentum)
         np.add(momentum, scratch, out=momentum)
         square = np.square(change, out=change)
         _SECOND_MOMENTS[self.kind](second, square, self.beta2)
         np.sqrt(second, out=scratch)
         np.add(scratch, self.tau, out=scratch)
         np.divide(momentum, scratch, out=scratch)
-        np.multiply(scratch, self.lr, out=scratch)
+        np.multiply(scratch, self.rate(round), out=scratch)
         np.add(model, scratch, out=model)
+
+    @property
+    def decay(self) -> float:
+        """Of the first moment."""
+        return 0.0 if self.flower and self.kind == "adagrad" else self.beta1
+
+    def rate(self, round: int) -> float:  # noqa: A002
+        """The learning rate of a round."""
+        if not self.flower or self.kind != "adam":
+            return self.lr
+        return self.lr * math.sqrt(1 - self.beta2 ** (round + 1)) / (1 - self.beta1 ** (round + 1))
 
 
 def _adagrad(second: Array, square: Array, beta2: float) -> None:  # noqa: ARG001

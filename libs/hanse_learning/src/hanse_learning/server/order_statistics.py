@@ -41,6 +41,15 @@ class TrimmedMean:
 
 def _mean_of_middle(updates: Rows, trim: int, out: Array) -> None:
     """out (n,) = mean of each column's values without the `trim` smallest and largest; sums go from the smallest."""
+    for total, rows in sorted_tiles(updates, out):
+        mean_of(rows[trim : len(rows) - trim], total)
+
+
+def sorted_tiles(updates: Rows, out: Array) -> Iterator[tuple[Array, list[Array]]]:
+    """Tiles of `out` (n,), each with the rows of `updates` K x (n,) sorted column by column, in the dtype of `out`.
+
+    The rows are the caller's to change until the next tile.
+    """
     count = len(updates)
     step = max(1024, min(TILE, (4 * TILE) // count))
     stack = np.empty((count, min(step, len(out))), out.dtype)
@@ -55,13 +64,19 @@ def _mean_of_middle(updates: Rows, trim: int, out: Array) -> None:
             np.minimum(rows[a], rows[b], out=low_of)
             np.maximum(rows[a], rows[b], out=rows[b])
             rows[a], low_of = low_of, rows[a]
-        kept = rows[trim : count - trim]
-        # Halves are added, not sums halved: two values near the largest float have a finite mean.
-        scale = out.dtype.type(1 / len(kept))
-        np.multiply(kept[0], scale, out=total)
-        for row in kept[1:]:
-            np.multiply(row, scale, out=row)
-            np.add(total, row, out=total)
+        yield total, rows
+
+
+def mean_of(kept: list[Array], out: Array) -> None:
+    """out (n,) = the mean of `kept`, rows (n,), which are changed; sums go from the first.
+
+    Halves are added, not sums halved: two values near the largest float have a finite mean.
+    """
+    scale = out.dtype.type(1 / len(kept))
+    np.multiply(kept[0], scale, out=out)
+    for row in kept[1:]:
+        np.multiply(row, scale, out=row)
+        np.add(out, row, out=out)
 
 
 @cache

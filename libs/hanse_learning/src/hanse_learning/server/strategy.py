@@ -8,30 +8,49 @@ from typing import Any
 
 import numpy as np
 
+from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.config import (
     AdaptiveConfig,
+    BulyanConfig,
+    FedDynConfig,
+    FedNovaConfig,
+    GeometricMedianConfig,
+    KrumConfig,
     MedianConfig,
+    MultiKrumConfig,
     NormClippingConfig,
     PrivateMeanConfig,
+    QFedAvgConfig,
     SgdConfig,
     StrategyConfig,
     TrimmedMeanConfig,
     check_strategy,
 )
+from hanse_learning.server.feddyn import FedDyn
+from hanse_learning.server.fednova import FedNova
+from hanse_learning.server.geometric_median import GeometricMedian
+from hanse_learning.server.krum import Krum
 from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
 from hanse_learning.server.order_statistics import Median, TrimmedMean
 from hanse_learning.server.private_mean import PrivateMean
+from hanse_learning.server.qfedavg import QFedAvg
 from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
+from hanse_learning.server.sign_mask import SignMask, damp
 from hanse_learning.server.weighted_mean import WeightedMean
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How the parameters of a model change by K updates."""
+    """How the parameters of a model change by K updates.
+
+    Attributes:
+        mask: of what the optimizer makes of the change, by the signs of the updates that have a weight.
+    """
 
     reduction: Reduction
     optimizer: ServerOptimizer
+    mask: SignMask | None = None
 
     def apply(
         self,
@@ -45,7 +64,7 @@ class Strategy:
         """Move `model` (n,) and the optimizer's `state` arrays (n,), in place, by `updates` K x (n,).
 
         Args:
-            weights: (K,) float64, summing to 1.
+            weights: (K,) float64, summing to 1, or what the reduction made of them.
             round: from 1.
             at: offset of the columns in their file (bytes), for reductions that add noise.
 
@@ -56,20 +75,35 @@ class Strategy:
         for part in tiles(len(model)):
             block = model[part]
             moved = change[: len(block)]
-            self.reduction.combine([row[part] for row in updates], weights, moved)
+            rows = [row[part] for row in updates]
+            self.reduction.combine(rows, weights, moved)
             if isinstance(self.reduction, PrivateMean):
                 self.reduction.add_noise(moved, at + part.start * block.itemsize, len(updates))
-            self.move(block, moved, {name: array[part] for name, array in state.items()}, round)
+            mask = None
+            if self.mask is not None:
+                mask = self.mask.of([row for row, weight in zip(rows, weights, strict=True) if weight], wide)
+            self.move(block, moved, {name: array[part] for name, array in state.items()}, round, mask)
 
-    def move(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002
+    def move(
+        self,
+        model: Array,
+        change: Array,
+        state: Mapping[str, Array],
+        round: int,  # noqa: A002
+        mask: Array | None = None,
+    ) -> None:
         """Move `model` (n,) and the `state` arrays (n,), in place, by a `change` (n,) that is reduced already.
 
-        `change` has the working dtype and may be overwritten. A float16 model is moved in float32 and rounded once.
+        `change` has the working dtype and may be overwritten; `mask` (n,) too, where the model moves by a part only.
+        A float16 model is moved in float32 and rounded once.
         """
         wide = change.dtype
         kept = {name: array.astype(wide, copy=False) for name, array in state.items()}
         result = model.astype(wide, copy=False)
+        before = None if mask is None else result.copy()
         self.optimizer.step(result, change, kept, round)
+        if mask is not None and before is not None:
+            damp(before, result, mask)
         if wide != model.dtype:
             model[...] = result
             for name, array in state.items():
@@ -83,7 +117,8 @@ def build_strategy(config: Mapping[str, Any]) -> Strategy:
         HanseError: INVALID_INPUT naming each field, its value and what was expected.
     """
     checked = check_strategy(config)
-    return Strategy(_reduction(checked), _optimizer(checked))
+    mask = None if checked.sign_mask is None else SignMask(checked.sign_mask.tau)
+    return Strategy(_reduction(checked), _optimizer(checked), mask)
 
 
 def _reduction(config: StrategyConfig) -> Reduction:
@@ -92,8 +127,20 @@ def _reduction(config: StrategyConfig) -> Reduction:
             return Median()
         case TrimmedMeanConfig(fraction=fraction):
             return TrimmedMean(fraction)
+        case GeometricMedianConfig(smoothing=smoothing, iterations=iterations):
+            return GeometricMedian(smoothing, iterations)
+        case KrumConfig(byzantine=byzantine):
+            return Krum(byzantine)
+        case MultiKrumConfig(byzantine=byzantine, keep=keep):
+            return Krum(byzantine, keep)
+        case BulyanConfig(byzantine=byzantine):
+            return Bulyan(byzantine)
         case NormClippingConfig(norm=norm):
             return NormClipping(norm)
+        case FedNovaConfig():
+            return FedNova()
+        case QFedAvgConfig(q=q, lr=lr):
+            return QFedAvg(q, lr)
         case PrivateMeanConfig(terms=terms, seed=seed, clip=clip):
             return PrivateMean.of(terms, seed, clip)
         case _:
@@ -102,9 +149,11 @@ def _reduction(config: StrategyConfig) -> Reduction:
 
 def _optimizer(config: StrategyConfig) -> ServerOptimizer:
     match config.optimizer:
-        case SgdConfig() as sgd:
-            return Sgd(sgd.lr, sgd.momentum)
-        case AdaptiveConfig() as adaptive:
-            return Adaptive(adaptive.name, adaptive.lr, adaptive.beta1, adaptive.beta2, adaptive.tau)
+        case SgdConfig(lr=lr, momentum=momentum):
+            return Sgd(lr, momentum)
+        case AdaptiveConfig() as given:
+            return Adaptive(given.name, given.lr, given.beta1, given.beta2, given.tau, given.flower_compat)
+        case FedDynConfig(share=share):
+            return FedDyn(share)
         case _:
             return Plain()

@@ -16,16 +16,19 @@ from hanse_learning.server.reduction import TILE, Array, Rows, tiles
 
 @dataclass(frozen=True, slots=True)
 class WeightedMean:
-    """out = sum_k weights[k] * updates[k]. Memory: one scratch row of a tile."""
+    """out = sum_k weights[k] * updates[k]; rows of weight 0 are not looked at. Memory: one scratch row of a tile."""
 
     def combine(self, updates: Rows, weights: Array, out: Array) -> None:
         """See `Reduction.combine`; updates K x (n,), weights (K,), out (n,)."""
-        factors = weights.astype(out.dtype)
+        kept = [(row, factor) for row, factor in zip(updates, weights.astype(out.dtype), strict=True) if factor]
+        if not kept:
+            out[...] = 0
+            return
         scratch = np.empty(min(TILE, len(out)), out.dtype)
         for part in tiles(len(out)):
             total = out[part]
             term = scratch[: len(total)]
-            np.multiply(updates[0][part], factors[0], out=total)
-            for row, factor in zip(updates[1:], factors[1:], strict=True):
+            np.multiply(kept[0][0][part], kept[0][1], out=total)
+            for row, factor in kept[1:]:
                 np.multiply(row[part], factor, out=term)
                 np.add(total, term, out=total)

@@ -9,7 +9,7 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_learning.config import check_learning
-from hanse_learning.server.config import check_strategy
+from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
 from hanse_privacy.rules import check_rules
 
@@ -23,8 +23,8 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     Raises:
         HanseError: INVALID_INPUT naming the field; NOT_FOUND for an initial model that was not uploaded.
     """
-    check_strategy(job.strategy)
     check_learning(job, project.data_schema)
+    check_job_strategy(job)
     check_rules(job)
     if job.utility_preserving:
         require_utility(job)

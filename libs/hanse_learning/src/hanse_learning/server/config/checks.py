@@ -1,0 +1,80 @@
+"""Checks of a job's strategy against its other sections, when it is submitted."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.job import Job
+from hanse_learning.config import check_train
+from hanse_learning.server.config.optimizers import FedDynConfig
+from hanse_learning.server.config.reductions import BulyanConfig, KrumConfig, MultiKrumConfig
+from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, needs_info
+
+_ALONE = frozenset({"scaffold", "feddyn", "fedtan"})
+"""Algorithms whose server's half takes the plain mean of what the sites send."""
+_NOVA = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb", "fedprox"})
+
+
+def check_job_strategy(job: Job) -> StrategyConfig:
+    """Validate a job's `strategy` section, also against how many take part, and what they do.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field, its value and what was expected.
+    """
+    config = check_strategy(job.strategy)
+    check_participants(config, job.participants.minimum, "participants.minimum")
+    if job.code is not None:
+        if needed := needs_info(config):
+            raise _refused(config, f"site code, which does not tell the {needed[0]} that it needs")
+        if isinstance(config.optimizer, FedDynConfig):
+            raise invalid("strategy.optimizer.name", "feddyn", "another optimizer: site code has no algorithm feddyn")
+        return config
+    _check_algorithm(job, config)
+    return config
+
+
+def check_participants(config: StrategyConfig, count: int, field: str) -> None:
+    """Check that a strategy can be applied to the updates of `count` participants, a number found in `field`.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    reduction = config.reduction
+    if not isinstance(reduction, KrumConfig | MultiKrumConfig | BulyanConfig):
+        return
+    factor = 4 if isinstance(reduction, BulyanConfig) else 2
+    least = factor * reduction.byzantine + 3
+    if count < least:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"strategy.reduction.byzantine: {reduction.byzantine} with {field} {count}: {reduction.name} takes "
+            f"{factor} byzantine + 3 = {least} updates at least",
+            hint=f"raise participants.minimum to {least}, or lower byzantine",
+        )
+    if isinstance(reduction, MultiKrumConfig) and reduction.keep is not None and reduction.keep > count:
+        raise invalid("strategy.reduction.keep", reduction.keep, f"at most {field}, {count}")
+
+
+def _check_algorithm(job: Job, config: StrategyConfig) -> None:
+    algorithm = check_train(job.train).algorithm
+    name = algorithm.name
+    server = config.optimizer
+    if isinstance(server, FedDynConfig) != (name == "feddyn"):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"train.algorithm.name: {name} with strategy.optimizer.name: {server.name}; feddyn has two halves",
+            hint="give both: train.algorithm {name: feddyn, alpha: a}, strategy.optimizer {name: feddyn, alpha: a}",
+        )
+    if isinstance(server, FedDynConfig) and algorithm.name == "feddyn" and server.alpha != algorithm.alpha:
+        raise invalid("strategy.optimizer.alpha", server.alpha, f"that of train.algorithm, {algorithm.alpha}")
+    if name in _ALONE and config.reduction.name != "weighted_mean":
+        raise _refused(config, f"algorithm {name}, whose server takes the mean")
+    if config.reduction.name == "fednova" and name not in _NOVA:
+        raise _refused(config, f"algorithm {name}: the work in its updates is not known by a number")
+
+
+def _refused(config: StrategyConfig, with_what: str) -> HanseError:
+    return HanseError(
+        ErrorCode.INVALID_INPUT,
+        f"strategy.reduction.name: {config.reduction.name} with {with_what}",
+        hint="use another reduction, such as weighted_mean",
+    )

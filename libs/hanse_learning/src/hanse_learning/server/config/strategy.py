@@ -1,0 +1,95 @@
+"""The `strategy` section of a job file: its form, and what can be told from it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_learning.server.config.optimizers import (
+    AdaptiveConfig,
+    FedDynConfig,
+    NoOptimizerConfig,
+    OptimizerConfig,
+    SgdConfig,
+)
+from hanse_learning.server.config.reductions import (
+    MEASURED,
+    FedNovaConfig,
+    QFedAvgConfig,
+    ReductionConfig,
+    WeightedMeanConfig,
+)
+
+
+class SignMaskConfig(Frozen):
+    """Gradient-masked averaging (Tenison et al., 2023): coordinates in which the updates' signs disagree move less.
+
+    Attributes:
+        tau: agreement (share that agrees minus share that does not) from which on a coordinate moves fully; 0 masks
+            nothing, 1 lets only unanimous coordinates move fully.
+    """
+
+    tau: float = Field(default=0.4, ge=0, le=1)
+
+
+class StrategyConfig(Frozen):
+    """How updates become the next model. The default is federated averaging.
+
+    Attributes:
+        reduction: of the updates to one change.
+        sign_mask: applied to what the optimizer makes of it; None: nothing is masked.
+        optimizer: of the server.
+    """
+
+    reduction: ReductionConfig = WeightedMeanConfig()
+    sign_mask: SignMaskConfig | None = None
+    optimizer: OptimizerConfig = NoOptimizerConfig()
+
+
+def check_strategy(config: Mapping[str, Any]) -> StrategyConfig:
+    """Validate a job's `strategy` section.
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    try:
+        return StrategyConfig.model_validate(dict(config))
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"strategy: {explain(error)}",
+            hint="for example {reduction: {name: weighted_mean}, optimizer: {name: adam, lr: 0.01}}",
+        ) from None
+
+
+def state_names(config: StrategyConfig) -> tuple[str, ...]:
+    """The names of the arrays that the strategy keeps from round to round; each is as large as the model."""
+    match config.optimizer:
+        case AdaptiveConfig():
+            return ("momentum", "second_moment")
+        case SgdConfig(momentum=momentum) if momentum:
+            return ("momentum",)
+        case FedDynConfig():
+            return ("correction",)
+        case _:
+            return ()
+
+
+def needs_measure(config: StrategyConfig) -> bool:
+    """Whether all updates are looked at before any is combined (`reduction.Measured`)."""
+    return isinstance(config.reduction, MEASURED)
+
+
+def needs_info(config: StrategyConfig) -> tuple[str, ...]:
+    """The numbers that must come with every update (`Result.info`): `normalizer`, `first_loss`."""
+    match config.reduction:
+        case FedNovaConfig():
+            return ("normalizer",)
+        case QFedAvgConfig(q=q) if q:
+            return ("first_loss",)
+        case _:
+            return ()
