@@ -75,6 +75,8 @@ def _check_available(train: TrainConfig) -> None:
         raise invalid("train.algorithm.name", train.algorithm.name, "one of " + ", ".join(sorted(_AVAILABLE)))
     if train.loss not in (None, "cross_entropy", "mse"):
         raise invalid("train.loss", train.loss, "cross_entropy or mse")
+    if train.optimizer.across_rounds:
+        raise invalid("train.optimizer.across_rounds", True, "nothing: moments begin anew in this release")
     if train.schedule is not None:
         raise invalid("train.schedule", train.schedule, "nothing: rates are constant in this release")
 

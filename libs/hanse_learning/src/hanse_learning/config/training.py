@@ -12,28 +12,35 @@ from hanse_learning.config.algorithms import AlgorithmConfig, FedAvgConfig
 
 _FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
 _ONE_STEP = frozenset({"fedsgd", "fedfgd", "fedsmb"})
+_ACROSS_ROUNDS = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb", "fedprox"})
 _PLAIN_SGD = frozenset({"scaffold", "feddyn", "per_fedavg", "weighted_accumulation", "fedtan"})
 
 _Rate = Annotated[float, Field(gt=0, le=1e6, validation_alias=AliasChoices("lr", "learning_rate"))]
 
 
 class SgdConfig(Frozen):
-    """Stochastic gradient descent. `lr` may be written `learning_rate`."""
+    """Stochastic gradient descent. `lr` may be written `learning_rate`.
+
+    Attributes:
+        across_rounds: whether the momentum goes on in the site's next round, instead of beginning anew.
+    """
 
     name: Literal["sgd"] = "sgd"
     lr: _Rate = 0.05
     momentum: float = Field(default=0.0, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
+    across_rounds: bool = False
 
 
 class AdamConfig(Frozen):
-    """Adam; its moments start anew every round."""
+    """Adam; its moments start anew every round, or with `across_rounds` go on at the site."""
 
     name: Literal["adam"]
     lr: _Rate = 0.001
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.999, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
+    across_rounds: bool = False
 
 
 class ScheduleConfig(Frozen):
@@ -113,6 +120,8 @@ class TrainConfig(Frozen):
             raise ValueError(f"algorithm {name} takes all examples: leave batch_size out")
         if name == "fedcmb" and (self.steps or 1) < 2:
             raise ValueError("algorithm fedcmb takes a constant number of mini-batches, two or more: give steps")
+        if self.optimizer.across_rounds and name not in _ACROSS_ROUNDS:
+            raise ValueError(f"optimizer.across_rounds: moments of {name} begin anew in every round; leave it out")
         if name in _PLAIN_SGD and not isinstance(self.optimizer, SgdConfig):
             raise ValueError(f"algorithm {name} needs optimizer sgd, {self.optimizer.name} is given")
         return self

@@ -22,9 +22,12 @@ from torch.func import functional_call, grad, vmap
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.losses import loss_function, tensors
+from hanse_learning.site.modes import BATCH_NORMS
 from hanse_learning.site.optimizers import make_optimizer
+from hanse_learning.site.schedule import rate_factor
 from hanse_learning.site.site_privacy import DpSgd
-from hanse_learning.site.training import OnProgress, loss_function, make_repeatable, targets
+from hanse_learning.site.training import OnProgress, make_repeatable
 from hanse_privacy.noise.mechanisms import Gaussian, add
 from hanse_privacy.noise.source import NoiseSource
 
@@ -38,7 +41,6 @@ LARGEST_PART = 512
 _REPORTS = 20
 _BELOW = 1 - 2.0**-20
 """Clipped norms stay so far below the clip that rounding cannot lift them above it."""
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.SyncBatchNorm)
 
 
 def train_privately(
@@ -49,12 +51,13 @@ def train_privately(
     private: DpSgd,
     on_progress: OnProgress,
     *,
+    round_number: int = 1,
     source: NoiseSource | None = None,
 ) -> dict[str, float]:
     """Train the module in place.
 
     Args:
-        config: its optimizer and loss; length and batch size are `private`'s.
+        config: its optimizer, schedule and loss; length and batch size are `private`'s.
         source: for tests; else of fresh randomness.
 
     Returns:
@@ -75,7 +78,7 @@ def train_privately(
     named = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     apply_gradients = make_optimizer(named.values(), config.optimizer)
     gradients_of = example_gradients(module, loss_function(problem, config))
-    x, y = torch.from_numpy(data.x), targets(data, problem)
+    x, y = tensors(data, problem, module)
     count = sum(parameter.numel() for parameter in named.values())
     part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
     mechanism = Gaussian(private.clip, private.scale)
@@ -88,7 +91,7 @@ def train_privately(
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)
-        apply_gradients()
+        apply_gradients(rate_factor(config.schedule, round_number, step))
         if step % every == 0 or step == private.steps:
             _check_finite(named, step)
             on_progress(step / private.steps, f"step {step} of {private.steps}, private")
@@ -102,7 +105,7 @@ def check_independent(module: nn.Module) -> None:
         HanseError: INVALID_INPUT naming the layer.
     """
     for name, part in module.named_modules():
-        if isinstance(part, _BATCH_NORMS):
+        if isinstance(part, BATCH_NORMS):
             raise invalid(
                 f"model layer {name}", type(part).__name__, "a layer that treats each example by itself",
                 hint="use a model without batch norm",

@@ -2,12 +2,13 @@
 
 Batch norm's `running_mean` is averaged, `running_var` pooled with it, `num_batches_tracked` keeps the newest. Other
 floating buffers are averaged, other integer buffers keep the newest. `model.buffers` says otherwise by pattern, and
-`keep_local` buffers are in no layout: they stay in the site's state folder.
+`keep_local` buffers are in no layout: they stay in the site's state folder, as do all entries that the rules of
+`model.state` call local. Frozen ones travel, and come back as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -16,6 +17,9 @@ from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
+from hanse_learning.config import StateRule
+from hanse_learning.site.modes import BATCH_NORMS, freeze_statistics
+from hanse_learning.site.state_policy import kept_by
 
 Arrays = Mapping[str, np.ndarray]
 KEEP_LOCAL = "keep_local"
@@ -23,17 +27,27 @@ KEEP_LOCAL = "keep_local"
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The layout of what travels, and that of the buffers that stay at the site."""
+    """The layout of what travels, that of what stays at the site, and the names of what does not change."""
 
     travelling: Layout
     local: Layout
+    frozen: frozenset[str] = frozenset()
 
 
-def entries_of(module: nn.Module, buffers: Mapping[str, str] | None = None) -> Entries:
-    """The module's entries; `buffers` maps patterns of names to rules, the first that fits decides.
+def entries_of(
+    module: nn.Module,
+    buffers: Mapping[str, str] | None = None,
+    state: Sequence[StateRule] = (),
+    round_number: int = 1,
+) -> Entries:
+    """The module's entries in a round.
+
+    Args:
+        buffers: patterns of names to rules, the first that fits decides.
+        state: which entries are local or frozen.
 
     Raises:
-        HanseError: INVALID_INPUT for a pattern that fits no buffer, or a rule that does not fit the dtype.
+        HanseError: INVALID_INPUT for a pattern or rule that fits nothing, or a rule that does not fit the dtype.
     """
     patterns = dict(buffers or {})
     parameters = dict(module.named_parameters())
@@ -42,21 +56,42 @@ def entries_of(module: nn.Module, buffers: Mapping[str, str] | None = None) -> E
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise invalid("model.buffers", pattern, "a pattern of one of the buffers " + (", ".join(names) or "(none)"))
+    kept = kept_by(module, state, round_number)
+    rules = {
+        name: next((rule for pattern, rule in patterns.items() if fnmatchcase(name, pattern)), None) for name in names
+    }
+    stays = {name for name in named if kept[name] == "local" or rules.get(name) == KEEP_LOCAL}
     travelling, local = [], []
     for name, tensor in named.items():
         array = tensor.detach().numpy()
         dtype, shape = dtype_name(array.dtype), tuple(array.shape)
-        if name in parameters:
-            travelling.append(Entry(name, dtype, shape))
-            continue
-        rule = next((rule for pattern, rule in patterns.items() if fnmatchcase(name, pattern)), None)
-        if rule == KEEP_LOCAL:
+        if name in stays:
             local.append(Entry(name, dtype, shape, Rule.KEEP_NEWEST))  # never reduced: any rule serves
-            continue
-        chosen = Rule(rule) if rule else _default(name, array.dtype, named)
-        mean = _mean_of(name) if chosen is Rule.POOL_VARIANCE else None
-        travelling.append(Entry(name, dtype, shape, chosen, mean))
-    return Entries(Layout.of(travelling), Layout.of(local))
+        elif name in parameters:
+            travelling.append(Entry(name, dtype, shape))
+        else:
+            rule = rules[name]
+            chosen = Rule(rule) if rule else _default(name, array.dtype, named.keys() - stays)
+            mean = _mean_of(name) if chosen is Rule.POOL_VARIANCE else None
+            travelling.append(Entry(name, dtype, shape, chosen, mean))
+    frozen = frozenset(name for name in named if kept[name] == "frozen")
+    return Entries(Layout.of(travelling), Layout.of(local), frozen)
+
+
+def freeze(module: nn.Module, entries: Entries) -> None:
+    """Have the module's training leave frozen entries alone, and change all others, whatever was set before.
+
+    Raises:
+        HanseError: INVALID_INPUT where no parameter is left to train.
+    """
+    parameters = dict(module.named_parameters())
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name not in entries.frozen)
+    for name, part in module.named_modules():
+        if isinstance(part, BATCH_NORMS):
+            freeze_statistics(part, frozen=f"{name}.running_mean" in entries.frozen)
+    if parameters and entries.frozen >= parameters.keys():
+        raise invalid("model.state", "frozen", "rules that leave a parameter to train")
 
 
 def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
@@ -112,10 +147,10 @@ def apply_update(model: Arrays, update: Arrays, layout: Layout) -> dict[str, np.
     }
 
 
-def _default(name: str, dtype: np.dtype, named: Mapping[str, object]) -> Rule:
+def _default(name: str, dtype: np.dtype, travelling: Set[str]) -> Rule:
     if dtype.kind != "f":
         return Rule.KEEP_NEWEST
-    if name.endswith("running_var") and _mean_of(name) in named:
+    if name.endswith("running_var") and _mean_of(name) in travelling:
         return Rule.POOL_VARIANCE
     return Rule.AVERAGE
 

@@ -8,14 +8,16 @@ import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.metrics import confusion, matthews
 from hanse_learning.site.examples import Examples, Problem
-from hanse_learning.site.training import make_repeatable, targets
+from hanse_learning.site.losses import class_logits, tensors
+from hanse_learning.site.training import make_repeatable
 
 _BATCH = 1024
 
 
 def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, float]:
-    """Metrics: `loss` and `accuracy` for classification; `loss`, `mse` and `r2` for regression.
+    """Metrics: `loss`, `accuracy` and `matthews` (correlation) for classification; `loss`, `mse` and `r2` for regression.
 
     `r2` is left out where the targets do not vary.
 
@@ -26,12 +28,15 @@ def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, f
         raise invalid("data", "no examples", "at least one test example")
     make_repeatable(0)
     module.eval()
-    x, y = torch.from_numpy(data.x), targets(data, problem)
+    x, y = tensors(data, problem, module)
     with torch.no_grad():
         outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
     if problem.task == "classification":
+        outputs = class_logits(outputs)
         loss = float(nn.functional.cross_entropy(outputs, y))
-        metrics = {"loss": loss, "accuracy": float((outputs.argmax(dim=1) == y).double().mean())}
+        said = outputs.argmax(dim=1)
+        counts = confusion(y.numpy(), said.numpy(), outputs.shape[1])
+        metrics = {"loss": loss, "accuracy": float((said == y).double().mean()), "matthews": matthews(counts)}
     else:
         squared = (outputs - y).double().square()
         loss = float(squared.mean())

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from hanse_fabric.errors import invalid
 from hanse_fabric.schema import DataSchema, OpenSchema, TabularSchema
 
+_OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
+
 
 @dataclass(frozen=True, slots=True)
 class Examples:
@@ -28,7 +30,8 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Shape of one example, number of outputs (classes, or 1), and the task."""
+    """Shape of one example, number of outputs (classes; 1 for two classes by one logit, and for regression), and the
+    task."""
 
     shape: tuple[int, ...]
     outputs: int
@@ -45,13 +48,16 @@ def pose(
 ) -> Problem:
     """The problem that schema, configuration and (where these leave something open) the examples pose.
 
+    Args:
+        loss: name of the configured loss; `binary` is of one output.
+
     Raises:
         HanseError: INVALID_INPUT where nothing says it.
     """
     if isinstance(schema, OpenSchema):
         whole = examples is not None and examples.y.dtype.kind in "iu"
         task: Literal["classification", "regression"] = (
-            "classification" if loss == "cross_entropy" or (loss is None and whole) else "regression"
+            "classification" if loss in _OF_CLASSES or (loss is None and whole) else "regression"
         )
         shape, classes = inputs, outputs
     else:
@@ -62,7 +68,7 @@ def pose(
         if examples is None:
             raise invalid("model.inputs", None, "a shape, for neither schema nor data tell it")
         shape = examples.x.shape[1:]
-    if task == "regression":
+    if task == "regression" or loss == "binary":
         return Problem(tuple(shape), outputs or 1, task)
     if classes is None:
         if examples is None or not len(examples):

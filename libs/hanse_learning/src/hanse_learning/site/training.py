@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from torch import Tensor, nn
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.examples import Examples, Problem
-from hanse_learning.site.optimizers import make_optimizer
+from hanse_learning.site.losses import LossOf, loss_function, tensors
+from hanse_learning.site.modes import normalizes_batches, set_training
+from hanse_learning.site.optimizers import Optimizer, make_optimizer
+from hanse_learning.site.schedule import rate_factor
 
 OnProgress = Callable[[float, str], None]
 _REPORTS = 20
@@ -25,42 +29,92 @@ def make_repeatable(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def train(
-    module: nn.Module, data: Examples, config: TrainConfig, problem: Problem, seed: int, on_progress: OnProgress
-) -> dict[str, float]:
-    """Train the module in place.
+class LocalSteps:
+    """What happens in each local step. Here: plain descent; algorithms override what they change."""
 
-    Returns:
-        `loss`: mean over the last epoch's (or all, where only steps are given) mini-batches; `steps`.
+    def __init__(self, module: nn.Module, loss_of: LossOf) -> None:
+        self.module = module
+        self.loss_of = loss_of
+
+    def gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Set the parameters' gradients, which have none, for a batch x (n, ...), y (n, ...).
+
+        Returns:
+            The loss, detached.
+        """
+        loss = self.loss_of(self.module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def adjust(self) -> None:
+        """Change the gradients, which are clipped already."""
+
+    def taken(self, step: int) -> None:
+        """Called after every step, from 1."""
+
+    def shrink(self, rate: float) -> float:  # noqa: ARG002 - for those who override it
+        """What is left of former steps after one more, at `rate`: less than 1 where each pulls back to the start."""
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What came of it.
+
+    Attributes:
+        loss: mean over the last epoch's mini-batches.
+        steps: that were taken.
+        normalizer: sum of the factors that the steps' gradients, times the first step's rate, have in the change of the
+            parameters (FedNova's norm of a; spec 003, section 2): `steps` for plain SGD at a constant rate.
+    """
+
+    loss: float
+    steps: int
+    normalizer: float
+
+
+def length_of(config: TrainConfig, examples: int) -> tuple[int, int]:
+    """(all steps of the configured training, those of an epoch)."""
+    per_epoch = -(-examples // config.batch_size)
+    return config.steps or (config.epochs or 1) * per_epoch, per_epoch
+
+
+def descend(
+    local: LocalSteps, x: Tensor, y: Tensor, config: TrainConfig, apply_gradients: Optimizer, *, seed: int,
+    on_progress: OnProgress, round_number: int = 1, total: int | None = None,
+) -> Descent:  # fmt: skip
+    """Take the configured number of steps, or `total`.
 
     Raises:
-        HanseError: TRAINING_FAILED when the loss or a parameter is no longer finite; INVALID_INPUT without examples.
+        HanseError: TRAINING_FAILED when the loss or a parameter is no longer finite; INVALID_INPUT without a batch that
+            can be trained on.
     """
-    if not len(data):
-        raise invalid("data", "no examples", "at least one training example")
-    make_repeatable(seed)
-    module.train()
-    apply_gradients = make_optimizer(module.parameters(), config.optimizer)
-    loss_of = loss_function(problem, config)
-    x, y = torch.from_numpy(data.x), targets(data, problem)
-    per_epoch = -(-len(data) // config.batch_size)
-    total = config.steps or (config.epochs or 1) * per_epoch
+    module = local.module
+    set_training(module)
+    configured, per_epoch = length_of(config, len(x))
+    total = total or configured
     generator = torch.Generator().manual_seed(seed)
-    single = _has_batch_norm(module)
+    single = normalizes_batches(module)
     losses: list[Tensor] = []
     every = max(1, total // _REPORTS)
-    for step, batch in enumerate(_batches(len(data), config.batch_size, total, generator), start=1):
+    first = rate_factor(config.schedule, round_number, 1)
+    counted = normalizer = 0.0
+    for step, batch in enumerate(batches(len(x), config.batch_size, total, generator), start=1):
         if single and len(batch) == 1:
             continue  # batch norm has no variance over one example
         module.zero_grad(set_to_none=True)
-        loss = loss_of(module(x[batch]), y[batch])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = local.gradients(x[batch], y[batch])
         if config.clip_norm is not None:
             nn.utils.clip_grad_norm_(module.parameters(), config.clip_norm)
-        apply_gradients()
-        losses.append(loss.detach())
+        local.adjust()
+        factor = rate_factor(config.schedule, round_number, step)
+        apply_gradients(factor)
+        local.taken(step)
+        losses.append(loss)
+        counted = apply_gradients.momentum * counted + 1
+        normalizer = local.shrink(config.optimizer.lr * factor) * normalizer + factor / first * counted
         if step % every == 0 or step == total:
-            value = float(loss.detach())
+            value = float(loss)
             _check_finite(value, step, config)
             on_progress(step / total, f"step {step} of {total}, loss {value:.4f}")
     if not losses:
@@ -71,40 +125,40 @@ def train(
         # A finite sum needs finite terms, and is much faster to find; only a sum that overflowed is looked into.
         if not bool(torch.isfinite(parameter.detach().sum())) and not bool(torch.isfinite(parameter).all()):
             raise _diverged(f"parameter {name} is not finite after {total} steps", config)
-    return {"loss": mean, "steps": float(len(losses))}
+    return Descent(mean, len(losses), normalizer)
 
 
-def loss_function(problem: Problem, config: TrainConfig) -> Callable[[Tensor, Tensor], Tensor]:
-    """(outputs (n, k), targets) -> scalar: mean cross-entropy, or mean squared error.
+def train(
+    module: nn.Module, data: Examples, config: TrainConfig, problem: Problem, seed: int, on_progress: OnProgress
+) -> dict[str, float]:
+    """Train the module in place, plainly: what `fedavg` does in a first round.
 
-    Raises:
-        HanseError: INVALID_INPUT where the configured loss is not for the task.
-    """
-    expected = "cross_entropy" if problem.task == "classification" else "mse"
-    if config.loss not in (None, expected):
-        raise invalid("train.loss", config.loss, f"{expected}, which {problem.task} needs")
-    if problem.task == "classification":
-        return nn.functional.cross_entropy
-    return nn.functional.mse_loss
-
-
-def targets(data: Examples, problem: Problem) -> Tensor:
-    """Labels (n,) int64, or values (n, outputs) float32.
+    Returns:
+        `loss`: mean over the last epoch's (or all, where only steps are given) mini-batches; `steps`.
 
     Raises:
-        HanseError: SCHEMA_MISMATCH for a label outside the classes.
+        HanseError: as `descend`; INVALID_INPUT without examples.
     """
-    if problem.task == "regression":
-        return torch.from_numpy(data.y.astype("float32")).reshape(len(data), -1)
-    if len(data) and not (data.y.min() >= 0 and data.y.max() < problem.outputs):
-        raise HanseError(
-            ErrorCode.SCHEMA_MISMATCH,
-            f"labels: {int(data.y.min())} to {int(data.y.max())}, 0 to {problem.outputs - 1} were expected",
-        )
-    return torch.from_numpy(data.y.astype("int64"))
+    require_examples(data)
+    make_repeatable(seed)
+    local = LocalSteps(module, loss_function(problem, config))
+    x, y = tensors(data, problem, module)
+    apply_gradients = make_optimizer(module.parameters(), config.optimizer)
+    made = descend(local, x, y, config, apply_gradients, seed=seed, on_progress=on_progress)
+    return {"loss": made.loss, "steps": float(made.steps)}
 
 
-def _batches(count: int, size: int, total: int, generator: torch.Generator) -> Iterator[Tensor]:
+def require_examples(data: Examples) -> None:
+    """Refuse to train on nothing.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    if not len(data):
+        raise invalid("data", "no examples", "at least one training example")
+
+
+def batches(count: int, size: int, total: int, generator: torch.Generator) -> Iterator[Tensor]:
     """`total` batches of indices; every epoch has an order of its own."""
     made = 0
     while made < total:
@@ -113,10 +167,6 @@ def _batches(count: int, size: int, total: int, generator: torch.Generator) -> I
                 return
             made += 1
             yield batch
-
-
-def _has_batch_norm(module: nn.Module) -> bool:
-    return any(isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d) for part in module.modules())
 
 
 def _check_finite(loss: float, step: int, config: TrainConfig) -> None:

@@ -30,10 +30,14 @@ def builder(*names: str) -> Callable[[Builder], Builder]:
 
 
 def build(config: AnyModel, problem: Problem, *, seed: int = 0) -> nn.Module:
-    """The module with weights drawn from `seed`; torch's global generator is left as it was."""
+    """The module with weights drawn from `seed`, which are the same values in either dtype.
+
+    Torch's global generator is left as it was.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BUILDERS[config.name](config, problem)
+        module = BUILDERS[config.name](config, problem)
+    return module.double() if config.dtype == "float64" else module
 
 
 def image_shape(name: str, problem: Problem) -> tuple[int, int, int]:

@@ -1,0 +1,81 @@
+"""Losses of a batch, as means over its examples, and the tensors that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.config import FocalConfig, TrainConfig
+from hanse_learning.site.examples import Examples, Problem
+
+LossOf = Callable[[Tensor, Tensor], Tensor]
+"""(outputs (n, k), targets) -> scalar: a mean over the examples."""
+
+
+def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
+    """Mean cross-entropy (binary: of one logit), focal loss, or squared error.
+
+    Raises:
+        HanseError: INVALID_INPUT where the configured loss is not for the task.
+    """
+    named = config.loss.name if isinstance(config.loss, FocalConfig) else config.loss
+    if problem.task == "regression":
+        if named not in (None, "mse"):
+            raise invalid("train.loss", named, "mse, which regression needs")
+        return nn.functional.mse_loss
+    if named == "mse":
+        raise invalid("train.loss", named, "cross_entropy, binary or focal, which classification needs")
+    if isinstance(config.loss, FocalConfig):
+        gamma = config.loss.gamma
+        return lambda outputs, labels: focal_loss(class_logits(outputs), labels, gamma)
+    return lambda outputs, labels: nn.functional.cross_entropy(class_logits(outputs), labels)
+
+
+def focal_loss(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+    """mean of -(1 - p)^gamma log p, p the probability (n,) of the true class (Lin et al., 2017). Scalar."""
+    log = nn.functional.log_softmax(logits, dim=1).gather(1, labels[:, None]).squeeze(1)
+    if gamma == 0:
+        return -log.mean()
+    # A probability that rounds to one would give the gradient of a power an infinite factor for gamma < 1.
+    wrong = (-torch.expm1(log)).clamp_min(torch.finfo(log.dtype).tiny)
+    return -(wrong.pow(gamma) * log).mean()
+
+
+def class_logits(outputs: Tensor) -> Tensor:
+    """Logits (n, classes): a single output z stands for two classes, (0, z), whose softmax is z's sigmoid."""
+    if outputs.shape[1] > 1:
+        return outputs
+    return torch.cat([torch.zeros_like(outputs), outputs], dim=1)
+
+
+def inputs(data: Examples, module: nn.Module) -> Tensor:
+    """The examples (n, *shape), in the dtype of the module's parameters."""
+    first = next(module.parameters(), None)
+    x = torch.from_numpy(data.x)
+    return x if first is None else x.to(first.dtype)
+
+
+def targets(data: Examples, problem: Problem, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Labels (n,) int64, or values (n, outputs) of `dtype`.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for a label outside the classes.
+    """
+    if problem.task == "regression":
+        return torch.from_numpy(data.y).to(dtype).reshape(len(data), -1)
+    classes = max(2, problem.outputs)
+    if len(data) and not (data.y.min() >= 0 and data.y.max() < classes):
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH,
+            f"labels: {int(data.y.min())} to {int(data.y.max())}, 0 to {classes - 1} were expected",
+        )
+    return torch.from_numpy(data.y.astype("int64"))
+
+
+def tensors(data: Examples, problem: Problem, module: nn.Module) -> tuple[Tensor, Tensor]:
+    """(inputs, targets) as the module takes them."""
+    x = inputs(data, module)
+    return x, targets(data, problem, x.dtype if x.is_floating_point() else torch.float32)
