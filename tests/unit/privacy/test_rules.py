@@ -14,8 +14,8 @@ from hanse_fabric.job import Job, check_job
 from hanse_learning.config import BUILT_IN, check_model
 from hanse_learning.config.models import has_batch_statistics
 from hanse_privacy.rules import check_rules, markdown
-from hanse_privacy.rules.conditions import batch_statistics
 from hanse_privacy.rules.pairs import LEGAL
+from hanse_privacy.rules.sections import batch_statistics
 from hanse_privacy.rules.table import RULES
 
 MASKED = {"mode": "compensator"}
@@ -64,6 +64,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "rounding": {
         "privacy": SHARES, "weighting": "uniform", "secure_aggregation": {**MASKED, "rounding": "stochastic"},
+    },
+    "oblivious": {
+        "privacy": {**SHARES, "noise": "oblivious"}, "weighting": "uniform", "secure_aggregation": MASKED,
     },
     "third_party": {
         "privacy": {**SHARES, "noise": "oblivious-shuffled"}, "weighting": "uniform",

@@ -6,11 +6,10 @@ The strategy's and the model's own forms are checked elsewhere; here they are re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
-from typing import Any
 
 from hanse_fabric.job import Job
 from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_privacy.rules.sections import LAYERS, algorithm_of, batch_statistics, reduction_of, sign_mask_of, stay
 
 Condition = Callable[[Job], str | None]
 
@@ -25,30 +24,6 @@ _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""
 _TELLING = frozenset({"scaffold", "fedtan"})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
-_BATCH_BY_DEFAULT = ("resnet", "preact_resnet")
-_LAYERS = ("norm0", "features.1")
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-
-
-def reduction_of(job: Job) -> str:
-    """The name of the job's reduction."""
-    return str(_section(job.strategy, "reduction").get("name", "weighted_mean"))
-
-
-def algorithm_of(job: Job) -> str:
-    """The name of the sites' algorithm."""
-    given = job.train.get("algorithm", "fedavg")
-    return str(given.get("name", "fedavg") if isinstance(given, Mapping) else given)
-
-
-def _sign_mask(job: Job) -> str | None:
-    mask = job.strategy.get("sign_mask")
-    return None if mask is None else f"strategy.sign_mask: {mask}"
-
-
-def _section(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = body.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def masked(found: Callable[[Job, SecureAggregation], str | None]) -> Callable[[Job], str | None]:
@@ -70,7 +45,7 @@ def reserved(job: Job) -> str | None:
 
 
 def sign_mask(job: Job, _sums: SecureAggregation) -> str | None:
-    return _sign_mask(job)
+    return sign_mask_of(job)
 
 
 def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
@@ -123,7 +98,7 @@ def central_robust(job: Job, privacy: Privacy) -> str | None:
 
 
 def central_sign_mask(job: Job, privacy: Privacy) -> str | None:
-    return _sign_mask(job) if privacy.placement == "central" else None
+    return sign_mask_of(job) if privacy.placement == "central" else None
 
 
 def unpaid_messages(job: Job, _privacy: Privacy) -> str | None:
@@ -157,31 +132,7 @@ def buffers(job: Job, privacy: Privacy) -> str | None:
     found = batch_statistics(job)
     if privacy.mechanism == "dp_sgd" or found is None:
         return None
-    return None if any(_stay(job, layer) for layer in _LAYERS) else found
-
-
-def batch_statistics(job: Job) -> str | None:
-    """What of the model section normalizes by batches, written or by default (a test compares with hanse_learning)."""
-    model = job.model
-    if model.get("batch_norm"):
-        return "model.batch_norm: true"
-    by_default = str(model.get("name", "")).startswith(_BATCH_BY_DEFAULT)
-    kind = model.get("normalization", "batch" if by_default else "none")
-    return f"model.normalization: {kind}" if kind == "batch" else None
-
-
-def _stay(job: Job, layer: str) -> bool:
-    """Whether a layer's batch statistics are kept at the site. (The site refuses where others travel after all.)"""
-    groups = job.model.get("state") or ()
-    kept = [group for group in groups if isinstance(group, Mapping) and group.get("keep") == "local"]
-    if any(group.get("layers") in ("batch_norm", "statistics") for group in kept):
-        return True
-    rules = dict(_section(job.model, "buffers")) | {str(group.get("match")): "keep_local" for group in kept}
-    for buffer in _BUFFERS:
-        first = next((rule for pattern, rule in rules.items() if fnmatchcase(f"{layer}.{buffer}", pattern)), None)
-        if first != "keep_local":
-            return False
-    return True
+    return None if any(stay(job, layer) for layer in LAYERS) else found
 
 
 def own_code(job: Job, privacy: Privacy) -> str | None:
@@ -205,7 +156,7 @@ def no_shares(_job: Job, privacy: Privacy) -> str | None:
 
 
 def dropouts(job: Job, privacy: Privacy) -> str | None:
-    whole = privacy.placement != "distributed" or privacy.noise == "local-laplace"
+    whole = privacy.placement != "distributed" or privacy.noise in ("local-laplace", "oblivious-shuffled")
     tolerant = privacy.colluding > 0 and privacy.noise in (None, "distributed-gamma")
     quorum = job.participants.quorum
     return (
@@ -219,6 +170,10 @@ def rounding(job: Job, privacy: Privacy) -> str | None:
     how = job.secure_aggregation.rounding if job.secure_aggregation is not None else "nearest"
     distributed = privacy.placement == "distributed"
     return f"secure_aggregation.rounding: {how}" if distributed and how != "nearest" else None
+
+
+def oblivious(_job: Job, privacy: Privacy) -> str | None:
+    return f"privacy.noise: {privacy.noise}" if privacy.noise == "oblivious" else None
 
 
 def third_party(job: Job, privacy: Privacy) -> str | None:

@@ -204,6 +204,13 @@ RULES: tuple[Rule, ...] = (
         private(at.rounding),
     ),
     Rule(
+        "privacy.noise oblivious",
+        "a run",
+        "the sites' own choice of noise does not resist those who pool what they saw; it is in the library alone",
+        "use oblivious-shuffled, where the compensator chooses, or distributed-gamma",
+        private(at.oblivious),
+    ),
+    Rule(
         "privacy.noise oblivious-shuffled",
         "secure_aggregation mode pairwise",
         "the compensator is the one who shuffles",
