@@ -23,7 +23,7 @@ def test_a_masked_answer_takes_less_than_a_kibibyte_more_than_a_plain_one(tmp_pa
     plan = make_plan(settings, participants=100, weighting="examples")
     (site,) = masked_sites("triage", 1)
     written = write_masked(tmp_path / "plain", tmp_path / "masked", plan, weight=500, seed=site.seed)
-    tally = encode_tally(500, {name: 0.5 for name in plan.metrics}, plan, seed=site.seed)
+    tally = encode_tally(500, dict.fromkeys(plan.metrics, 0.5), plan, seed=site.seed)
     _, public = new_keypair()
     seed = site.sealed(public, update=mask_shape(written.layout), tally=tally_count(plan))
     ref: ObjectRef = ref_of_bytes(tally)
