@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.accounting.events import Event, gaussian, pure
+from hanse_privacy.accounting.calibration import noise_for
+from hanse_privacy.accounting.events import Event, gaussian, laplace, pure
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, read_ledger, verify_ledger
 
 CHEAP = pure(0.3)
@@ -72,6 +76,18 @@ def test_charges_survive_a_restart(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
     assert [balance.spent for balance in ledger.balances()] == pytest.approx([0.3, 0.3, 0.0])
     assert [balance.scope for balance in ledger.balances()] == ["site", "alpha", "beta"]
+    ledger.close()
+
+
+@pytest.mark.parametrize("rounds", [3, 7, 49, 103, 197])
+def test_a_budget_can_be_spent_to_the_last_bit_in_equal_parts(tmp_path: Path, rounds: int) -> None:
+    event = laplace(noise_for("laplace", 1.0, 0.0, rounds))
+    ledger = Ledger(tmp_path, PURE)
+    common = {"what": "charge", "project": "alpha", "run": "run", "event": event.to_json(), "count": 1, "note": ""}
+    ledger._log.append(*({**common, "work": f"r{number}"} for number in range(rounds - 1)))
+    ledger.close()
+    ledger = Ledger(tmp_path, PURE)
+    assert ledger.reserve(charge("last", event=event)).remaining == pytest.approx(0.0, abs=1e-9)
     ledger.close()
 
 
@@ -154,3 +170,51 @@ def test_ten_thousand_charges_open_and_are_added_to_without_composing_each(tmp_p
     assert distinct == [(gaussian(50.0), 10_000)]
     assert 5 < ledger.reserve(charge("new", event=gaussian(50.0))).spent < 20
     ledger.close()
+
+
+LIMITS = {"alpha": 1.0, "beta": 1.5}
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["alpha", "beta"]), st.integers(0, 5), st.sampled_from([0.05, 0.2, 0.6]),
+        st.sampled_from(["reserve", "settle", "restart"]),
+    ),
+    max_size=25,
+)  # fmt: skip
+
+
+@given(STEPS)
+@settings(deadline=None, max_examples=40)
+def test_whatever_is_asked_in_whatever_order_no_budget_is_exceeded_and_nothing_is_forgotten(
+    steps: list[tuple[str, int, float, str]],
+) -> None:
+    """Against a plain count: what was accepted and new is spent, what was refused or known is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder), PURE)
+        spent, known = {"alpha": 0.0, "beta": 0.0}, dict[tuple[str, int], float]()
+        for project, number, cost, what in steps:
+            asked = charge(f"r{number}", project=project, event=pure(cost))
+            if what == "restart":
+                ledger.close()
+                ledger = Ledger(Path(folder), PURE)
+            elif what == "settle":
+                ledger.settle(asked)
+                known.pop((project, number), None)
+            elif known.get((project, number), cost) != cost:
+                with pytest.raises(HanseError, match="was charged as"):
+                    ledger.reserve(asked)
+            elif (project, number) in known:
+                ledger.reserve(asked)
+            elif (
+                max(spent[project] + cost - {"alpha": 1.0, "beta": 1.5}[project], sum(spent.values()) + cost - 2) > 1e-9
+            ):
+                with pytest.raises(HanseError, match="budget"):
+                    ledger.reserve(asked)
+            else:
+                ledger.reserve(asked)
+                spent[project] += cost
+                known[project, number] = cost
+        told = {balance.scope: balance.spent for balance in ledger.balances()}
+        ledger.close()
+        assert told["site"] == pytest.approx(sum(spent.values()), abs=1e-9)
+        assert all(told.get(project, 0.0) == pytest.approx(value, abs=1e-9) for project, value in spent.items())
+        assert verify_ledger(Path(folder)).broken is None

@@ -24,6 +24,8 @@ from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
 
 NAME = "privacy"
+_ROUNDING = 1 + 1e-9
+"""A budget that is spent to the last bit in equal parts is not exceeded by the rounding of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Ledger:
             if budget is None:
                 continue
             after = self._epsilon(total + Counter({charge.event: charge.count}), budget.delta)
-            if not after <= budget.epsilon:  # nor where it is not a number
+            if not after <= budget.epsilon * _ROUNDING:  # nor where it is not a number
                 spent = self._epsilon(total, budget.delta)
                 raise HanseError(
                     ErrorCode.POLICY,
