@@ -12,8 +12,10 @@ import pytest
 
 from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
+from hanse_datapod.rehearse import rehearse
 from hanse_datapod.worker.tasks import Done, WorkContext, execute
 from hanse_fabric.errors import HanseError
+from hanse_fabric.job import check_job
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema
 from hanse_fabric.tensors.file import read_tensors
@@ -104,3 +106,16 @@ def test_clipping_alone_is_for_those_who_add_the_noise_elsewhere(bench: Bench) -
     norm = np.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in update.values()))
     assert norm == pytest.approx(0.01, rel=1e-4)
     assert norm <= 0.01
+
+
+@pytest.mark.parametrize("mechanism", ["dp_sgd", "gaussian"])
+def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, mechanism: str) -> None:
+    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 1e-3}
+    body = {"rounds": 1, "model": {"name": "logistic"}, "train": {"batch_size": 20}}
+    data, results = bench.folder / "ward.npz", []
+    for privacy in (section, section, None, None):
+        output = bench.folder / "trained"
+        rehearse(check_job(body | {"privacy": privacy}), data, [data], output=output)
+        results.append(read_tensors(output)[1]["output.weight"].copy())
+    assert not np.array_equal(results[0], results[1])
+    assert np.array_equal(results[2], results[3])

@@ -7,6 +7,7 @@ is told to do (clip, noise) is decided here, from the very number that was charg
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from hanse_datapod.privacy_policy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
 
 if TYPE_CHECKING:
-    from hanse_privacy.accounting.terms import RoundNoise
+    from hanse_privacy.accounting.accountant import AccountantName
+    from hanse_privacy.accounting.terms import RoundNoise, Work
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
 
 
@@ -65,16 +67,12 @@ class SiteBudget:
         """
         if task.privacy is None or task.kind is not TaskKind.TRAIN:
             return None
-        from hanse_privacy.accounting.terms import round_noise
         from hanse_privacy.ledger import Charge
 
-        noise = round_noise(
-            task.privacy,
-            task.participant,
-            work=_work(task, examples),
-            coordinates=_coordinates(task, model),
+        noise, told = terms_of_work(
+            task.privacy, task.participant, task.config, examples=examples, model=model,
             accountant=self._policy.accountant,
-        )
+        )  # fmt: skip
         session = task.masking.session if task.masking is not None else "plain"
         charge = Charge(
             task.project, task.run, f"{task.step}/{task.privacy.attempt}/{session}/{task.id}", noise.event, noise.count,
@@ -82,7 +80,7 @@ class SiteBudget:
         )  # fmt: skip
         balance = self._open().reserve(charge)
         PRIVACY_SPENT.set(balance.spent, project=task.project)
-        return Reserved(charge, noise, _for_worker(task, noise))
+        return Reserved(charge, noise, told)
 
     def settle(self, reserved: Reserved | None) -> None:
         """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
@@ -136,32 +134,56 @@ def balances(home: Path, policy: PrivacyPolicy) -> list[Balance]:
         ledger.close()
 
 
-def _work(task: Task, examples: int) -> Any:
-    if task.privacy is None or task.privacy.privacy.mechanism != "dp_sgd":
-        return None
-    from hanse_learning.config import check_train
-    from hanse_privacy.accounting.terms import Work
+def terms_of_work(
+    terms: PrivacyTerms,
+    participant: str,
+    config: Mapping[str, Any],
+    *,
+    examples: int,
+    model: Path | None,
+    accountant: AccountantName = "rdp",
+) -> tuple[RoundNoise, dict[str, Any]]:
+    """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
 
-    train = check_train(task.config.get("train") or {})
-    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+    Args:
+        config: the task's, whose `train` section dp_sgd depends on.
+        accountant: of the site; the noise of a sum is everybody's, and by rdp.
 
+    Raises:
+        HanseError: INVALID_INPUT for terms that this site cannot keep.
+    """
+    from hanse_privacy.accounting.terms import round_noise
 
-def _coordinates(task: Task, model: Path | None) -> int | None:
-    """How many numbers a model has; asked only where the noise depends on it."""
-    if model is None or task.privacy is None or task.privacy.privacy.mechanism != "staircase":
-        return None
-    from hanse_fabric.tensors.file import layout_of
-
-    return sum(entry.count for entry in layout_of(model))
-
-
-def _for_worker(task: Task, noise: RoundNoise) -> dict[str, Any]:
-    placement = task.privacy.privacy.placement if task.privacy is not None else "local"
-    if placement == "central":
-        return {}
+    privacy = terms.privacy
+    noise = round_noise(
+        terms,
+        participant,
+        work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
+        coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
+        accountant=accountant if privacy.placement == "local" else "rdp",
+    )
+    if privacy.placement == "central":
+        return noise, {}
     told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
     if noise.work is not None:
         expected = min(noise.work.batch_size, noise.work.examples)
-        return told | {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
-    # Shares of distributed noise are added where the update is written as ring elements, and rounded toward zero there.
-    return told | {"scale": 0.0} if placement == "distributed" else told
+        told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
+    if privacy.placement == "distributed":
+        # The share is added where the update is written as ring elements, and rounded toward zero there.
+        told["scale"] = 0.0
+    return noise, told
+
+
+def _work(config: Mapping[str, Any], examples: int) -> Work:
+    from hanse_learning.config import check_train
+    from hanse_privacy.accounting.terms import Work
+
+    train = check_train(config.get("train") or {})
+    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+
+
+def _coordinates(model: Path) -> int:
+    """How many numbers a model has."""
+    from hanse_fabric.tensors.file import layout_of
+
+    return sum(entry.count for entry in layout_of(model))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.job import Job, parse_job
-from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_fabric.schema import DataSchema, OpenSchema
 
@@ -71,7 +71,8 @@ def rehearse(
         _work(TaskKind.INITIALIZE, config, derive_seed(job.seed, "initialize"), 0, None, model, known, code, train)
         for number in range(1, job.rounds + 1):
             seed = derive_seed(job.seed, number, "rehearsal", "train")
-            _work(TaskKind.TRAIN, config, seed, number, model, update, known, code, train)
+            told = config | _private(job, config, number, len(train), model)
+            _work(TaskKind.TRAIN, told, seed, number, model, update, known, code, train)
             layout, arrays = read_tensors(model)
             write_tensors(model, layout, apply_update(arrays, read_tensors(update)[1], layout))
         if output is not None:
@@ -102,6 +103,17 @@ def evaluate_file(
     }
 
 
+def _private(job: Job, config: dict[str, Any], number: int, examples: int, model: Path) -> dict[str, Any]:
+    """What the worker is told of the job's privacy: noise of the placement's size, all of it made here."""
+    if job.privacy is None:
+        return {}
+    from hanse_datapod.budget import terms_of_work
+
+    terms = PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=number, active=1)
+    noise, told = terms_of_work(terms, "rehearsal", config, examples=examples, model=model)
+    return {"privacy": told | {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}}
+
+
 def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, Any]:
     """The task's config; the number of classes that no schema tells is that of all files together."""
     from hanse_learning.config import BUILT_IN
@@ -109,7 +121,7 @@ def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, An
     model = dict(job.model)
     labels = [int(part.y.max()) for part in parts if len(part) and part.y.dtype.kind == "i"]
     told = schema.kind != "open" and (schema.task == "regression" or schema.classes is not None)
-    classified = job.train.get("loss") != "mse" and model.get("name") != "linear"
+    classified = job.train.get("loss") not in ("mse", "binary") and model.get("name") != "linear"
     if not told and labels and classified and model.get("name") in BUILT_IN and "outputs" not in model:
         model["outputs"] = max(2, max(labels) + 1)
     code = job.code.model_dump() if job.code is not None else None
