@@ -21,6 +21,7 @@ from hanse_datapod.budget import Reserved, SiteBudget
 from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
 from hanse_datapod.masking import check_plan, masked_answer
+from hanse_datapod.noise import SiteNoise, is_exchange
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
@@ -85,6 +86,7 @@ class Agent:
         self._outbox = outbox
         self._device = device
         self._budget = SiteBudget(home, policy.privacy)
+        self._noise = SiteNoise(link, policy)
         self._examples = 0
         self._queue = TaskQueue()
         self._current: _Current | None = None
@@ -211,7 +213,7 @@ class Agent:
     async def _work(self, opened: OpenTask) -> Finished:
         task = opened.task
         self._policy.check(task)
-        if task.kind not in WORKED and not is_pairwise(task):
+        if task.kind not in WORKED and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
                 hint="upgrade the datapod, or use secure_aggregation.mode compensator",
@@ -222,7 +224,8 @@ class Agent:
         if self._unfit is not None:
             raise self._unfit
         if task.kind not in WORKED:
-            return await asyncio.to_thread(self._finish_protocol, task)
+            given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
+            return await asyncio.to_thread(self._finish_protocol, task, given)
         require_new_session(self._journal, task)
         await asyncio.to_thread(self._prepare, task)
         if task.model is not None and task.model.key is not None:
@@ -262,18 +265,22 @@ class Agent:
                 else:
                     require_new_session(self._journal, task)
                     finished = masked_answer(
-                        self._link, self._policy, task, task.masking, outcome, self._place.output(task), home=self._home
+                        self._link, self._policy, task, task.masking, outcome, self._place.output(task),
+                        home=self._home, noise=self._noise,
                     )  # fmt: skip
                 self._budget.settle(reserved)
                 self._journal.finish(task, finished)
             return finished
 
-    def _finish_protocol(self, task: Task) -> Finished:
-        """Answer a task of the masking protocol alone, durably."""
+    def _finish_protocol(self, task: Task, model: Path | None) -> Finished:
+        """Answer a task of the masking protocol alone, or of the exchange of noise, durably."""
         with self._finishing:
             finished = self._journal.find(task.id)
             if finished is None:
-                finished = protocol_answer(self._link, self._policy, task, self._home)
+                if is_exchange(task):
+                    finished = self._noise.answer(task, model)
+                else:
+                    finished = protocol_answer(self._link, self._policy, task, self._home)
                 self._journal.finish(task, finished)
             return finished
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.answers import resting, withheld_reason
 from hanse_datapod.journal import Finished
-from hanse_datapod.noise import AnswerNoise, noise_for
+from hanse_datapod.noise import AnswerNoise, SiteNoise
 from hanse_datapod.pairwise import pairwise_masks
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -56,8 +56,9 @@ def check_plan(task: Task, masking: Masking) -> None:
 
 
 def masked_answer(
-    link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path, *, home: Path
-) -> Finished:
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path, *, home: Path,
+    noise: SiteNoise | None = None,
+) -> Finished:  # fmt: skip
     """The signed answer to a task with masking. When this returns, the plain update is gone, and a large masked one on
     the disk.
 
@@ -65,6 +66,7 @@ def masked_answer(
         outcome: what the worker made; its `update` is the plain file, which is removed.
         output: where the masked file is written.
         home: where the keys of mode `pairwise` are.
+        noise: this datapod's; None: there is none that was exchanged with others.
 
     Raises:
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
@@ -79,10 +81,10 @@ def masked_answer(
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
-    noise = noise_for(task, masking, outcome.update)
+    drawn = (noise or SiteNoise(link, policy)).of(task, masking, outcome.update)
     shape, tally = _write(
         task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
-        noise.adjust,
+        drawn.adjust,
     )  # fmt: skip
     ref, data = (None, None) if shape is None else resting(link, task, output)
     answered = result_for(
@@ -91,7 +93,7 @@ def masked_answer(
     )  # fmt: skip
     sealed = None
     if seed is not None:
-        sealed = seal_seed(link, policy, task, masking, seed, shape, noise)
+        sealed = seal_seed(link, policy, task, masking, seed, shape, drawn)
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})

@@ -87,12 +87,10 @@ def parts_of(privacy: Privacy, active: int) -> int:
 def least_answers(privacy: Privacy, active: int) -> int:
     """How many of `active` sites must answer, so that the sum has the noise that was asked for.
 
-    Those who drop out are as bad as those who collude: their shares are missing. Where sites send noise to each other
-    (`oblivious`), all are needed; the shuffler chooses after the answers are in, so that there each counts for itself.
+    Those who drop out are as bad as those who collude: their shares are missing. Where each site's noise is whole,
+    each counts for itself.
     """
-    if privacy.placement != "distributed":
-        return 1
-    return active if privacy.noise == "oblivious" else parts_of(privacy, active)
+    return parts_of(privacy, active) if privacy.placement == "distributed" else 1
 
 
 def aggregate(privacy: Privacy, active: int, scale: float) -> Aggregate:

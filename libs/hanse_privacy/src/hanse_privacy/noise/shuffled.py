@@ -41,10 +41,19 @@ class PairedNoise:
         """The differences of all coordinates that were drawn, for the shuffler."""
         width = width_for(self._steps)
         differences = np.concatenate(self._differences, axis=1)
-        if np.abs(differences).max(initial=0) >= 1 << (8 * width - 1):
-            raise HanseError(ErrorCode.INTERNAL, f"noise beyond 64 scales of {self._steps} steps: draw it again")
-        packed = np.ascontiguousarray(differences, dtype="<i8").view(np.uint8).reshape(-1, 8)[:, :width]
-        return Parts(self._pairs, differences.shape[1], width, packed.tobytes())
+        return Parts(self._pairs, differences.shape[1], width, pack(differences, width))
+
+
+def pack(differences: Integers, width: int) -> bytes:
+    """Differences, (pairs, count), as `Parts.values`.
+
+    Raises:
+        HanseError: INTERNAL for one that the width does not hold, which does not happen (below e^-60).
+    """
+    if np.abs(differences).max(initial=0) >= 1 << (8 * width - 1):
+        raise HanseError(ErrorCode.INTERNAL, f"noise beyond 64 scales, in {width} bytes: draw it again")
+    packed = np.ascontiguousarray(differences, dtype="<i8").view(np.uint8).reshape(-1, 8)[:, :width]
+    return packed.tobytes()
 
 
 def choose(members: Sequence[Parts], key: bytes) -> Integers:

@@ -57,15 +57,47 @@ def paired_noise(
     return toward_zero(share.step, noise.draw), noise
 
 
+def noise_steps(terms: PrivacyTerms, participant: str, plan: RingPlan) -> int:
+    """The scale of a site's whole noise in a mode in which others draw or choose, in steps of the ring's grid.
+
+    Raises:
+        HanseError: as `site_noise`.
+    """
+    return _share(terms, participant, plan).steps
+
+
+def drawn_noise(noise: NDArray[np.int64], plan: RingPlan) -> Adjust:
+    """Adds noise that was drawn already: (parameters,), in steps of the grid.
+
+    Raises:
+        HanseError: INVALID_INPUT, while adding, for another number of parameters.
+    """
+
+    def adjust(values: NDArray[np.float64], first: int) -> NDArray[np.int64]:
+        own: NDArray[np.int64] = noise[first : first + values.size]
+        if own.size != values.size:
+            raise invalid("noise", f"of {noise.size} parameters", "of as many as the update has")
+        added: NDArray[np.int64] = own.reshape(values.shape) + to_zero(values, 2.0**-plan.default.fraction)
+        return added
+
+    return adjust
+
+
 def toward_zero(step: float, draw: Callable[[int], NDArray[np.int64]]) -> Adjust:
     """Adds noise to blocks of values, and a step where rounding to the nearest went away from zero."""
 
     def adjust(values: NDArray[np.float64], _first: int) -> NDArray[np.int64]:
-        scaled = values.reshape(-1) / step
-        back = (np.trunc(scaled) - np.rint(scaled)).astype(np.int64)
-        return (draw(scaled.size) + back).reshape(values.shape)
+        added: NDArray[np.int64] = draw(values.size).reshape(values.shape) + to_zero(values, step)
+        return added
 
     return adjust
+
+
+def to_zero(values: NDArray[np.float64], step: float) -> NDArray[np.int64]:
+    """The steps that lead from rounding to the nearest to rounding toward zero: 0, or 1 toward it."""
+    scaled = values / step
+    back: NDArray[np.int64] = (np.trunc(scaled) - np.rint(scaled)).astype(np.int64)
+    return back
 
 
 def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:

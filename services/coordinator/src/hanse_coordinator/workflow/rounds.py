@@ -15,6 +15,7 @@ from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.masking import MaskingProtocol
 from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
+from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, share_step
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
@@ -102,7 +103,13 @@ async def _summed(
         asked = _private(run, replace(
             ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed, peers=len(session.to),
         ), attempt)  # fmt: skip
-        gathered = await run.gather(session.masking.session, asked)
+        name = session.masking.session
+        exchanging = exchanges(asked)
+        if exchanging:
+            asked = await exchanged(run, asked, name)
+        gathered = await run.gather(name, asked)
+        if exchanging:
+            run.release(share_step(name))
         answers = gathered.answers
         if len(answers) < asked.needed:
             # Too few for the noise that was shared out. No masks were given: those who are there make another sum.

@@ -1,0 +1,186 @@
+"""Noise that sites draw for each other: whole, sealed, used once; what the hub can do to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import SigningKey
+from hanse_privacy.masks.seal import roster_digest
+from hanse_privacy.noise.exchange import NoiseSite
+from hanse_privacy.noise.exchange_messages import NoiseKey, NoiseRequest, NoiseShares, noise_request, relay
+
+RUN, SESSION, STEPS = "a" * 12, "r1-train", 1 << 16
+
+
+@dataclass
+class Session:
+    """Sites that have advertised, and what the hub makes of it."""
+
+    sites: dict[str, NoiseSite]
+    keys: dict[str, SigningKey]
+    adverts: dict[str, bytes]
+
+    @classmethod
+    def of(cls, count: int = 4, *, pinned: bool = False) -> Session:
+        keys = {f"site-{index}": SigningKey.create() for index in range(count)}
+        digest = roster_digest([key.public_bytes for key in keys.values()]) if pinned else None
+        sites = {name: NoiseSite(key, project="triage", participant=name, roster=digest) for name, key in keys.items()}
+        return cls(sites, keys, {name: site.advertise(RUN, SESSION) for name, site in sites.items()})
+
+    def request(self) -> NoiseRequest:
+        identities = {name: key.public_bytes for name, key in self.keys.items()}
+        request, refused = noise_request("triage", RUN, SESSION, self.adverts, identities)
+        assert refused == ()
+        assert request is not None
+        return request
+
+    def share(self, name: str, request: NoiseRequest, *, steps: int = STEPS, count: int = 50) -> bytes:
+        return self.sites[name].share(RUN, request.encode(), session=SESSION, steps=steps, count=count)
+
+    def shared(self, request: NoiseRequest, **options: int) -> dict[str, bytes]:
+        return {name: self.share(name, request, **options) for name in self.sites}
+
+    def draw(self, name: str, payload: bytes) -> np.ndarray:
+        return self.sites[name].draw(RUN, payload, session=SESSION)
+
+
+def test_the_sum_of_all_noise_is_one_whole_laplace_of_each_site() -> None:
+    session = Session.of(4)
+    request = session.request()
+    given, refused = relay(request, session.shared(request, count=5000))
+    assert refused == ()
+    total = sum(session.draw(name, payload) for name, payload in given.items()) / STEPS
+    assert total.var() / 2 == pytest.approx(4, rel=0.15)
+
+
+def test_who_drops_out_after_sharing_leaves_the_others_noise_whole() -> None:
+    session = Session.of(4)
+    request = session.request()
+    shares = session.shared(request, count=5000)
+    del shares["site-3"]
+    given, _ = relay(request, shares)
+    assert sorted(given) == ["site-0", "site-1", "site-2"]
+    total = sum(session.draw(name, payload) for name, payload in given.items()) / STEPS
+    assert total.var() / 2 == pytest.approx(3, rel=0.15)
+
+
+def test_what_a_site_adds_alone_is_not_what_it_was_given() -> None:
+    session, again = Session.of(3), NoiseShares(sealed=(b"", b"")).encode()
+    request = session.request()
+    given, _ = relay(request, session.shared(request))
+    kept = session.sites["site-0"]._sessions[RUN, SESSION].added.copy()
+    assert not np.array_equal(session.draw("site-0", given["site-0"]), kept)
+    other = session.sites["site-1"]._sessions[RUN, SESSION].added.copy()
+    assert np.array_equal(session.draw("site-1", again), other)  # nothing was given: its own stands
+
+
+def test_the_hub_sees_no_noise() -> None:
+    session = Session.of(3)
+    request = session.request()
+    first, second = session.share("site-0", request), Session.of(3)
+    assert len(first) == len(second.share("site-0", second.request()))  # as long, whatever is in it
+    assert session.share("site-0", request) == first  # the same bytes again
+    zeros = np.frombuffer(NoiseShares.decode(first).sealed[0], dtype=np.uint8)
+    assert np.unique(zeros).size > 50
+
+
+def test_noise_is_used_once() -> None:
+    session = Session.of(3)
+    request = session.request()
+    given, _ = relay(request, session.shared(request))
+    session.draw("site-0", given["site-0"])
+    with pytest.raises(HanseError, match="has used it") as caught:
+        session.draw("site-0", given["site-0"])
+    assert caught.value.code is ErrorCode.GONE
+
+
+def test_another_request_of_a_session_is_refused() -> None:
+    session = Session.of(4)
+    request = session.request()
+    session.share("site-0", request)
+    fewer = NoiseRequest(members=request.members[:3], roster=request.roster)
+    with pytest.raises(HanseError, match="other members already"):
+        session.share("site-0", fewer)
+
+
+def test_a_site_that_was_started_again_takes_no_part() -> None:
+    session = Session.of(3)
+    request = session.request()
+    given, _ = relay(request, session.shared(request))
+    session.sites["site-0"] = NoiseSite(session.keys["site-0"], project="triage", participant="site-0")
+    for act in (lambda: session.draw("site-0", given["site-0"]), lambda: session.share("site-0", request)):
+        with pytest.raises(HanseError, match="no noise for it"):
+            act()
+
+
+def test_keys_that_their_owners_did_not_sign_are_left_out_by_the_hub_and_refused_by_sites() -> None:
+    session, stranger = Session.of(4), Session.of(4)
+    identities = {name: key.public_bytes for name, key in session.keys.items()}
+    adverts = session.adverts | {"site-3": stranger.adverts["site-3"]}
+    request, refused = noise_request("triage", RUN, SESSION, adverts, identities)
+    assert refused == ("site-3",)
+    assert request is not None
+    assert len(request.members) == 3
+    key = NoiseKey.decode(stranger.adverts["site-1"])
+    forged = request.members[1].model_copy(update={"key": key.key, "signature": key.signature})
+    members = (request.members[0], forged, request.members[2])
+    with pytest.raises(HanseError, match="noise key of site-1"):
+        session.share("site-0", NoiseRequest(members=members, roster=request.roster))
+    assert noise_request("triage", RUN, SESSION, {}, identities)[0] is None
+
+
+def test_a_request_without_the_sites_own_key_is_refused() -> None:
+    session = Session.of(4)
+    request = session.request()
+    with pytest.raises(HanseError, match="not there with its own key"):
+        session.share("site-0", NoiseRequest(members=request.members[1:], roster=request.roster))
+
+
+def test_a_pinned_roster_keeps_invented_sites_out() -> None:
+    session, invented = Session.of(3, pinned=True), SigningKey.create()
+    request = session.request()
+    session.share("site-0", request)
+    fake = NoiseSite(invented, project="triage", participant="site-9")
+    identities = {name: key.public_bytes for name, key in session.keys.items()}
+    adverts = session.adverts | {"site-9": fake.advertise(RUN, SESSION)}
+    with_fake, _ = noise_request("triage", RUN, SESSION, adverts, identities | {"site-9": invented.public_bytes})
+    assert with_fake is not None
+    with pytest.raises(HanseError, match="roster: the keys are not those"):
+        session.share("site-1", with_fake)
+    hidden = NoiseRequest(members=with_fake.members, roster=request.roster)
+    with pytest.raises(HanseError, match="key of site-9: it is not on the pinned roster"):
+        session.share("site-1", hidden)
+
+
+def test_noise_that_was_changed_or_is_for_another_does_not_open() -> None:
+    session = Session.of(3)
+    request = session.request()
+    given, _ = relay(request, session.shared(request))
+    one, two = NoiseShares.decode(given["site-0"]).sealed
+    for wrong in ((two, one), (one, two[:-1]), (one, b"\0" + two[1:])):
+        with pytest.raises(HanseError, match="does not open"):
+            session.draw("site-0", NoiseShares(sealed=wrong).encode())
+    with pytest.raises(HanseError, match="of 1 sites"):
+        session.draw("site-0", NoiseShares(sealed=(one,)).encode())
+
+
+def test_shares_that_are_none_are_told_and_left_out() -> None:
+    session = Session.of(4)
+    request = session.request()
+    shares = session.shared(request)
+    shares |= {"site-1": b"{}", "site-2": NoiseShares(sealed=(b"",)).encode()}
+    given, refused = relay(request, shares)
+    assert sorted(given) == ["site-0", "site-3"]
+    assert refused == ("site-1", "site-2")
+    session.draw("site-0", given["site-0"])
+
+
+def test_models_that_do_not_fit_a_message_are_refused() -> None:
+    session = Session.of(4)
+    with pytest.raises(HanseError, match="at most 20480 parameters can be sent") as caught:
+        session.share("site-0", session.request(), count=20_481, steps=1000)
+    assert caught.value.code is ErrorCode.TOO_LARGE
