@@ -23,8 +23,7 @@ class Median:
 
     def combine(self, updates: Rows, weights: Array, out: Array) -> None:  # noqa: ARG002
         """See `Reduction.combine`; updates K x (n,), out (n,)."""
-        count = len(updates)
-        _mean_of_middle(updates, (count - 1) // 2, out)
+        _mean_of_middle(updates, trimmed(self, len(updates)), out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,15 @@ class TrimmedMean:
 
     def combine(self, updates: Rows, weights: Array, out: Array) -> None:  # noqa: ARG002
         """See `Reduction.combine`; updates K x (n,), out (n,)."""
-        # 0.29 * 100 is 28.999...: a product just below an integer means that integer.
-        _mean_of_middle(updates, math.floor(self.fraction * len(updates) + 1e-9), out)
+        _mean_of_middle(updates, trimmed(self, len(updates)), out)
+
+
+def trimmed(reduction: Median | TrimmedMean, count: int) -> int:
+    """How many of `count` values are left out at each end."""
+    if isinstance(reduction, Median):
+        return (count - 1) // 2
+    # 0.29 * 100 is 28.999...: a product just below an integer means that integer.
+    return math.floor(reduction.fraction * count + 1e-9)
 
 
 def _mean_of_middle(updates: Rows, trim: int, out: Array) -> None:

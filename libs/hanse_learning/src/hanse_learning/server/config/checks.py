@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.job import Job
-from hanse_learning.config import check_train
+from hanse_learning.config import BUILT_IN, check_model, check_train
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.reductions import BulyanConfig, KrumConfig, MultiKrumConfig
-from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, needs_info
+from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, needs_info, state_names
 
 _ALONE = frozenset({"scaffold", "feddyn", "fedtan"})
 """Algorithms whose server's half takes the plain mean of what the sites send."""
@@ -21,6 +21,7 @@ def check_job_strategy(job: Job) -> StrategyConfig:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
     config = check_strategy(job.strategy)
+    _check_frozen(job, config)
     check_participants(config, job.participants.minimum, "participants.minimum")
     if job.code is not None:
         if needed := needs_info(config):
@@ -51,7 +52,21 @@ def check_participants(config: StrategyConfig, count: int, field: str) -> None:
             hint=f"raise participants.minimum to {least}, or lower byzantine",
         )
     if isinstance(reduction, MultiKrumConfig) and reduction.keep is not None and reduction.keep > count:
-        raise invalid("strategy.reduction.keep", reduction.keep, f"at most {field}, {count}")
+        raise invalid("strategy.reduction.keep", reduction.keep, f"at most {field}, {count}", hint="lower keep")
+
+
+def _check_frozen(job: Job, config: StrategyConfig) -> None:
+    """Parameters that are frozen after some rounds would go on to move by what an optimizer remembers of these."""
+    if job.model.get("name") not in BUILT_IN or not state_names(config):
+        return
+    for number, rule in enumerate(check_model(job.model).state):
+        if rule.keep == "frozen" and rule.from_round > 1 and rule.layers != "statistics":
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"model.state[{number}].from_round: {rule.from_round} with strategy.optimizer.name: "
+                f"{config.optimizer.name}, whose momentum would still move what is frozen",
+                hint="freeze from the first round on, or use strategy.optimizer {name: none}",
+            )
 
 
 def _check_algorithm(job: Job, config: StrategyConfig) -> None:
@@ -65,7 +80,12 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
             hint="give both: train.algorithm {name: feddyn, alpha: a}, strategy.optimizer {name: feddyn, alpha: a}",
         )
     if isinstance(server, FedDynConfig) and algorithm.name == "feddyn" and server.alpha != algorithm.alpha:
-        raise invalid("strategy.optimizer.alpha", server.alpha, f"that of train.algorithm, {algorithm.alpha}")
+        raise invalid(
+            "strategy.optimizer.alpha",
+            server.alpha,
+            f"that of train.algorithm, {algorithm.alpha}",
+            hint="the two halves of feddyn have one alpha",
+        )
     if name in _ALONE and config.reduction.name != "weighted_mean":
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
     if config.reduction.name == "fednova" and name not in _NOVA:
