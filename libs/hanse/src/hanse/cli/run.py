@@ -66,6 +66,8 @@ def check(project: str, job: Path, url: Url = None, api_key: ApiKey = None, json
     print(f"{job} is a valid job for {project}.")
     for warning in answer.get("warnings", ()):
         print(f"But {warning}.")
+    if answer.get("privacy"):
+        print(f"\n{answer['privacy']}\n")
     findings = answer.get("utility", ())
     rows = [(f["component"], f["value"], "yes" if f["ok"] else "no", f["reason"]) for f in findings]
     emit_table("Preserves utility (equals training on the pooled data)", ("component", "value", "", "why"), rows)

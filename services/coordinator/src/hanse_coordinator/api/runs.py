@@ -40,11 +40,13 @@ class UtilityFinding(Frozen):
 
 
 class Checked(Frozen):
-    """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training."""
+    """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training,
+    `privacy` what it would guarantee."""
 
     valid: bool
     warnings: tuple[str, ...]
     utility: tuple[UtilityFinding, ...] = ()
+    privacy: str = ""
 
 
 class RunSummary(Frozen):
@@ -106,7 +108,7 @@ async def check_job(hub: Hub, request: Request) -> Checked:
     body: Submission = request.body
     warnings = await check_submission(hub, await hub.project(request.project), body.job)
     utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in check_utility(body.job))
-    return Checked(valid=True, warnings=warnings, utility=utility)
+    return Checked(valid=True, warnings=warnings, utility=utility, privacy=describe(body.job))
 
 
 async def submit_run(hub: Hub, request: Request) -> RunView:
