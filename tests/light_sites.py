@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from hanse_datapod.journal import Finished
 from hanse_datapod.masking import masked_answer
 from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.site import SiteLink, enrol
 from hanse_fabric.tensors.file import read_tensors, write_tensors
@@ -111,7 +113,11 @@ class LightSite:
                 pass
         # The same task again gets the same bytes again.
         if task.id not in self._answers:
-            self._answers[task.id] = await asyncio.to_thread(self._answer, link, task)
+            try:
+                self._answers[task.id] = await asyncio.to_thread(self._answer, link, task)
+            except HanseError as error:
+                await link.answer(task, outcome=Outcome.FAILED, reason=error.message, code=error.code.code)
+                return
         await self._hand_in(link, task, fate, self._answers[task.id])
 
     async def _note_model(self, link: SiteLink, task: Task) -> None:
@@ -124,6 +130,8 @@ class LightSite:
     def _answer(self, link: SiteLink, task: Task) -> Finished:
         assert task.masking is not None
         policy = Policy(masking=MaskingPolicy.model_validate({"compensator": self.compensator_key}))
+        if is_pairwise(task):
+            return protocol_answer(link, policy, task, self.home)
         output = self.home / f"{task.id}.update"
         plain = None
         if task.kind is TaskKind.TRAIN:

@@ -237,7 +237,7 @@ async def test_sites_that_stay_away_are_survived_at_either_step(scene: Scene) ->
         await scene.kill_for_good("south")
         gates.release("east", 4)
 
-    terms = {"quorum": 0.75, "grace": 4.0, "evaluate": 0}
+    terms = {"quorum": 0.75, "grace": 3.0, "evaluate": 0}
     found, sums = await scene.run("pairwise", script, **terms)
     await scene.restart("south")
     expected, plain = await scene.run("ring", script, **terms)

@@ -1,0 +1,70 @@
+"""What each role has seen of a real pairwise run: no update, no key, and no secret but what unmasks whole sums."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_role_views import ROUNDS, SITES, Seen, check_differences, played
+
+from hanse_fabric.subjects import Role
+from hanse_privacy.attacks.views import find_secret
+from hanse_privacy.pairwise import shares
+from hanse_privacy.pairwise.keys import RunKey
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Remembered:
+    """The secrets of all sites, as they are drawn."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.keys: list[bytes] = []
+        self.drawn: list[bytes] = []
+        create = RunKey.create
+
+        def key() -> RunKey:
+            made = create()
+            self.keys.append(made.private_bytes)
+            return made
+
+        def drawn(count: int) -> bytes:
+            made = secrets.token_bytes(count)
+            if count == 32:
+                self.drawn.append(made)
+            return made
+
+        patch.setattr(RunKey, "create", key)
+        patch.setattr(shares, "secrets", SimpleNamespace(token_bytes=drawn))
+
+    @property
+    def own(self) -> dict[str, bytes]:
+        """Seeds of own masks: recovered where the site is in the sum."""
+        return {f"own seed {n}": seed for n, seed in enumerate(self.drawn[::2])}
+
+    @property
+    def hidden(self) -> dict[str, bytes]:
+        """Run keys, and what wraps pair keys: recovered where the site dropped out, which none did."""
+        wraps = {f"wrapping secret {n}": secret for n, secret in enumerate(self.drawn[1::2])}
+        return wraps | {f"run key {n}": key for n, key in enumerate(self.keys)}
+
+
+async def test_in_a_pairwise_run_no_role_has_seen_an_update_or_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered = Remembered(monkeypatch)
+    seen: Seen = await played(tmp_path, monkeypatch, "pairwise", None)
+    assert len(remembered.keys) == SITES
+    assert len(remembered.drawn) == 2 * SITES * 2 * ROUNDS
+    for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.COMPENSATOR, Role.MODEL_REGISTRY):
+        view = seen.by(role)
+        assert find_secret(view, seen.secrets() | remembered.hidden) == [], role
+        # The coordinator combines the own seeds of whole sums from shares, and hands them on: it need not read them.
+        assert bool(find_secret(view, remembered.own)) is (role is Role.AGGREGATOR), role
+    view = seen.by(Role.PARTICIPANT, "site-000")
+    others = seen.secrets(but=0)
+    assert find_secret(view, others) == []
+    assert find_secret(view, remembered.hidden | remembered.own) == []
+    check_differences(seen)
