@@ -19,6 +19,7 @@ from hanse_learning.config.algorithms import (
     extras_of,
 )
 from hanse_learning.config.checks import check_learning, check_model, check_train
+from hanse_learning.config.combinations import check_together, state_rules
 from hanse_learning.config.models import (
     BUILT_IN,
     AnyModel,
@@ -78,7 +79,9 @@ __all__ = [
     "WeightedAccumulationConfig",
     "check_learning",
     "check_model",
+    "check_together",
     "check_train",
     "extras_of",
     "has_batch_statistics",
+    "state_rules",
 ]

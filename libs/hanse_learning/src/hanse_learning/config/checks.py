@@ -11,6 +11,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.job import Job
 from hanse_fabric.messages.base import explain
 from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
+from hanse_learning.config.combinations import check_groups, check_together
 from hanse_learning.config.models import BUILT_IN, OF_IMAGES, AnyModel, LinearConfig, LogisticConfig, ModelConfig
 from hanse_learning.config.training import TrainConfig
 
@@ -31,10 +32,7 @@ def check_model(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             f"model: {explain(error)}",
             hint="for example {name: mlp, hidden: [64]}; built in are " + ", ".join(sorted(BUILT_IN)),
         ) from None
-    if model.state:
-        raise invalid("model.state", model.state, "nothing: all entries are global in this release")
-    if model.dtype != "float32":
-        raise invalid("model.dtype", model.dtype, "float32")
+    check_groups(model)
     if schema is not None and not isinstance(schema, OpenSchema):
         _fits(model, schema)
     return model
@@ -62,23 +60,19 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
         if (named == "mse") == (schema.task == "classification"):
             expected = "cross_entropy, binary or focal" if schema.task == "classification" else "mse"
             raise invalid("train.loss", named, f"{expected}, which {schema.task} needs")
+        if named == "binary" and schema.classes not in (None, 2):
+            raise invalid("train.loss", named, f"cross_entropy or focal, for the schema has {schema.classes} classes")
     _check_available(train)
     return train
 
 
-_AVAILABLE = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
+_MISSING = frozenset({"fedtan", "scaffold"})
 
 
 def _check_available(train: TrainConfig) -> None:
     """What can be named before it can be done is refused, never trained as something else."""
-    if train.algorithm.name not in _AVAILABLE:
-        raise invalid("train.algorithm.name", train.algorithm.name, "one of " + ", ".join(sorted(_AVAILABLE)))
-    if train.loss not in (None, "cross_entropy", "mse"):
-        raise invalid("train.loss", train.loss, "cross_entropy or mse")
-    if train.optimizer.across_rounds:
-        raise invalid("train.optimizer.across_rounds", True, "nothing: moments begin anew in this release")
-    if train.schedule is not None:
-        raise invalid("train.schedule", train.schedule, "nothing: rates are constant in this release")
+    if train.algorithm.name in _MISSING:
+        raise invalid("train.algorithm.name", train.algorithm.name, "another algorithm in this release")
 
 
 def check_learning(job: Job, schema: DataSchema | None = None) -> None:
@@ -87,10 +81,11 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     Raises:
         HanseError: INVALID_INPUT.
     """
-    if job.code is None or job.model.get("name") in BUILT_IN:
-        check_model(job.model, schema)
+    model = check_model(job.model, schema) if job.code is None or job.model.get("name") in BUILT_IN else None
     if job.code is None:
-        check_train(job.train, schema)
+        train = check_train(job.train, schema)
+        if model is not None:
+            check_together(model, train)
 
 
 def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:
@@ -106,5 +101,7 @@ def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:
     if model.inputs is not None and model.inputs != shape:
         raise invalid("model.inputs", list(model.inputs), f"the schema's {list(shape)}")
     outputs = schema.classes if schema.task == "classification" else 1
+    if outputs == 2 and model.outputs == 1:
+        return  # one logit for two classes: train.loss binary
     if model.outputs is not None and outputs is not None and model.outputs != outputs:
         raise invalid("model.outputs", model.outputs, f"the schema's {outputs}")

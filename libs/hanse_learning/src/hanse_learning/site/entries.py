@@ -104,8 +104,8 @@ def views_of(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
 
 
-def load(module: nn.Module, arrays: Arrays, layout: Layout) -> None:
-    """Copy the layout's arrays into the module.
+def load(module: nn.Module, arrays: Arrays, layout: Layout, *, what: str = "model file") -> None:
+    """Copy the layout's arrays into the module; `what` they are, for the message.
 
     Raises:
         HanseError: INVALID_INPUT where `arrays` differ in names, shapes or dtypes from the layout.
@@ -114,15 +114,14 @@ def load(module: nn.Module, arrays: Arrays, layout: Layout) -> None:
     for entry in layout:
         array = arrays.get(entry.name)
         if array is None:
-            raise _differs(f"entry {entry.name} is missing")
+            raise _differs(what, f"entry {entry.name} is missing")
         if tuple(array.shape) != entry.shape or array.dtype != entry.numpy:
-            raise _differs(
-                f"entry {entry.name} is {array.dtype}{list(array.shape)}, {entry.dtype}{list(entry.shape)} was expected"
-            )
+            has = f"{array.dtype}{list(array.shape)}"
+            raise _differs(what, f"entry {entry.name} is {has}, {entry.dtype}{list(entry.shape)} was expected")
         np.copyto(named[entry.name].detach().numpy(), array)  # the tensor's own memory
     unknown = sorted(arrays.keys() - {entry.name for entry in layout})
     if unknown:
-        raise _differs(f"entry {unknown[0]} is not in it")
+        raise _differs(what, f"entry {unknown[0]} is not in it")
 
 
 def update_of(received: Arrays, trained: Arrays, layout: Layout, *, consume: bool = False) -> dict[str, np.ndarray]:
@@ -159,9 +158,9 @@ def _mean_of(name: str) -> str:
     return name.removesuffix("running_var") + "running_mean"
 
 
-def _differs(what: str) -> HanseError:
+def _differs(what: str, how: str) -> HanseError:
     return HanseError(
         ErrorCode.INVALID_INPUT,
-        f"model file: {what}, so it is not the model that the job describes",
+        f"{what}: {how}, so it is not the model that the job describes",
         hint="compare the job's model section and the project's schema with those that the file was made for",
     )

@@ -68,7 +68,7 @@ def pose(
         if examples is None:
             raise invalid("model.inputs", None, "a shape, for neither schema nor data tell it")
         shape = examples.x.shape[1:]
-    if task == "regression" or loss == "binary":
+    if task == "regression" or loss == "binary" or outputs == 1:
         return Problem(tuple(shape), outputs or 1, task)
     if classes is None:
         if examples is None or not len(examples):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,12 @@ from hanse_fabric.schema import DataSchema
 
 SPARE = "spare"
 """Name, beside a request's `output`, of an old file that the worker may write over: faster than a new one."""
+
+
+def extra_output(output: Path, name: str) -> Path:
+    """Where an update's extra `name` is written, beside the update itself."""
+    return output.with_name(f"{output.name}.{name}")
+
 
 WORKED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
 """Kinds of tasks that are for a worker, each under its own rules of the policy; no other may reach it."""
@@ -31,6 +37,8 @@ class WorkRequest:
         state: folder for what stays at the site between rounds (the agent gives one per run).
         time_limit: seconds.
         memory_limit: bytes of resident memory of the worker process; None: unlimited.
+        extras: tensor files that the algorithm needs beside the model, by name.
+        trained: the site's last round that counted, 0 for none: what is kept is taken as of then; None: not known.
     """
 
     kind: TaskKind
@@ -42,17 +50,30 @@ class WorkRequest:
     state: Path
     time_limit: float
     memory_limit: int | None = None
+    extras: Mapping[str, Path] = field(default_factory=dict)
+    trained: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOutcome:
-    """What was made. `update` is the request's `output`, or None for EVALUATE; `seconds` is the worker's time."""
+    """What was made.
+
+    Attributes:
+        update: the request's `output`, or None for EVALUATE.
+        seconds: the worker's time.
+        extras: further updates that the algorithm sends, by name.
+        info: numbers for the strategy.
+        note: for the owner, of what was not as it should be.
+    """
 
     update: Path | None
     examples: int
     metrics: dict[str, float]
     seconds: float
     code_digest: str | None = None
+    extras: Mapping[str, Path] = field(default_factory=dict)
+    info: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import psutil
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.frames import length_of, pack
-from hanse_datapod.worker.port import DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import DataSummary, OnProgress, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.schema import DataSchema
 
@@ -199,6 +199,8 @@ class ProcessWorker:
             "model": str(request.model) if request.model is not None else None,
             "output": str(request.output),
             "state": str(request.state),
+            "extras": {name: str(path) for name, path in request.extras.items()},
+            "trained": request.trained,
         }
         answer = await self._process.request(
             body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress
@@ -209,6 +211,9 @@ class ProcessWorker:
             metrics=answer["metrics"],
             seconds=answer["seconds"],
             code_digest=answer["code_digest"],
+            extras={name: extra_output(request.output, name) for name in answer["extras"]},
+            info=answer["info"],
+            note=answer["note"],
         )
 
     async def check_data(self, schema: DataSchema) -> DataSummary:

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.tasks import WorkContext, execute
+from hanse_datapod.worker.context import WorkContext
+from hanse_datapod.worker.tasks import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema, OpenSchema
@@ -73,6 +74,8 @@ class Server:
                 code=code,
                 data=lambda: self._load(settings, schema, code),
                 on_progress=self._throttled(),
+                extras={name: Path(path) for name, path in body["extras"].items()},
+                trained=body["trained"],
             )
         )
         return {
@@ -81,6 +84,9 @@ class Server:
             "metrics": outcome.metrics,
             "seconds": time.monotonic() - began,
             "code_digest": outcome.code_digest,
+            "extras": list(outcome.extras),
+            "info": outcome.info,
+            "note": outcome.note,
         }
 
     def _load(self, settings: DataSettings, schema: DataSchema, code: Path | None) -> SiteData:

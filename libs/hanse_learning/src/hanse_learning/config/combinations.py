@@ -1,0 +1,84 @@
+"""Checks of a job's model and training together: what one of them alone does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.config.algorithms import FedRepConfig
+from hanse_learning.config.models import (
+    OF_IMAGES,
+    AnyModel,
+    LinearConfig,
+    LogisticConfig,
+    ResnetConfig,
+    VggConfig,
+    has_batch_statistics,
+)
+from hanse_learning.config.state import StateRule
+from hanse_learning.config.training import TrainConfig
+
+
+def check_groups(model: AnyModel) -> None:
+    """Check that the model has layers of every kind that its `state` names.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    normalized = has_batch_statistics(model) or (
+        isinstance(model, VggConfig | ResnetConfig) and model.normalization != "none"
+    )
+    there = {
+        "batch_norm": has_batch_statistics(model),
+        "statistics": has_batch_statistics(model),
+        "normalization": normalized,
+        "convolution": isinstance(model, OF_IMAGES),
+    }
+    for number, rule in enumerate(model.state):
+        if rule.layers is not None and not there.get(rule.layers, True):
+            raise invalid(f"model.state[{number}].layers", rule.layers, f"a kind of layer that this {model.name} has")
+
+
+def check_together(model: AnyModel, train: TrainConfig) -> None:
+    """Check a model and how it is to be trained.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    name = train.algorithm.name
+    if has_batch_statistics(model) and train.batch_size == 1:
+        raise invalid("train.batch_size", 1, "two or more: batch norm has no variance over one example")
+    if train.loss == "binary" and model.outputs not in (None, 1):
+        raise invalid("model.outputs", model.outputs, "1, which train.loss binary needs for its two classes")
+    if isinstance(model, LogisticConfig | LinearConfig) and name in ("moon", "fedrep"):
+        raise invalid(
+            "train.algorithm.name", name, f"an algorithm that can do with one layer, which {model.name} has",
+            hint="use a model with hidden layers, such as mlp",
+        )  # fmt: skip
+    if name == "fedrep" and _all_local(state_rules(model, train)):
+        raise invalid("model.state", "all entries local", "rules that leave fedrep entries to share")
+    for number, rule in enumerate(model.state):
+        if name in ("scaffold", "feddyn") and rule.keep == "frozen" and rule.from_round > 1:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"model.state[{number}].from_round: {rule.from_round} with algorithm {name}, whose server would still "
+                "correct for entries that no longer change",
+                hint="freeze them from the first round on, or use another algorithm",
+            )
+
+
+def state_rules(model: AnyModel, train: TrainConfig | Mapping[str, Any]) -> tuple[StateRule, ...]:
+    """The model's `state`; for fedrep without local entries, with its output layer as these."""
+    if isinstance(train, TrainConfig):
+        fedrep = isinstance(train.algorithm, FedRepConfig)
+    else:
+        algorithm = train.get("algorithm")
+        fedrep = (algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm) == "fedrep"
+    if not fedrep or any(rule.keep == "local" for rule in model.state):
+        return model.state
+    return (*model.state, StateRule(layers="output", keep="local"))
+
+
+def _all_local(rules: tuple[StateRule, ...]) -> bool:
+    return bool(rules) and rules[0].match == "*" and rules[0].keep == "local"

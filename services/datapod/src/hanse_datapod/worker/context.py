@@ -1,0 +1,44 @@
+"""A request as the worker's process has it, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hanse_datapod.data.load import SiteData
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import DataSchema
+
+
+@dataclass(frozen=True, slots=True)
+class WorkContext:
+    """A request, with `data` reading the site's data (once) when they are needed. See `WorkRequest`."""
+
+    kind: TaskKind
+    config: dict[str, Any]
+    seed: int
+    round: int
+    model: Path | None
+    output: Path
+    state: Path
+    schema: DataSchema
+    code: Path | None
+    data: Callable[[], SiteData]
+    on_progress: Callable[[float, str], None]
+    extras: Mapping[str, Path] = field(default_factory=dict)
+    trained: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of it; `wrote` says whether `output` was written, `extras` which extra outputs were, beside it."""
+
+    wrote: bool
+    examples: int
+    metrics: dict[str, float]
+    code_digest: str | None = None
+    extras: tuple[str, ...] = ()
+    info: dict[str, float] = field(default_factory=dict)
+    note: str = ""

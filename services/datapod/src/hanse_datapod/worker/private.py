@@ -1,0 +1,20 @@
+"""What of a private round leaves the worker."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hanse_fabric.tensors.layout import Layout
+from hanse_learning.site.site_privacy import SitePrivacy, privatize, require_parameters
+
+
+def made_private(
+    update: dict[str, np.ndarray], metrics: dict[str, float], layout: Layout, private: SitePrivacy
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """The update with clipping and noise; of the metrics, those that the data have no part in."""
+    if private.mechanism == "dp_sgd":
+        require_parameters(layout)
+        made = update
+    else:
+        made = privatize(update, layout, private)
+    return made, {name: value for name, value in metrics.items() if name == "steps"}
