@@ -113,6 +113,29 @@ def test_two_holders_of_one_ledger_see_each_others_charges(tmp_path: Path) -> No
     assert verify_ledger(tmp_path).broken is None
 
 
+def test_what_another_process_left_torn_is_no_charge(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1"))
+    with (tmp_path / f"{NAME}.jsonl").open("ab") as file:
+        file.write(b'{"what":"char')
+    assert ledger.reserve(charge("r2")).spent == pytest.approx(0.6)
+    ledger.close()
+    assert verify_ledger(tmp_path).broken is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "forged"])
+def test_a_ledger_that_is_damaged_while_it_is_open_charges_nothing_more(tmp_path: Path, damage: str) -> None:
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1"))
+    file = tmp_path / f"{NAME}.jsonl"
+    line = file.read_bytes()
+    file.write_bytes(b"" if damage == "cut" else line + line)
+    with pytest.raises(HanseError) as caught:
+        ledger.reserve(charge("r2"))
+    assert caught.value.code is ErrorCode.TAMPERED
+    ledger.close()
+
+
 def test_a_line_that_was_made_cheaper_is_seen_and_the_ledger_is_not_opened(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
     ledger.reserve(charge("r1", event=pure(0.5)))

@@ -102,6 +102,8 @@ class ChainedLog:
         size = os.fstat(self._log).st_size
         if size == self._size:
             return []
+        if size < self._size:
+            raise _tampered(self._name, "it is shorter than it was")
         data = os.pread(self._log, size - self._size, self._size)
         whole = data[: data.rfind(b"\n") + 1]
         entries = []
@@ -112,7 +114,7 @@ class ChainedLog:
             self._sequence, self._hash = entry["sequence"], entry["hash"]
             entries.append(entry)
         self._size += len(whole)
-        if size < self._size or len(whole) < len(data):  # the other process was killed while it wrote
+        if len(whole) < len(data):  # the other process was killed while it wrote
             os.ftruncate(self._log, self._size)
         return entries
 
