@@ -65,9 +65,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "rounding": {
         "privacy": SHARES, "weighting": "uniform", "secure_aggregation": {**MASKED, "rounding": "stochastic"},
     },
-    "oblivious": {
-        "privacy": {**SHARES, "noise": "oblivious"}, "weighting": "uniform", "secure_aggregation": MASKED,
-    },
     "third_party": {
         "privacy": {**SHARES, "noise": "oblivious-shuffled"}, "weighting": "uniform",
         "secure_aggregation": {"mode": "pairwise"},
@@ -88,6 +85,7 @@ WORKS: list[dict[str, Any]] = [
     {"secure_aggregation": MASKED, "initial_model": "0" * 64},
     {"secure_aggregation": MASKED, "privacy": SGD},
     {"secure_aggregation": {"mode": "pairwise"}, "privacy": {**SHARES, "colluding": 2}, "weighting": "uniform"},
+    {"secure_aggregation": MASKED, "privacy": {**SHARES, "noise": "oblivious"}, "weighting": "uniform"},
     {"privacy": LOCAL, "strategy": {"reduction": {"name": "median"}}},
     {"privacy": LOCAL, "weighting": "examples"},
     {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"optimizer": {"name": "adam"}}},

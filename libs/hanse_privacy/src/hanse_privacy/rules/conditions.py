@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from hanse_fabric.job import Job
 from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import LAYERS, algorithm_of, batch_statistics, reduction_of, sign_mask_of, stay
 
 Condition = Callable[[Job], str | None]
@@ -156,7 +157,7 @@ def no_shares(_job: Job, privacy: Privacy) -> str | None:
 
 
 def dropouts(job: Job, privacy: Privacy) -> str | None:
-    whole = privacy.placement != "distributed" or privacy.noise in ("local-laplace", "oblivious-shuffled")
+    whole = privacy.placement != "distributed" or privacy.noise in WHOLE
     tolerant = privacy.colluding > 0 and privacy.noise in (None, "distributed-gamma")
     quorum = job.participants.quorum
     return (
@@ -172,13 +173,9 @@ def rounding(job: Job, privacy: Privacy) -> str | None:
     return f"secure_aggregation.rounding: {how}" if distributed and how != "nearest" else None
 
 
-def oblivious(_job: Job, privacy: Privacy) -> str | None:
-    return f"privacy.noise: {privacy.noise}" if privacy.noise == "oblivious" else None
-
-
 def third_party(job: Job, privacy: Privacy) -> str | None:
     mode = job.secure_aggregation.mode if job.secure_aggregation is not None else None
-    if privacy.noise != "oblivious-shuffled" or mode == "compensator":
+    if privacy.noise not in OBLIVIOUS or mode == "compensator":
         return None
     return f"privacy.noise: {privacy.noise} with secure_aggregation mode {mode}"
 

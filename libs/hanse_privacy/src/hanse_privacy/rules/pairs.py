@@ -32,6 +32,11 @@ LEGAL: tuple[Pair, ...] = (
         "the shares of noise add up within the sum",
     ),
     Pair(
+        "secure_aggregation compensator",
+        "privacy.noise oblivious, oblivious-shuffled",
+        "sites, or the compensator, choose of what others drew; what that resists is in privacy.md",
+    ),
+    Pair(
         "privacy.placement local",
         "strategy.reduction median, krum, norm_clipping, ...",
         "whatever is made of private updates is private",

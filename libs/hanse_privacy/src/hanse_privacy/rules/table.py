@@ -204,16 +204,9 @@ RULES: tuple[Rule, ...] = (
         private(at.rounding),
     ),
     Rule(
-        "privacy.noise oblivious",
-        "a run",
-        "the sites' own choice of noise does not resist those who pool what they saw; it is in the library alone",
-        "use oblivious-shuffled, where the compensator chooses, or distributed-gamma",
-        private(at.oblivious),
-    ),
-    Rule(
-        "privacy.noise oblivious-shuffled",
+        "privacy.noise oblivious, oblivious-shuffled",
         "secure_aggregation mode pairwise",
-        "the compensator is the one who shuffles",
+        "the compensator is the one who shuffles, and the answers of mode pairwise have no room for others' noise",
         "use mode compensator, or distributed-gamma",
         private(at.third_party),
     ),
