@@ -181,6 +181,8 @@ def test_shares_that_are_none_are_told_and_left_out() -> None:
 
 def test_models_that_do_not_fit_a_message_are_refused() -> None:
     session = Session.of(4)
+    most = Session.of(4)
+    assert len(most.share("site-0", most.request(), count=20_480, steps=1000)) < 256 << 10  # a payload's limit
     with pytest.raises(HanseError, match="at most 20480 parameters can be sent") as caught:
         session.share("site-0", session.request(), count=20_481, steps=1000)
     assert caught.value.code is ErrorCode.TOO_LARGE

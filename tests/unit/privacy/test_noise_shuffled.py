@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.masking import MaskShape, SealedSeed
+from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
+from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_privacy.masks.seal import statement
 from hanse_privacy.noise.parts import PAIRS, Parts, coin_key, open_parts, pairs_for, seal_parts, width_for
 from hanse_privacy.noise.shuffled import PairedNoise, choose, subtract_choice
@@ -113,9 +115,31 @@ def test_models_beyond_what_travels_in_one_message_are_refused() -> None:
     assert pairs_for(10, 610, steps) == PAIRS
     assert pairs_for(3, 610, steps) == 2
     assert pairs_for(10, 10_000, steps) == 1
-    with pytest.raises(HanseError, match="at most 14336 can be shuffled") as caught:
-        pairs_for(10, 15_000, steps)
+    with pytest.raises(HanseError, match="at most 17148 can be shuffled") as caught:
+        pairs_for(10, 17_149, steps)
     assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize("active", [3, 10, 100, 1000])
+def test_what_is_allowed_travels_in_one_message(active: int) -> None:
+    steps = 1 << 20
+    most = next(count for count in range(50_000, 0, -1) if _fits(active, count, steps))
+    sealed = base64.b64encode(bytes(pairs_for(active, most, steps) * most * width_for(steps) + 23)).decode()
+    member = {"sealed": base64.b64encode(bytes(117)).decode(), "signature": base64.b64encode(bytes(64)).decode()}
+    shape = {"u64": 0, "u32": most}
+    members = [
+        {"participant": f"{index:0>63}", "update": shape, "tally": 9, "parts": sealed} | member
+        for index in range(active)
+    ]
+    request = MaskRequest.model_validate({"project": "p" * 63, "run": "r" * 12, "session": "s", "members": members})
+    assert len(request.encode()) < MAX_MESSAGE_BYTES
+
+
+def _fits(active: int, count: int, steps: int) -> bool:
+    try:
+        return pairs_for(active, count, steps) > 0
+    except HanseError:
+        return False
 
 
 def test_the_signature_covers_the_noise() -> None:

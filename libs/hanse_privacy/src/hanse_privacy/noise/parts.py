@@ -21,8 +21,12 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 PAIRS = 4
 """More hardly help: n - 1 colluding sites leave (n - 1) m/(2 (m + 1)) + 1 Laplace variables' variance with m pairs."""
 
-ALL_BYTES = 560 << 10
-"""Of all sites' parts of one sum, which travel in one message."""
+_REQUEST_BYTES = 900 << 10
+"""Of the message with which the compensator gets all sites' parts and seeds, in base64."""
+_MEMBER_BYTES = 700
+"""Of a site's sealed seed, signature and name in it."""
+_SITE_BYTES = 190 << 10
+"""Of one site's parts."""
 
 _HEADER = struct.Struct(">BBBI")
 _FORM = 1
@@ -64,12 +68,13 @@ def pairs_for(active: int, count: int, steps: int) -> int:
         HanseError: TOO_LARGE for a model of too many coordinates for so many sites.
     """
     width = width_for(steps)
-    pairs = min(PAIRS, active - 1, ALL_BYTES // (active * count * width))
+    room = min(_SITE_BYTES, max(0, _REQUEST_BYTES - _MEMBER_BYTES * active) * 3 // 4 // active)
+    pairs = min(PAIRS, active - 1, room // (count * width))
     if pairs < 1:
         raise HanseError(
             ErrorCode.TOO_LARGE,
-            f"privacy.noise: oblivious-shuffled for {count} coordinates of {active} sites, at most "
-            f"{ALL_BYTES // (active * width)} can be shuffled",
+            f"privacy.noise: oblivious-shuffled for {count} coordinates of {active} sites, at most {room // width} can "
+            "be shuffled",
             hint="use noise: distributed-gamma, a smaller model, or fewer sites in a round",
         )
     return pairs
