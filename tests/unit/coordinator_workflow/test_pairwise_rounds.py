@@ -182,3 +182,42 @@ async def test_a_coordinator_killed_at_any_publication_of_a_pairwise_run_changes
         await stopped(first, died)
     assert (record.state, record.reason, record.model_digest) == ("completed", "", expected.model_digest)
     assert all(set(site.done.values()) == {1} for site in hub.sites.values())
+
+
+SEVEN = tuple(f"site-{number}" for number in range(7))
+HALF = {"minimum": 3, "quorum": 0.5, "grace": 0.2, "deadline": 30}
+
+
+async def ended_of_seven(hub: PairwiseHub, how: Any) -> Any:
+    """Five of seven are the threshold, four the quorum; three behave as they are told."""
+    async with hub.pairwise(*SEVEN), at_work(hub.supervisor()):
+        for name in SEVEN[4:]:
+            hub.sites[name].behave = how
+        await hub.submit(pairwise_job(rounds=1, participants=HALF))
+        return await hub.ended()
+
+
+async def test_where_fewer_share_than_the_threshold_those_who_did_begin_another_session(hub: PairwiseHub) -> None:
+    record = await ended_of_seven(hub, silent_at("r1-train-share"))
+    assert (record.state, record.reason) == ("completed", "")
+    assert hub.sets["r1-train-m2"] == SEVEN[:4]
+    assert hub.sets["r1-evaluate"] == SEVEN
+
+
+async def test_where_fewer_answer_than_the_threshold_those_who_did_make_another_sum(hub: PairwiseHub) -> None:
+    def lost(task: Task) -> dict[str, Any]:
+        return FAILED if task.kind is TaskKind.TRAIN else {}
+
+    record = await ended_of_seven(hub, lost)
+    assert (record.state, record.reason) == ("completed", "")
+    assert "r1-train" not in hub.sets
+    assert hub.sets["r1-train-s2"] == SEVEN[:4]
+
+
+async def test_too_few_who_share_fail_the_run_by_name(hub: PairwiseHub) -> None:
+    record = await ended(
+        hub, {name: lambda task: FAILED if task.kind is TaskKind.SHARE else {} for name in NAMES[:2]},
+        rounds=1, participants=TOLERANT,
+    )  # fmt: skip
+    assert record.state == "failed"
+    assert "2 of 4 participants" in record.reason

@@ -35,8 +35,10 @@ class Session:
 class MaskingProtocol(Protocol):
     """A way to mask answers such that their sum can be unmasked, and nothing else."""
 
-    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:
-        """Open a session among `chosen`."""
+    async def prepare(
+        self, session: str, round_number: int, chosen: tuple[str, ...], *, least: Callable[[int], int]
+    ) -> Session:
+        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part."""
         ...
 
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
@@ -52,7 +54,14 @@ class RingOnly:
     def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
         self._run, self._settings = run, settings
 
-    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:  # noqa: ARG002
+    async def prepare(
+        self,
+        session: str,
+        round_number: int,  # noqa: ARG002
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],  # noqa: ARG002
+    ) -> Session:
         """See `MaskingProtocol.prepare`."""
         masking = Masking(
             mode=self.mode,
@@ -100,10 +109,12 @@ class Pairwise(RingOnly):
         super().__init__(run, settings)
         self._sessions = PairwiseSessions(run, settings)
 
-    async def prepare(self, session: str, round_number: int, chosen: tuple[str, ...]) -> Session:
+    async def prepare(
+        self, session: str, round_number: int, chosen: tuple[str, ...], *, least: Callable[[int], int]
+    ) -> Session:
         """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
         plan = plan_of(self._run.job, self._settings, len(chosen))
-        opened = await self._sessions.prepare(session, round_number, chosen, plan)
+        opened = await self._sessions.prepare(session, round_number, chosen, plan, least)
         return Session(opened.masking, opened.members, opened.order, opened.request.threshold)
 
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 from collections.abc import Awaitable, Callable, Mapping
 
 from hanse_coordinator.workflow.context import Ask, RunContext
@@ -39,47 +40,62 @@ class PairwiseSessions:
         self._open: PairwiseSession | None = None
 
     async def prepare(
-        self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan
+        self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan, least: Callable[[int], int]
     ) -> PairwiseSession:
-        """Have `chosen` share secrets.
+        """Have `chosen` share secrets; where fewer do than the threshold, those who did, among each other.
+
+        Args:
+            least: of how many the sum must be, of so many who take part.
 
         Raises:
             RunFailure: QUORUM when too few are there for it.
         """
         if self._open is not None:
-            for step in self._open.steps:
-                self._run.release(step)
-        masking = Masking(mode=MaskingMode.PAIRWISE, session=session, minimum=self._settings.minimum, ring=plan)
-        await self._advertise(masking, round_number, chosen)
+            self._release(self._open)
+        needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
+        name = session
+        for attempt in itertools.count(2):
+            masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
+            opened = await self._share(masking, round_number, chosen, needed, least)
+            # Whoever could not share may have lost its key: it advertises anew before the next session.
+            for absent in set(chosen) - set(opened.members):
+                self._adverts.pop(absent, None)
+            if len(opened.members) >= opened.request.threshold:
+                break
+            self._release(opened)
+            if len(opened.members) < needed:
+                raise _too_few(name, opened.members, chosen, needed)
+            chosen, name = opened.members, f"{session}-m{attempt}"
+        self._open = opened
+        return opened
+
+    async def _share(
+        self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
+    ) -> PairwiseSession:
+        session = masking.session
+        await self._advertise(masking, round_number, chosen, needed)
         identities = await self._run.enrolled(f"{session}-roster")
-        quorum = self._run.job.participants.needed(len(chosen))
         members = self._members(session, round_number, chosen, identities)
-        if len(members) < quorum:
-            raise RunFailure(
-                ErrorCode.QUORUM,
-                f"session {session}: {len(members)} of {len(chosen)} participants have a key of this run that they "
-                f"signed, {quorum} are needed",
-            )
+        if len(members) < needed:
+            raise _too_few(session, tuple(member.participant for member in members), chosen, needed)
+        minimum = max(self._settings.minimum, least(len(members)))
         try:
             request = share_request(
                 self._run.project, self._run.run, session, members, threshold=self._settings.threshold,
-                minimum=self._settings.minimum, roster=identities.values(),
+                minimum=minimum, roster=identities.values(),
             )  # fmt: skip
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
         gathered = await self._run.gather(
             f"{session}-share",
             self._ask(
-                TaskKind.SHARE, round_number, request.names, needed=max(quorum, request.threshold), masking=masking,
+                TaskKind.SHARE, round_number, request.names, needed=needed, masking=masking,
                 payload=_once(request.encode),
             ),
         )  # fmt: skip
-        self._open = await PairwiseSession.opened(self._run, request, masking, gathered)
-        self._tell(session, round_number, self._open.refused)
-        # Whoever could not share may have lost its key: it advertises anew before the next session.
-        for name in set(chosen) - set(self._open.members):
-            self._adverts.pop(name, None)
-        return self._open
+        opened = await PairwiseSession.opened(self._run, request, masking, gathered)
+        self._tell(session, round_number, opened.refused)
+        return opened
 
     async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """Have the survivors recover what is left in the sum of these answers."""
@@ -118,15 +134,14 @@ class PairwiseSessions:
             )
         )  # fmt: skip
 
-    async def _advertise(self, masking: Masking, round_number: int, chosen: tuple[str, ...]) -> None:
+    async def _advertise(self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int) -> None:
         """Ask those of `chosen` for a key whose key is not known yet."""
         missing = tuple(name for name in chosen if name not in self._adverts)
         if missing:
-            needed = self._run.job.participants.needed(len(chosen)) - (len(chosen) - len(missing))
+            left = max(0, needed - (len(chosen) - len(missing)))
             ask = self._ask(
-                TaskKind.ADVERTISE, round_number, missing, needed=max(0, needed), peers=len(chosen), masking=masking,
-                keep=False,
-            )  # fmt: skip
+                TaskKind.ADVERTISE, round_number, missing, needed=left, peers=len(chosen), masking=masking, keep=False
+            )
             gathered = await self._run.gather(f"{masking.session}-advertise", ask)
             self._adverts |= _payloads(gathered.answers)
 
@@ -160,12 +175,25 @@ class PairwiseSessions:
             masking=masking, payload=payload, keep=keep,
         )  # fmt: skip
 
+    def _release(self, opened: PairwiseSession) -> None:
+        for step in opened.steps:
+            self._run.release(step)
+
     def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
         for name, reason in refused.items():
             self._run.note(
                 "refused", f"{session}/{name}", round=round_number, step=session, participant=name, code="tampered",
                 reason=reason,
             )  # fmt: skip
+
+
+def _too_few(session: str, there: tuple[str, ...], chosen: tuple[str, ...], needed: int) -> RunFailure:
+    return RunFailure(
+        ErrorCode.QUORUM,
+        f"session {session}: {len(there)} of {len(chosen)} participants share secrets ({', '.join(there) or 'none'}), "
+        f"{needed} are needed",
+        hint="see the other sites' logs, or change participants.quorum or secure_aggregation.minimum",
+    )
 
 
 def _payloads(answers: tuple[Answer, ...]) -> dict[str, bytes]:

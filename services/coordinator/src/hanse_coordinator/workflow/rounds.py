@@ -7,7 +7,7 @@ again in a new session, with new masks, without those whose answers were refused
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hanse_coordinator.workflow.central import central_strategy
@@ -98,10 +98,12 @@ async def _summed(
     left, refused = ask.to, dict[str, None]()
     given: tuple[str, ...] = ()
     for attempt in range(1, len(ask.to) + 2):
-        session = await protocol.prepare(session_key(step, attempt), ask.round, left)
-        needed = max(ask.needed, session.masking.minimum, session.needed)
+        session = await protocol.prepare(session_key(step, attempt), ask.round, left, least=_least(run, ask))
+        enough = max(ask.needed, session.masking.minimum)
+        needed = max(enough, session.needed)
         asked = _private(run, replace(
-            ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed, peers=len(session.to),
+            ask, to=session.to, masking=session.masking, payload=session.payload, needed=needed,
+            enough=enough if enough < needed else 0, peers=len(session.to),
         ), attempt)  # fmt: skip
         name = session.masking.session
         exchanging = exchanges(asked)
@@ -112,7 +114,8 @@ async def _summed(
             run.release(share_step(name))
         answers = gathered.answers
         if len(answers) < asked.needed:
-            # Too few for the noise that was shared out. No masks were given: those who are there make another sum.
+            # Too few for the noise that was shared out, or to recover the masks of the others. Nothing was unmasked:
+            # those who are there make another sum.
             left = tuple(answer.participant for answer in answers)
             continue
         summed = await run.sum(
@@ -170,7 +173,13 @@ def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:
         return ask
     terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
     least = least_answers(privacy, len(ask.to))
-    return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.needed)
+    return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.enough or ask.needed)
+
+
+def _least(run: RunContext, ask: Ask) -> Callable[[int], int]:
+    """Of how many participants a sum must be, of so many who share its noise."""
+    privacy = run.job.privacy
+    return lambda active: 1 if privacy is None or ask.kind is not TaskKind.TRAIN else least_answers(privacy, active)
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:
