@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy clean
+.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -23,6 +23,7 @@ help:
 	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
+	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
 
@@ -69,5 +70,14 @@ bench-reduce: $(VENV)/.developer
 bench-privacy: $(VENV)/.developer
 	@$(BIN)/python benchmarks/privacy.py $(ARGS)
 
+.venv-flower/.installed:
+	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
+	@echo "Installing Flower into .venv-flower (a minute, once) ..."
+	@.venv-flower/bin/python -m pip install --quiet 'flwr>=1.41,<1.42'
+	@touch $@
+
+bench-strategies: $(VENV)/.developer .venv-flower/.installed
+	@$(BIN)/python benchmarks/strategies.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-flower .mypy_cache .ruff_cache .pytest_cache .hypothesis

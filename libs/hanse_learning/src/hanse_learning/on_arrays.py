@@ -44,8 +44,13 @@ class NumpyArrays:
         # One pass and no array of the size: a sum is finite unless a number is not, or unless it overflows.
         if array.dtype.kind != "f":
             return True
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+        flat = self.flat(array)
+
+        def look(part: slice) -> bool:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return bool(np.isfinite(flat[part].sum())) or bool(np.isfinite(flat[part]).all())
+
+        return all(self._each(flat.size, look))
 
     def measure(self, reduction: Measured, rows: Sequence[Array]) -> list[Mapping[str, Array]]:
         """What is measured, block by block."""

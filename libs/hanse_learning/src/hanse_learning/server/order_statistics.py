@@ -47,14 +47,14 @@ def trimmed(reduction: Median | TrimmedMean, count: int) -> int:
 
 def _mean_of_middle(updates: Rows, trim: int, out: Array) -> None:
     """out (n,) = mean of each column's values without the `trim` smallest and largest; sums go from the smallest."""
-    for total, rows in sorted_tiles(updates, out):
-        mean_of(rows[trim : len(rows) - trim], total)
+    for total, rows in sorted_tiles(updates, out, trim):
+        mean_of(rows, total)
 
 
-def sorted_tiles(updates: Rows, out: Array) -> Iterator[tuple[Array, list[Array]]]:
+def sorted_tiles(updates: Rows, out: Array, trim: int = 0) -> Iterator[tuple[Array, list[Array]]]:
     """Tiles of `out` (n,), each with the rows of `updates` K x (n,) sorted column by column, in the dtype of `out`.
 
-    The rows are the caller's to change until the next tile.
+    The first and the last `trim` rows are left out. The others are the caller's to change until the next tile.
     """
     count = len(updates)
     step = max(1024, min(TILE, (4 * TILE) // count))
@@ -66,11 +66,14 @@ def sorted_tiles(updates: Rows, out: Array) -> Iterator[tuple[Array, list[Array]
         for row, update in zip(rows, updates, strict=True):
             np.add(update[start : start + step], out.dtype.type(0), out=row)  # -0 becomes 0
         low_of = spare[: len(total)]
-        for a, b in _network(count):
-            np.minimum(rows[a], rows[b], out=low_of)
-            np.maximum(rows[a], rows[b], out=rows[b])
-            rows[a], low_of = low_of, rows[a]
-        yield total, rows
+        for a, b, low, high in _network(count, trim):
+            if low:
+                np.minimum(rows[a], rows[b], out=low_of)
+            if high:
+                np.maximum(rows[a], rows[b], out=rows[b])
+            if low:
+                rows[a], low_of = low_of, rows[a]
+        yield total, rows[trim : count - trim]
 
 
 def mean_of(kept: list[Array], out: Array) -> None:
@@ -86,9 +89,16 @@ def mean_of(kept: list[Array], out: Array) -> None:
 
 
 @cache
-def _network(count: int) -> tuple[tuple[int, int], ...]:
-    """Batcher's comparators (a, b), a < b, for `count` rows."""
-    return tuple(_comparators(count))
+def _network(count: int, trim: int) -> tuple[tuple[int, int, bool, bool], ...]:
+    """Batcher's comparators (a, b, low, high), a < b, for `count` rows of which the first and the last `trim` are of no
+    account: only those on which the others depend; `low` tells whether row a is, `high` whether row b is."""
+    needed = set(range(trim, count - trim))
+    kept = []
+    for a, b in reversed([*_comparators(count)]):
+        if a in needed or b in needed:
+            kept.append((a, b, a in needed, b in needed))
+            needed |= {a, b}
+    return tuple(reversed(kept))
 
 
 def _comparators(count: int) -> Iterator[tuple[int, int]]:
