@@ -228,9 +228,11 @@ class Agent:
             return await asyncio.to_thread(self._finish_protocol, task, given)
         require_new_session(self._journal, task)
         await asyncio.to_thread(self._prepare, task)
-        if task.model is not None and task.model.key is not None:
-            await self._write_down(Leaving("link-request", link_subject(task), 0))
+        for ref in (task.model, *(task.extras or {}).values()):
+            if ref is not None and ref.key is not None:
+                await self._write_down(Leaving("link-request", link_subject(task), 0))
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
+        extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Before anything is drawn: whatever becomes of the work from here on, it is charged.
         reserved = await asyncio.to_thread(self._budget.reserve, task, examples=self._examples, model=model)
         memory = self._policy.limits.memory_mib
@@ -244,6 +246,8 @@ class Agent:
             state=self._place.state(task),
             time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
             memory_limit=memory << 20 if memory is not None else None,
+            extras=extras,
+            trained=task.trained,
         )
         outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
         if reserved is not None:

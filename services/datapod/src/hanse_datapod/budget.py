@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hanse_datapod.answers import require_update_alone
 from hanse_datapod.privacy_policy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -42,7 +43,9 @@ class Reserved:
         """The outcome without what the noise does not cover, whatever the worker says: metrics of private training."""
         if not self.work:
             return outcome
-        return replace(outcome, metrics={name: value for name, value in outcome.metrics.items() if name == "steps"})
+        require_update_alone(outcome)
+        metrics = {name: value for name, value in outcome.metrics.items() if name == "steps"}
+        return replace(outcome, metrics=metrics, info={}, note="")
 
 
 class SiteBudget:

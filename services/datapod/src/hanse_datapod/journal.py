@@ -13,7 +13,8 @@ import json
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ KEPT = 64
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A task's signed answer. `update` holds a small update's bytes; a large one is the file `work/<task>.update`.
-    `tally` holds the tally's bytes of a masked answer."""
+    `tally` holds the tally's bytes of a masked answer, `extras` those of small extras by name."""
 
     result: Result
     update: bytes | None = None
     tally: bytes | None = None
+    extras: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def large(self) -> bool:
@@ -101,6 +103,8 @@ class Journal:
             "result": base64.b64encode(finished.result.encode()).decode(),
             "update": _text(finished.update),
         }
+        if finished.extras:
+            body["extras"] = {name: _text(data) for name, data in finished.extras.items()}
         if finished.tally is not None and task.masking is not None:
             body |= {"tally": _text(finished.tally), "session": task.masking.session, "work": work_of(task)}
         with self._lock:
@@ -118,7 +122,8 @@ class Journal:
         if body is None:
             return None  # the disk lost it; the work is done again
         result = Result.decode(base64.b64decode(body["result"]))
-        return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")))
+        extras = {name: base64.b64decode(text) for name, text in body.get("extras", {}).items()}
+        return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")), extras)
 
     def answered(self, run: str, session: str) -> tuple[str, str] | None:
         """The task that was answered within a masked session, and its `work_of`; None where none is remembered."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.answers import resting, withheld_reason
+from hanse_datapod.answers import reason_of, require_update_alone, resting
 from hanse_datapod.journal import Finished
 from hanse_datapod.noise import AnswerNoise, SiteNoise
 from hanse_datapod.pairwise import pairwise_masks
@@ -72,6 +72,7 @@ def masked_answer(
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
             refuses; NO_SPACE.
     """
+    require_update_alone(outcome)
     policy.check_examples(outcome.examples, tell=False)
     weight = _weight(masking, outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
@@ -88,7 +89,7 @@ def masked_answer(
     )  # fmt: skip
     ref, data = (None, None) if shape is None else resting(link, task, output)
     answered = result_for(
-        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=withheld_reason(withheld),
+        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=reason_of(withheld, outcome),
         code_digest=outcome.code_digest,
     )  # fmt: skip
     sealed = None

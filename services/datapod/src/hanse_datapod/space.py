@@ -12,13 +12,13 @@ MARGIN = 128 << 10
 
 
 def needed_for(task: Task) -> int:
-    """Bytes that a task may write: the model, the update, what the worker keeps of personal layers, and the masked
-    update, for whose elements the model's may be half as wide as usual."""
+    """Bytes that a task may write: the model, the update, what the worker keeps of personal layers, the extras and
+    what is kept of these, and the masked update, for whose elements the model's may be half as wide as usual."""
     size = task.model.size if task.model is not None else 0
     if task.kind is not TaskKind.TRAIN:
         return MARGIN + size
     masked = task.masking.ring.default.bits // 16 if task.masking is not None else 0
-    return MARGIN + size * (3 + masked)
+    return MARGIN + size * (3 + masked + 3 * len(task.extras or {}))
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -72,13 +72,17 @@ class Workplace:
         return output.exists()
 
     def drop_plain(self, task: Task) -> None:
-        """Remove the update that will not leave as it is."""
+        """Remove the update that will not leave as it is, and what was made beside it."""
         if masked(task):
-            self.worked(task).unlink(missing_ok=True)
+            worked = self.worked(task)
+            for path in (worked, *worked.parent.glob(f"{worked.name}.*")):
+                path.unlink(missing_ok=True)
 
     def drop(self, task: Task) -> None:
         """Remove what the task has made."""
-        self.output(task).unlink(missing_ok=True)
+        output = self.output(task)
+        for path in (output, *output.parent.glob(f"{output.name}.*")):
+            path.unlink(missing_ok=True)
 
 
 def masked(task: Task) -> bool:

@@ -20,7 +20,7 @@ from hanse_fabric import __version__
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task
-from hanse_fabric.site.cache import ModelCache
+from hanse_fabric.site.cache import KEPT, ModelCache
 from hanse_fabric.site.identity import SiteIdentity
 from hanse_fabric.site.remote import ask_link
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
@@ -64,6 +64,7 @@ class SiteLink:
         self.identity = identity
         self._transfer = transfer
         self._cache = ModelCache(identity.home / "cache")
+        self._extras = ModelCache(identity.home / "extras")
 
     @classmethod
     async def connect(cls, identity: SiteIdentity, *, cert: Path | None = None, key: Path | None = None) -> SiteLink:
@@ -144,20 +145,37 @@ class SiteLink:
         Raises:
             HanseError: TAMPERED, NO_SPACE, TOO_LARGE, or UNAVAILABLE when `seconds` passed without success.
         """
-        ref = task.model
-        if ref is None:
+        if task.model is None:
             return None
+        return await self._fetch(task, "model", task.model, self._cache, seconds)
 
+    async def fetch_extras(self, task: Task, *, seconds: float = 300.0) -> dict[str, Path]:
+        """What the algorithm needs beside the model, as files by name; as `fetch`.
+
+        Raises:
+            HanseError: as `fetch`; INVALID_INPUT for more than are kept.
+        """
+        extras = task.extras or {}
+        if len(extras) > KEPT:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"task {task.id}.extras: {len(extras)} are more than {KEPT}",
+                hint="upgrade the datapod",
+            )  # fmt: skip
+        return {
+            name: await self._fetch(task, f"extras.{name}", ref, self._extras, seconds) for name, ref in extras.items()
+        }
+
+    async def _fetch(self, task: Task, what: str, ref: ObjectRef, cache: ModelCache, seconds: float) -> Path:
         async def download(path: Path) -> None:
             if ref.inline is not None:
                 await asyncio.to_thread(path.write_bytes, ref.inline)
                 return
             if ref.key is None:
-                raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.model: neither inline nor in the store")
+                raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
             link = await ask_link(self.bus, task, get=ref.key)
             await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
 
-        return await self._cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds))
+        return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds))
 
     def update_ref(self, task: Task, path: Path) -> ObjectRef:
         """Name an update: by content, and by the place where `send_update` will put it. Reads the file once."""
@@ -291,13 +309,15 @@ def result_for(
     reason: str = "",
     code: str = "",
     code_digest: str | None = None,
+    extras: Mapping[str, ObjectRef] | None = None,
+    info: Mapping[str, float] | None = None,
 ) -> Result:
     """The unsigned answer to a task.
 
     Raises:
-        HanseError: TRAINING_FAILED when a metric is not a finite number.
+        HanseError: TRAINING_FAILED when a metric, or a number in `info`, is not finite.
     """
-    for name, value in (metrics or {}).items():
+    for name, value in (*(metrics or {}).items(), *(info or {}).items()):
         if not math.isfinite(value):
             raise HanseError(ErrorCode.TRAINING_FAILED, f"metric {name}: {value} is not a finite number")
     return Result(
@@ -314,6 +334,8 @@ def result_for(
         code=code,
         seconds=round(seconds, 6),
         code_digest=code_digest,
+        extras=dict(extras) if extras else None,
+        info=dict(info) if info else None,
     )
 
 
