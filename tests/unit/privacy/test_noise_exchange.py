@@ -11,7 +11,14 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.noise.exchange import NoiseSite
-from hanse_privacy.noise.exchange_messages import NoiseKey, NoiseRequest, NoiseShares, noise_request, relay
+from hanse_privacy.noise.exchange_messages import (
+    NoiseKey,
+    NoiseRequest,
+    NoiseShares,
+    key_statement,
+    noise_request,
+    relay,
+)
 
 RUN, SESSION, STEPS = "a" * 12, "r1-train", 1 << 16
 
@@ -138,6 +145,15 @@ def test_a_request_without_the_sites_own_key_is_refused() -> None:
     request = session.request()
     with pytest.raises(HanseError, match="not there with its own key"):
         session.share("site-0", NoiseRequest(members=request.members[1:], roster=request.roster))
+
+
+def test_a_key_that_makes_every_secret_known_is_refused() -> None:
+    session = Session.of(3)
+    low = bytes(32)  # a point of low order
+    signature = session.keys["site-1"].sign(key_statement("triage", RUN, SESSION, "site-1", low))
+    session.adverts["site-1"] = NoiseKey(key=low, signature=signature).encode()
+    with pytest.raises(HanseError, match="point of low order"):
+        session.share("site-0", session.request())
 
 
 def test_a_pinned_roster_keeps_invented_sites_out() -> None:
