@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -237,7 +237,7 @@ class _Run:
 
     def _reweighed(self, plan: Plan) -> Plan:
         """The plan with the weights that its strategy chooses. A WHOLE job measures by itself; a SHARD was told."""
-        groups: list[Totals] = []
+        groups: Iterable[Totals] = ()
         if (reduction := plan.measured) is not None:
             count = leaf_count(plan.layout.size)
             if self.job.kind is JobKind.WHOLE:

@@ -6,7 +6,7 @@ MEASURE jobs take leaves and groups, so that the totals have the same bits in on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -137,17 +137,15 @@ def encode_totals(found: Totals) -> bytes:
     return encode_tensors(layout, dict(found))
 
 
-def read_totals(refs: tuple[ObjectRef, ...], store: ObjectStore | None, groups: int) -> list[Totals]:
-    """What MEASURE jobs found, in the order of their leaves.
+def read_totals(refs: tuple[ObjectRef, ...], store: ObjectStore | None, groups: int) -> Iterator[Totals]:
+    """What MEASURE jobs found, in the order of their leaves, read one after another: Gram matrices of many are large.
 
     Raises:
         HanseError: INVALID_INPUT when it is not that of all `groups`; TAMPERED, NOT_FOUND.
     """
     if len(refs) != groups:
         raise invalid("measured", len(refs), f"what was measured of all {groups} groups of leaves")
-    found: list[Totals] = []
     for ref in refs:
         data = open_input(ref, store).read(0, ref.size)
         verify_bytes(ref, data)
-        found.append(decode_tensors(data)[1])
-    return found
+        yield decode_tensors(data)[1]
