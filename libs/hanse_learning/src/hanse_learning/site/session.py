@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.config import TrainConfig
 from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.sums import Sums
 
 Arrays = Mapping[str, np.ndarray]
 Groups = Mapping[str, Arrays]
@@ -32,6 +33,7 @@ class Session:
         extras: arrays in the model's layout that the algorithm exchanges, by name; absent in the first round.
         wanted: numbers that the strategy needs beside those that always come: `first_loss`.
         on_progress: called with the fraction done and a short text.
+        sums: over all participants, in the middle of training; None where there can be none.
     """
 
     module: nn.Module
@@ -46,6 +48,7 @@ class Session:
     extras: Groups = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
     on_progress: Callable[[float, str], None] = lambda _fraction, _text: None
+    sums: Sums | None = None
 
     def shared(self) -> dict[str, nn.Parameter]:
         """The parameters that travel and are trained."""

@@ -46,6 +46,11 @@ class LocalSteps:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
+    def takes(self, examples: int) -> bool:
+        """Whether the next step can be taken on a batch of so many."""
+        # Batch norm has no variance over one example.
+        return examples > 1 or not normalizes_batches(self.module)
+
     def adjust(self) -> None:
         """Change the gradients, which are clipped already."""
 
@@ -94,14 +99,13 @@ def descend(
     configured, per_epoch = length_of(config, len(x))
     total = total or configured
     generator = torch.Generator().manual_seed(seed)
-    single = normalizes_batches(module)
     losses: list[Tensor] = []
     every = max(1, total // _REPORTS)
     first = rate_factor(config.schedule, round_number, 1)
     counted = normalizer = 0.0
     for step, batch in enumerate(batches(len(x), config.batch_size, total, generator), start=1):
-        if single and len(batch) == 1:
-            continue  # batch norm has no variance over one example
+        if not local.takes(len(batch)):
+            continue
         module.zero_grad(set_to_none=True)
         loss = local.gradients(x[batch], y[batch])
         if config.clip_norm is not None:

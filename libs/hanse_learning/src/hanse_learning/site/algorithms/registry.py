@@ -12,6 +12,7 @@ from hanse_learning.site.algorithms import (
     feddyn,
     fedprox,
     fedrep,
+    fedtan,
     moon,
     per_fedavg,
     plain,
@@ -37,6 +38,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "fedrep": fedrep.train,
     "per_fedavg": per_fedavg.train,
     "weighted_accumulation": accumulation.train,
+    "fedtan": fedtan.train,
 }
 _ADAPTED: dict[str, Callable[[Session], str]] = {"ditto": ditto.adapt, "per_fedavg": per_fedavg.adapt}
 
