@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,13 +21,16 @@ _WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an answer to a task of this step must look like. `largest` bounds an update's size in bytes."""
+    """What an answer to a task of this step must look like. `largest` bounds an update's size in bytes; `extras` and
+    `info` are the names of what the algorithm and the strategy need."""
 
     kind: TaskKind
     project: str
     run: str
     largest: int
     masking: Masking | None = None
+    extras: tuple[str, ...] = ()
+    info: tuple[str, ...] = ()
 
 
 class Collector:
@@ -126,6 +130,12 @@ def _wrong(result: Result, terms: Terms) -> str:
         return f"update: none given, the {terms.kind.value} step needs one"
     if result.extras and len(result.extras) > _MOST_EXTRAS:
         return f"extras: {len(result.extras)} are more than {_MOST_EXTRAS}"
+    if missing := [name for name in terms.extras if name not in (result.extras or {})]:
+        return f"extras: {', '.join(missing)} is not given, which the job's algorithm needs"
+    for name in terms.info:
+        number = (result.info or {}).get(name)
+        if number is None or not math.isfinite(number):
+            return f"info.{name}: {number} is not a finite number, which the job's strategy needs"
     for update in (result.update, *(result.extras or {}).values()):
         if wrong := _wrong_update(update, terms):
             return wrong

@@ -24,6 +24,7 @@ from hanse_coordinator.workflow.outcomes import Answer, Gathered, Published, Red
 from hanse_coordinator.workflow.payloads import KeptPayloads
 from hanse_coordinator.workflow.progress import ProgressRelay
 from hanse_coordinator.workflow.publishing import publish
+from hanse_coordinator.workflow.reducible import Reducible
 from hanse_coordinator.workflow.reducing import Reducing, Unmasking
 from hanse_coordinator.workflow.reductions import Reductions
 from hanse_coordinator.workflow.roster import Roster
@@ -160,19 +161,19 @@ class RunContext:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         needed: int,
-        strategy: dict[str, Any] | None = None,
+        beside: Reducible | None = None,
     ) -> Reduction:
         """Have the answers' updates reduced to the next model. Updates that are tampered with or not finite are left
         out, as long as `needed` remain.
 
         Args:
-            strategy: in place of the job's.
+            beside: what differs from a plain reduction by the job's strategy.
 
         Raises:
             RunFailure: QUORUM when too few remain; TIMEOUT when no aggregator answers.
         """
         return await self._reducing.reduce(
-            step, round=round, answers=answers, model=model, state=state, needed=needed, strategy=strategy
+            step, round=round, answers=answers, model=model, state=state, needed=needed, beside=beside
         )
 
     async def sum(
@@ -184,6 +185,7 @@ class RunContext:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         unmask: Callable[[], Awaitable[Unmasking]],
+        beside: Reducible | None = None,
     ) -> Summed:
         """Have masked answers summed and unmasked: to the next model, or (without `model`) to their tally alone.
 
@@ -192,11 +194,14 @@ class RunContext:
 
         Args:
             unmask: says how the sum is unmasked; called where the sum was not made before.
+            beside: of it only the strategy: nothing but the sum is there to be reduced.
 
         Raises:
             RunFailure: TIMEOUT when no aggregator answers; INTERNAL when the sum cannot be made.
         """
-        return await self._reducing.sum(step, round=round, answers=answers, model=model, state=state, unmask=unmask)
+        return await self._reducing.sum(
+            step, round=round, answers=answers, model=model, state=state, unmask=unmask, beside=beside
+        )
 
     async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
         """The sum of a session's masks, from the compensator, which remembers it: so it is not journalled.

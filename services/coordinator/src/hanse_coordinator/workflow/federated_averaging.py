@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
+from hanse_coordinator.workflow.carried import Carried, info_named
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.masking import protocol_of
@@ -29,21 +31,23 @@ async def federated_averaging(run: RunContext) -> None:
     """Train until the last round, or until early stopping."""
     job = run.job
     stopping, protocol = EarlyStopping(job.stop), protocol_of(run)
-    state: dict[str, ObjectRef] = {}
-    clip: float | None = None
+    carried = Carried()
     parent: str | None = job.initial_model
     model = await first_model(run)
     for number in range(1, job.rounds + 1):
         with run.round(number):
-            chosen = sample(await run.participants(f"r{number}-participants"), job, number)
+            present = await run.participants(f"r{number}-participants")
+            chosen, carried = sample(present, job, number), carried.seeing(present)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
 
-            trained = await train(run, protocol, training(job, chosen, number, model), state, clip=clip)
-            model, state, clip = trained.reduction.model, trained.reduction.state, trained.reduction.clip
+            asked = replace(training(job, chosen, number, model), trained=carried.counted)
+            trained = await train(run, protocol, asked, carried)
+            model, carried = trained.reduction.model, carried.after(number, trained.reduction)
 
             evaluated, stop = RoundMetrics(), ""
             if due(job.evaluate.every, number, job.rounds):
-                evaluated = await evaluate(run, protocol, evaluation(job, chosen, number, model))
+                asked = replace(evaluation(job, chosen, number, model), trained=carried.counted)
+                evaluated = await evaluate(run, protocol, asked)
                 stop = stopping.observe(evaluated.overall)
 
             final = bool(stop) or number == job.rounds
@@ -141,7 +145,9 @@ def due(every: int, number: int, rounds: int) -> bool:
 
 def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
+    info = info_named(job)
     return {
+        **({"info": list(info)} if info else {}),
         "model": job.model,
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -62,6 +62,14 @@ class Ask:
     """How the answers are to be masked."""
     privacy: PrivacyTerms | None = None
     """The noise that the sites add."""
+    extras: Mapping[str, ObjectRef] = field(default_factory=dict)
+    """What the algorithm's sites need beside the model."""
+    answered: tuple[str, ...] = ()
+    """Extras that each answer must have."""
+    info: tuple[str, ...] = ()
+    """Numbers that each answer must have."""
+    trained: Mapping[str, int] | None = None
+    """The last round in which each participant's answer counted; 0 for those who are not in it. None: not told."""
     payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
     keep: bool = False
@@ -128,7 +136,7 @@ class Gathering:
             issued, deadline = datetime.fromisoformat(opened["issued"]), datetime.fromisoformat(opened["deadline"])
         tasks = {name: derive_id(self._run, step, name) for name in missing}
         largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
-        terms = Terms(ask.kind, self._project, self._run, largest, ask.masking)
+        terms = Terms(ask.kind, self._project, self._run, largest, ask.masking, ask.answered, ask.info)
         collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
         with self._inbox.collecting(step, collector, ask.round):
             if opened is not None:
@@ -146,17 +154,18 @@ class Gathering:
     async def _send(
         self, step: str, ask: Ask, tasks: dict[str, str], issued: datetime, deadline: datetime, collector: Collector
     ) -> None:
-        model = ask.model
-        if model is not None and model.inline is not None and self._too_much_inline(model, len(tasks)):
-            model = await self._objects.place(model)
+        model = None if ask.model is None else await self._resting(ask.model, len(tasks))
+        extras = {name: await self._resting(ref, len(tasks)) for name, ref in ask.extras.items()}
         common = Task(
             id="0" * 32, project=self._project, run=self._run, step=step, participant="all", workflow=self._workflow,
             kind=ask.kind, round=ask.round, config=ask.config, seed=0, model=model, peers=ask.peers or len(ask.to),
-            issued_at=issued, deadline=deadline, masking=ask.masking, privacy=ask.privacy,
+            issued_at=issued, deadline=deadline, masking=ask.masking, privacy=ask.privacy, extras=extras or None,
         )  # fmt: skip
 
         async def send(name: str) -> None:
             own: dict[str, Any] = {"id": tasks[name], "participant": name, "seed": ask.seed(name)}
+            if ask.trained is not None:
+                own["trained"] = ask.trained.get(name, 0)
             if ask.payload is not None:
                 own["payload"] = await ask.payload(name)
             task = common.model_copy(update=own)
@@ -172,8 +181,11 @@ class Gathering:
         subject = JOB.of(project=self._project, run=self._run, step=step, job=session.id)
         await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self._run}/{step}/exchange")
 
-    def _too_much_inline(self, model: ObjectRef, tasks: int) -> bool:
-        return model.size > self._settings.inline_limit or model.size * tasks > self._settings.inline_total
+    async def _resting(self, ref: ObjectRef, tasks: int) -> ObjectRef:
+        """The same object, in the store where it is too large to be in so many tasks."""
+        if ref.size > self._settings.inline_limit or ref.size * tasks > self._settings.inline_total:
+            return await self._objects.place(ref)
+        return ref
 
     def _tell_closed(self, step: str, ask: Ask, gathered: Gathered) -> None:
         met = len(gathered.answers) >= ask.needed

@@ -85,11 +85,12 @@ class Gathered(_Recorded):
 
 
 class Reduction(_Recorded):
-    """The outcome of `reduce`: the new model, the server optimizer's arrays, whose updates are in it, and the next
-    round's clipping norm, where central privacy moves it."""
+    """The outcome of `reduce`: the new model, the server optimizer's arrays, the algorithm's extras, whose updates are
+    in all of them, and the next round's clipping norm, where central privacy moves it."""
 
     model: ObjectRef
     state: dict[str, ObjectRef] = {}
+    extras: dict[str, ObjectRef] = {}
     participants: tuple[Slug, ...]
     refused: tuple[Slug, ...] = ()
     clip: float | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Answer, Reduction, Summed
+from hanse_coordinator.workflow.reducible import Extra, Reducible
 from hanse_coordinator.workflow.reductions import Reductions, without
 from hanse_coordinator.workflow.steps import Steps, attempt_key
 from hanse_coordinator.workflow.storage import RunObjects
@@ -55,16 +56,17 @@ class Reducing:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         needed: int,
-        strategy: dict[str, Any] | None = None,
+        beside: Reducible | None = None,
     ) -> Reduction:
         """See `RunContext.reduce`."""
         closed = self._steps.recorded(step)
         if closed is not None:
             return self._kept(Reduction.of(closed))
         await self._steps.begin()
-        job = self._job_of(step, round, answers, model, state, weighted=self._job.weighting == "examples")
-        if strategy is not None:
-            job = job.model_copy(update={"strategy": strategy})
+        beside = beside or Reducible()
+        job = self._job_of(
+            step, round, answers, model, state, weighted=self._job.weighting == "examples", info=beside.info
+        )
         refused: dict[str, str] = {}
         for attempt in range(1, len(answers) + 2):
             key = attempt_key(step, attempt)
@@ -75,17 +77,46 @@ class Reducing:
                     f"step {step}: {len(left)} usable updates, {needed} were needed; refused: "
                     + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
                 )
-            reduced = await self._reductions.reduce(
-                job.model_copy(update={"id": key, "updates": left, "output_key": self._output(key)})
-            )
-            if not reduced.refused:
+            changes: dict[str, Any] = {"id": key, "updates": left, "output_key": self._output(key)}
+            if beside.strategy is not None:
+                changes["strategy"] = beside.strategy(len(left))
+            reduced = await self._reductions.reduce(job.model_copy(update=changes))
+            if reduced.refused:
+                refused |= self._told(step, round, reduced)
+                continue
+            extras, spoilt = await self._extras(job.model_copy(update=changes), answers, beside.extras)
+            if spoilt is None:
                 break
-            refused |= self._told(step, round, reduced)
+            # What is in the model and what is in the extras is of the same sites: both are made again without these.
+            refused |= self._told(step, round, spoilt)
+            self._steps.later(self._objects.forget([*reduced.outputs.values(), *extras.values()]))
         self._reductions.errands.recovering = False
-        outcome = _reduction(step, reduced, left, tuple(sorted(refused)))
+        outcome = _reduction(step, reduced, left, tuple(sorted(refused))).model_copy(update={"extras": extras})
         await self._steps.close(step, outcome.body())
-        self._forget(answers, model, state)
+        former = {name: extra.former for name, extra in beside.extras.items() if extra.former is not None}
+        self._forget(answers, model, state | former)
         return self._kept(outcome)
+
+    async def _extras(
+        self, job: ReduceJob, answers: tuple[Answer, ...], extras: Mapping[str, Extra]
+    ) -> tuple[dict[str, ObjectRef], Reduced | None]:
+        """The extras reduced, of those answers whose updates `job` has reduced; or, at the end, whose are refused."""
+        by_name = {answer.participant: answer.extras for answer in answers}
+        made: dict[str, ObjectRef] = {}
+        for name, extra in sorted(extras.items()):
+            rows = tuple(
+                UpdateInput(participant=row.participant, weight=1.0, ref=by_name[row.participant][name])
+                for row in job.updates
+            )
+            key = f"{job.id}-{name}"
+            reduced = await self._reductions.reduce(job.model_copy(update={
+                "id": key, "updates": rows, "output_key": self._output(key), "model": extra.former, "state": {},
+                "from_zero": extra.former is None or None, "strategy": extra.strategy(len(rows)),
+            }))  # fmt: skip
+            if reduced.refused:
+                return made, reduced
+            made[name] = _model_of(key, reduced)
+        return made, None
 
     async def sum(
         self,
@@ -96,6 +127,7 @@ class Reducing:
         model: ObjectRef | None,
         state: dict[str, ObjectRef],
         unmask: Callable[[], Awaitable[Unmasking]],
+        beside: Reducible | None = None,
     ) -> Summed:
         """See `RunContext.sum`."""
         closed = self._steps.recorded(step)
@@ -112,7 +144,10 @@ class Reducing:
         else:
             job = self._job_of(step, round, answers, model, state, weighted=False)
             kind = JobKind.TALLY if model is None else JobKind.WHOLE
-            reduced = await self._reductions.reduce(job.model_copy(update={"kind": kind, "sum": ring}))
+            changes: dict[str, Any] = {"kind": kind, "sum": ring}
+            if beside is not None and beside.strategy is not None:
+                changes["strategy"] = beside.strategy(len(job.updates))
+            reduced = await self._reductions.reduce(job.model_copy(update=changes))
             self._reductions.errands.recovering = False
             summed = self._summed(step, round, reduced, job.updates, tallied=kind is JobKind.TALLY)
         await self._steps.close(step, summed.body())
@@ -161,6 +196,7 @@ class Reducing:
         state: dict[str, ObjectRef],
         *,
         weighted: bool,
+        info: tuple[str, ...] = (),
     ) -> ReduceJob:
         rows = (
             (answer, answer.update or answer.tally) for answer in sorted(answers, key=lambda answer: answer.participant)
@@ -171,6 +207,7 @@ class Reducing:
                 weight=float(answer.examples) if weighted and answer.examples else 1.0,
                 ref=ref,
                 tally=None if answer.update is None else answer.tally,
+                info={name: answer.info[name] for name in info} or None,
             )
             for answer, ref in rows
             if ref is not None
@@ -184,7 +221,7 @@ class Reducing:
         return f"models/{self._project}/{self._run}/{key}"
 
     def _kept(self, outcome: Reduction) -> Reduction:
-        self.last_state = [*outcome.state.values()]
+        self.last_state = [*outcome.state.values(), *outcome.extras.values()]
         return outcome
 
     def _forget(self, answers: tuple[Answer, ...], model: ObjectRef | None, state: dict[str, ObjectRef]) -> None:
@@ -194,7 +231,8 @@ class Reducing:
         self, answers: tuple[Answer, ...], model: ObjectRef | None, state: dict[str, ObjectRef]
     ) -> Iterator[ObjectRef]:
         """What a reduction leaves behind: its updates, the former state, and a former model that is no version."""
-        yield from (answer.update for answer in answers if answer.update is not None)
+        for answer in answers:
+            yield from (ref for ref in (answer.update, *answer.extras.values()) if ref is not None)
         yield from state.values()
         ours = f"models/{self._project}/{self._run}/"
         if model is not None and (model.key or "").startswith(ours) and model.digest != self.last_published:
@@ -202,12 +240,16 @@ class Reducing:
 
 
 def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], refused: tuple[str, ...]) -> Reduction:
-    if "model" not in reduced.outputs:
-        raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no output 'model'")
     return Reduction(
-        model=reduced.outputs["model"],
+        model=_model_of(step, reduced),
         state={name: ref for name, ref in sorted(reduced.outputs.items()) if name != "model"},
         participants=tuple(update.participant for update in updates),
         refused=refused,
         clip=reduced.clip,
     )
+
+
+def _model_of(step: str, reduced: Reduced) -> ObjectRef:
+    if "model" not in reduced.outputs:
+        raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no output 'model'")
+    return reduced.outputs["model"]

@@ -7,9 +7,10 @@ again in a new session, with new masks, without those whose answers were refused
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from hanse_coordinator.workflow.carried import Carried, extras_named, info_named, reducible
 from hanse_coordinator.workflow.central import central_strategy
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
@@ -19,7 +20,7 @@ from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, shar
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import MaskingMode, ObjectRef, PrivacyTerms, TaskKind
+from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_privacy.noise.aggregate import least_answers
 
@@ -39,33 +40,27 @@ class Trained:
     examples: int
 
 
-async def train(
-    run: RunContext,
-    protocol: MaskingProtocol | None,
-    ask: Ask,
-    state: Mapping[str, ObjectRef],
-    *,
-    clip: float | None = None,
-) -> Trained:
+async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, carried: Carried) -> Trained:
     """Have participants train, and their updates reduced to the next model.
 
     Args:
-        clip: this round's clipping norm, where central privacy has moved it.
+        carried: of the rounds before.
 
     Raises:
         RunFailure: QUORUM when too few answer, or too few answers are usable.
     """
     step, reduce_step = f"r{ask.round}-train", f"r{ask.round}-reduce"
+    ask = replace(ask, extras=carried.extras, answered=extras_named(run.job), info=info_named(run.job))
     if protocol is None:
         gathered = await run.gather(step, _private(run, ask, 1))
         reduction = await run.reduce(
-            reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=dict(state),
-            needed=ask.needed, strategy=await central_strategy(run, ask, clip),
+            reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=dict(carried.state),
+            needed=ask.needed, beside=reducible(run.job, carried, await central_strategy(run, ask, carried.clip)),
         )  # fmt: skip
         used = _used(gathered, reduction.participants)
         examples = sum(answer.examples for answer in used)
         return Trained(reduction, summarize(gathered.answers, prefix="train_"), used, examples)
-    gathered, summed = await _summed(run, protocol, step, reduce_step, ask, dict(state))
+    gathered, summed = await _summed(run, protocol, step, reduce_step, ask, carried)
     if summed.reduction is None or summed.tally is None:
         raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
     metrics = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
@@ -82,12 +77,12 @@ async def evaluate(run: RunContext, protocol: MaskingProtocol | None, ask: Ask) 
     step = f"r{ask.round}-evaluate"
     if protocol is None:
         return summarize((await run.gather(step, ask)).answers)
-    _, summed = await _summed(run, protocol, step, f"r{ask.round}-tally", ask, {})
+    _, summed = await _summed(run, protocol, step, f"r{ask.round}-tally", ask, Carried())
     return RoundMetrics({} if summed.tally is None else dict(sorted(summed.tally.metrics.items())))
 
 
 async def _summed(
-    run: RunContext, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, state: dict[str, ObjectRef]
+    run: RunContext, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, carried: Carried
 ) -> tuple[Gathered, Summed]:
     """Gather masked answers and sum them, again without those who are refused.
 
@@ -119,8 +114,8 @@ async def _summed(
             left = tuple(answer.participant for answer in answers)
             continue
         summed = await run.sum(
-            attempt_key(sum_step, attempt), round=ask.round, answers=answers, state=state,
-            model=ask.model if ask.kind is TaskKind.TRAIN else None,
+            attempt_key(sum_step, attempt), round=ask.round, answers=answers, state=dict(carried.state),
+            model=ask.model if ask.kind is TaskKind.TRAIN else None, beside=reducible(run.job, carried, None),
             unmask=lambda session=session, answers=answers: protocol.unmask(session, ask.round, answers),  # type: ignore[misc]
         )  # fmt: skip
         if summed.tally is not None:
