@@ -1,0 +1,36 @@
+"""docs/strategies.md names every strategy there is, and its jobs can be submitted."""
+
+import re
+import typing
+from pathlib import Path
+
+import yaml
+
+from hanse_fabric.job import Job
+from hanse_learning.config import TrainConfig
+from hanse_learning.server.config import AdaptiveConfig, OptimizerConfig, ReductionConfig, checks
+
+PAGE = (Path(__file__).parents[3] / "docs" / "strategies.md").read_text()
+
+
+def _names(union):
+    configs = typing.get_args(typing.get_args(union)[0])
+    return {name for config in configs for name in typing.get_args(config.model_fields["name"].annotation)}
+
+
+def test_every_strategy_is_in_a_table():
+    listed = set()
+    for row in re.findall(r"^\| (`[^|]*`) \|", PAGE, re.MULTILINE):
+        listed |= set(re.findall(r"`(\w+)`", row))
+    assert listed == (_names(ReductionConfig) - {"private_mean"}) | _names(OptimizerConfig)
+    assert set(typing.get_args(AdaptiveConfig.model_fields["name"].annotation)) <= listed
+
+
+def test_the_jobs_of_the_page_can_be_submitted(monkeypatch):
+    monkeypatch.setattr(checks, "check_train", lambda train: TrainConfig.model_validate(train))
+    jobs = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(jobs) == 3
+    for body in jobs:
+        checks.check_job_strategy(
+            Job.model_validate({"rounds": 1, "model": {"name": "logistic"}, **yaml.safe_load(body)})
+        )
