@@ -62,7 +62,6 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             raise invalid("train.loss", named, f"{expected}, which {schema.task} needs")
         if named == "binary" and schema.classes not in (None, 2):
             raise invalid("train.loss", named, f"cross_entropy or focal, for the schema has {schema.classes} classes")
-    _check_available(train)
     return train
 
 
@@ -84,6 +83,7 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     model = check_model(job.model, schema) if job.code is None or job.model.get("name") in BUILT_IN else None
     if job.code is None:
         train = check_train(job.train, schema)
+        _check_available(train)
         if model is not None:
             check_together(model, train)
 
