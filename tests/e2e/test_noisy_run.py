@@ -1,4 +1,4 @@
-"""Distributed noise by real processes, in the modes in which others choose what of it is added."""
+"""Distributed noise by real processes, in every mode: it is in the sum, as much as asked for, and charged."""
 
 from __future__ import annotations
 
@@ -18,36 +18,53 @@ SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 1
 pytestmark = pytest.mark.timeout(300)
 
 
-def job(noise: str, **privacy: Any) -> dict[str, Any]:
+def job(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
+    shares: dict[str, Any] = {"noise": noise}
+    if noise == "gaussian":
+        shares = {"mechanism": "discrete_gaussian", "colluding": 1}
+    elif noise == "distributed-gamma":
+        shares["colluding"] = 1
     return {
-        "rounds": 3,
+        "rounds": 1,
         "weighting": "uniform",
         "participants": {"minimum": len(SITES), "deadline": 120},
         "model": {"name": "logistic"},
-        "train": {"epochs": 2, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.2}},
+        "train": {"epochs": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.2}},
         "checkpoint_every": 0,
-        "secure_aggregation": {"mode": "compensator"},
-        "privacy": {"placement": "distributed", "mechanism": "discrete_laplace", "noise": noise, "clip": 50.0}
-        | privacy,
+        "secure_aggregation": {"mode": mode},
+        "privacy": {
+            "placement": "distributed",
+            "mechanism": "discrete_laplace",
+            "clip": 50.0,
+            "noise_multiplier": multiplier,
+        }
+        | shares,
     }
 
 
-async def test_noise_that_others_choose_is_in_the_sum_and_is_charged(tmp_path: Path) -> None:
+RUNS = [
+    ("oblivious", "compensator", 1e-4),
+    ("oblivious-shuffled", "compensator", 1e-4),
+    ("distributed-gamma", "pairwise", 1e-4),
+    ("local-laplace", "pairwise", 1e-4),
+    ("gaussian", "compensator", 1e-4),
+    ("oblivious", "compensator", 0.2),
+    ("distributed-gamma", "compensator", 0.2),
+]
+
+
+async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(tmp_path: Path) -> None:
     write_shares(tmp_path / "data", SITES, seed=3)
     files = {
         name: SiteFiles(tmp_path / "data" / name / "train.npz", tmp_path / "data" / name / "test.npz") for name in SITES
     }
     async with Deployment(tmp_path, "digits", files, SCHEMA) as deployment:
-        accuracies: dict[str, float] = {}
-        for noise, multiplier in (("oblivious", 1e-4), ("oblivious-shuffled", 1e-4), ("oblivious", 0.2)):
-            run = await asyncio.to_thread(deployment.project.run, job(noise, noise_multiplier=multiplier))
+        for noise, mode, multiplier in RUNS:
+            run = await asyncio.to_thread(deployment.project.run, job(noise, mode, multiplier))
             await asyncio.to_thread(run.wait)
-            assert run.state == "completed", f"{run.state}: {run.view.reason}"
-            accuracies[f"{noise} {multiplier:g}"] = run.view.metrics["accuracy"]
-        # Little noise leaves the model as it is; noise of the size of an update, of each of four sites, does not.
-        assert accuracies["oblivious 0.0001"] > 0.6
-        assert accuracies["oblivious-shuffled 0.0001"] > 0.6
-        assert accuracies["oblivious 0.2"] < 0.5
+            assert run.state == "completed", f"{noise}, {mode}: {run.state}: {run.view.reason}"
+            # Little noise leaves the model as it is; noise as large as an update does not.
+            assert (run.view.metrics["accuracy"] > 0.5) is (multiplier < 0.1), (noise, mode)
         lines = (deployment.home("north") / "privacy.jsonl").read_text().splitlines()
-    charged = [entry for entry in map(json.loads, lines) if "distributed" in json.dumps(entry)]
-    assert len(charged) == 9
+    charged = [entry for entry in map(json.loads, lines) if "distributed" in entry.get("note", "")]
+    assert len(charged) == len(RUNS)
