@@ -23,7 +23,7 @@ from hanse_learning.server.reduction import Array, Measured, Reduction
 from hanse_learning.server.sign_mask import SignMask
 from hanse_learning.server.strategy import Strategy
 
-BLOCK_BYTES = 1 << 30
+BLOCK_BYTES = 1 << 28
 """Of all K rows of a block, at most, in float64."""
 
 

@@ -18,7 +18,10 @@ GRAM = "gram"
 """Name of the Gram matrix among the totals."""
 
 _DEPTH = 1024
-"""Columns of one product, at most: small products are made by one thread, whatever the machine has."""
+"""Columns of one product, at most."""
+
+_ONE_THREAD = 1 << 18
+"""Multiplications up to which OpenBLAS makes a product by one thread, whatever the machine has."""
 
 _CACHE_BYTES = 1 << 20
 """Of the float64 copies that are multiplied at once."""
@@ -27,7 +30,7 @@ _CACHE_BYTES = 1 << 20
 def gram_of(updates: Rows) -> Array:
     """(K, K) float64 of inner products of K arrays (n,)."""
     count, columns = len(updates), len(updates[0])
-    depth = max(64, min(_DEPTH, (1 << 18) // (count * count) // 64 * 64))
+    depth = max(64, min(_DEPTH, _ONE_THREAD // (count * (count + 1)) // 64 * 64))
     each = max(1, _CACHE_BYTES // (8 * depth * count))
     stack = np.empty((each, count, depth))
     found = np.zeros((count, count))
