@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hanse_datapod.answers import plain_answer
 from hanse_datapod.budget import Reserved, SiteBudget
+from hanse_datapod.exchanging import exchanging
 from hanse_datapod.handin import leaving, link_subject, send
 from hanse_datapod.journal import Finished, Journal
 from hanse_datapod.masking import check_plan, masked_answer
@@ -236,20 +237,22 @@ class Agent:
         # Before anything is drawn: whatever becomes of the work from here on, it is charged.
         reserved = await asyncio.to_thread(self._budget.reserve, task, examples=self._examples, model=model)
         memory = self._policy.limits.memory_mib
-        request = WorkRequest(
-            kind=task.kind,
-            config=task.config if reserved is None else task.config | {"privacy": reserved.work},
-            seed=task.seed,
-            round=task.round,
-            model=model,
-            output=self._place.worked(task),
-            state=self._place.state(task),
-            time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
-            memory_limit=memory << 20 if memory is not None else None,
-            extras=extras,
-            trained=task.trained,
-        )
-        outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+        async with exchanging(self._link, task, self._write_down) as exchange:
+            request = WorkRequest(
+                kind=task.kind,
+                config=task.config if reserved is None else task.config | {"privacy": reserved.work},
+                seed=task.seed,
+                round=task.round,
+                model=model,
+                output=self._place.worked(task),
+                state=self._place.state(task),
+                time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
+                memory_limit=memory << 20 if memory is not None else None,
+                extras=extras,
+                trained=task.trained,
+                exchange=exchange,
+            )
+            outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
         if reserved is not None:
             outcome = reserved.covered(outcome)
         return await asyncio.to_thread(self._finish, task, outcome, reserved)

@@ -27,7 +27,7 @@ class Leaving:
     """Something about to leave.
 
     Attributes:
-        what: update, masked-update, extra, tally, result, progress, presence, link-request, or join; `repaired` for a
+        what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join; `repaired` for a
             note of the log's own.
         to: bus subject, object key or URL.
         digest: SHA-256 (for large objects over leaves, as in `tensors.digest`) of what leaves; empty for requests.

@@ -134,11 +134,12 @@ def _work(
 ) -> Done:  # fmt: skip
     from hanse_datapod.data.load import SiteData
     from hanse_datapod.worker.tasks import WorkContext, execute
+    from hanse_learning.site.sums import Alone
 
     return execute(
         WorkContext(
             kind, config, seed, number, model, output, output.parent / "state", schema, code,
-            lambda: SiteData(examples, examples), lambda _fraction, _text: None,
+            lambda: SiteData(examples, examples), lambda _fraction, _text: None, sums=Alone(),
         )
     )  # fmt: skip
 

@@ -36,6 +36,7 @@ from hanse_learning.config.models import (
     has_batch_statistics,
 )
 from hanse_learning.config.state import StateRule
+from hanse_learning.config.together import patience_of, round_patience
 from hanse_learning.config.training import (
     ALL_EXAMPLES,
     AdamConfig,
@@ -83,5 +84,7 @@ __all__ = [
     "check_train",
     "extras_of",
     "has_batch_statistics",
+    "patience_of",
+    "round_patience",
     "state_rules",
 ]

@@ -106,10 +106,16 @@ class FedTanConfig(Frozen):
 
     Attributes:
         backward: whether the gradients are, too; without, only the forward part (a baseline that is not enough).
+        patience: seconds that a site waits in each sum for the others; then the step is done again without those who
+            have not come.
+
+    A round's step equals one on all sites' batches together where the model's mean has the batches' weights: with
+    `weighting: examples` and `batch_size: all`, or `weighting: uniform` and batches of one size.
     """
 
     name: Literal["fedtan"]
     backward: bool = True
+    patience: float = Field(default=60.0, ge=1, le=3600)
 
 
 AnyAlgorithm = (

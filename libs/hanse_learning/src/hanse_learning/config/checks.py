@@ -65,7 +65,7 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
     return train
 
 
-_MISSING = frozenset({"fedtan", "scaffold"})
+_MISSING: frozenset[str] = frozenset()
 
 
 def _check_available(train: TrainConfig) -> None:

@@ -46,7 +46,7 @@ def main() -> None:
 
     from hanse_datapod.worker.serve import Server  # torch is loaded here, while the agent joins
 
-    server = Server(send)
+    server = Server(send, requests.get)
     send({"kind": "ready"})
     while True:
         server.answer(requests.get())

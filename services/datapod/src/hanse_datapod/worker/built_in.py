@@ -97,6 +97,7 @@ def _session(work: WorkContext, received: Received, examples: Examples) -> Sessi
         extras={name: read_tensors(path)[1] for name, path in work.extras.items()},
         wanted=frozenset(work.config.get("info") or ()),
         on_progress=work.on_progress,
+        sums=work.sums,
     )
 
 

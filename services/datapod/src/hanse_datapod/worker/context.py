@@ -10,6 +10,7 @@ from typing import Any
 from hanse_datapod.data.load import SiteData
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema
+from hanse_learning.site.sums import Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class WorkContext:
     on_progress: Callable[[float, str], None]
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
+    sums: Sums | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,10 @@ WORKED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
 OnProgress = Callable[[float, str], None]
 """Called with the fraction done in [0, 1] and a short text."""
 
+Exchanging = Callable[[str, bytes], Awaitable[bytes]]
+"""Contributes an array, as little-endian float64, for a key; gives the sum over all participants, likewise. The key
+`hanse_fabric.messages.END_KEY` says that there are no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
@@ -39,6 +43,7 @@ class WorkRequest:
         memory_limit: bytes of resident memory of the worker process; None: unlimited.
         extras: tensor files that the algorithm needs beside the model, by name.
         trained: the site's last round that counted, 0 for none: what is kept is taken as of then; None: not known.
+        exchange: sums over all participants in the middle of the work; None: there are none.
     """
 
     kind: TaskKind
@@ -52,6 +57,7 @@ class WorkRequest:
     memory_limit: int | None = None
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
+    exchange: Exchanging | None = None
 
 
 @dataclass(frozen=True, slots=True)

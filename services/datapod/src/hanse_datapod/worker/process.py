@@ -20,8 +20,9 @@ from typing import Any
 import psutil
 
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.exchanged import answer_sum
 from hanse_datapod.worker.frames import length_of, pack
-from hanse_datapod.worker.port import DataSummary, OnProgress, WorkOutcome, WorkRequest, extra_output
+from hanse_datapod.worker.port import DataSummary, Exchanging, OnProgress, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.schema import DataSchema
 
@@ -71,8 +72,9 @@ class WorkerProcess:
         return self._child.process.pid if self._child is not None else None
 
     async def request(
-        self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress
-    ) -> dict[str, Any]:
+        self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
+        exchange: Exchanging | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
 
         Raises:
@@ -86,7 +88,7 @@ class WorkerProcess:
                 raise HanseError(ErrorCode.INTERNAL, "worker: no process")
             try:
                 await self._until_ready(child)
-                answer = await self._converse(child, body, time_limit, memory_limit, on_progress)
+                answer = await self._converse(child, body, time_limit, memory_limit, on_progress, exchange)
             except BaseException:
                 await self._kill()
                 if not self._closed:
@@ -116,8 +118,9 @@ class WorkerProcess:
         child.ready = True
 
     async def _converse(
-        self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress
-    ) -> dict[str, Any]:
+        self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress,
+        exchange: Exchanging | None,
+    ) -> dict[str, Any]:  # fmt: skip
         ends = time.monotonic() + time_limit
         _write(child, pack(body))
         reading = asyncio.ensure_future(_read(child))
@@ -128,9 +131,12 @@ class WorkerProcess:
                 done, _ = await asyncio.wait({reading}, timeout=max(0.0, wait))
                 if done:
                     answer = reading.result()
-                    if answer["kind"] != "progress":
+                    if answer["kind"] == "sum" and exchange is not None:
+                        _write(child, pack(await answer_sum(exchange, answer, limit=left)))
+                    elif answer["kind"] == "progress":
+                        on_progress(answer["fraction"], answer["text"])
+                    else:
                         return answer
-                    on_progress(answer["fraction"], answer["text"])
                     reading = asyncio.ensure_future(_read(child))
                 if time.monotonic() >= ends:
                     raise HanseError(
@@ -201,10 +207,13 @@ class ProcessWorker:
             "state": str(request.state),
             "extras": {name: str(path) for name, path in request.extras.items()},
             "trained": request.trained,
+            # Participants that share a process take turns: each would wait in it for the others.
+            "exchange": request.exchange is not None and self._owned,
         }
         answer = await self._process.request(
-            body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress
-        )
+            body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress,
+            exchange=request.exchange,
+        )  # fmt: skip
         return WorkOutcome(
             update=request.output if answer["update"] else None,
             examples=answer["examples"],

@@ -14,22 +14,25 @@ from pydantic import TypeAdapter
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.context import WorkContext
+from hanse_datapod.worker.sums import RemoteSums
 from hanse_datapod.worker.tasks import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema, OpenSchema
 
 Send = Callable[[dict[str, Any]], None]
+Receive = Callable[[], dict[str, Any]]
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
 _PROGRESS_EVERY = 0.2
 
 
 class Server:
-    """Turns a request into an answer; `send` writes frames to the agent."""
+    """Turns a request into an answer; `send` writes frames to the agent, `receive` waits for what it answers to one in
+    the middle of a request."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, receive: Receive) -> None:
+        self._send, self._receive = send, receive
         self._data: OrderedDict[str, SiteData] = OrderedDict()
         self._bytes = 0
 
@@ -76,6 +79,7 @@ class Server:
                 on_progress=self._throttled(),
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
+                sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
             )
         )
         return {

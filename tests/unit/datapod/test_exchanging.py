@@ -1,0 +1,110 @@
+"""The agent's part of sums in the middle of a task: written down before they leave, ended, never beside masks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from site_actors import NoTransfer, enrolled, task
+
+from hanse_aggregator.exchange import hold_session
+from hanse_datapod.exchanging import exchanging
+from hanse_datapod.outbox import Leaving
+from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.clock import SystemClock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.exchange import open_exchange
+from hanse_fabric.messages import ExchangeJob, Task, TaskKind
+from hanse_fabric.site import SiteLink
+from hanse_fabric.subjects import EXCHANGE
+
+RUN = "a" * 12
+
+
+def fedtan(patience: float = 60.0, **fields: Any) -> Task:
+    train = {"algorithm": {"name": "fedtan", "patience": patience}}
+    return task(config={"model": {"name": "mlp", "batch_norm": True}, "train": train}, **fields)
+
+
+class Site:
+    """North's link, and what it has written down."""
+
+    def __init__(self, home: Path, broker: MemoryBroker) -> None:
+        self.link = SiteLink(MemoryBus(broker), enrolled(home), NoTransfer())  # type: ignore[arg-type]
+        self.written: list[Leaving] = []
+
+    async def write_down(self, leaving: Leaving) -> None:
+        self.written.append(leaving)
+
+
+@asynccontextmanager
+async def session(broker: MemoryBroker, participants: tuple[str, ...]):
+    job = ExchangeJob(
+        id="exchange", project="triage", run=RUN, step="r1-train", participants=participants,
+        deadline=datetime.now(UTC) + timedelta(seconds=60),
+    )  # fmt: skip
+    holding = asyncio.create_task(hold_session(job, MemoryBus(broker), SystemClock()))
+    try:
+        yield holding
+    finally:
+        holding.cancel()
+        await asyncio.wait({holding})
+
+
+async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    site = Site(tmp_path, broker)
+    other = MemoryBus(broker)
+
+    async def south() -> np.ndarray:
+        async with open_exchange(other, project="triage", run=RUN, step="r1-train", participant="south") as exchange:
+            return await exchange.sum("l0-mean", [1.0, 2.0])
+
+    async with asyncio.timeout(60), session(broker, ("north", "south")) as holding:
+        async with exchanging(site.link, fedtan(), site.write_down) as exchange:
+            assert exchange is not None
+            given = np.array([10.0, 20.0]).tobytes()
+            total, theirs = await asyncio.gather(exchange("l0-mean", given), south())
+            assert np.frombuffer(total).tolist() == theirs.tolist() == [11.0, 22.0]
+            # A worker that has died and does its work again finds the sum that was made.
+            assert await exchange("l0-mean", given) == total
+            assert await exchange("end", b"") == b""
+        assert (await holding).error == ""
+    subject = EXCHANGE.of(project="triage", run=RUN, step="r1-train", participant="north", key="l0-mean")
+    assert site.written[0] == Leaving("sum", subject, 16)
+
+
+async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    site = Site(tmp_path, broker)
+    async with (
+        asyncio.timeout(60),
+        session(broker, ("north", "south")),
+        exchanging(site.link, fedtan(patience=1), site.write_down) as exchange,
+    ):
+        assert exchange is not None
+        with pytest.raises(HanseError) as raised:
+            await exchange("l0-mean", np.zeros(2).tobytes())
+    assert raised.value.code is ErrorCode.QUORUM
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        task(config={"model": {"name": "mlp"}, "train": {"algorithm": "fedavg"}}),
+        fedtan(kind=TaskKind.EVALUATE),
+        fedtan(privacy={"privacy": {"placement": "local", "mechanism": "gaussian", "epsilon": 1.0, "clip": 1.0,
+                                    "delta": 1e-5}, "rounds": 1, "round": 1, "active": 3}),
+    ],
+    ids=["another algorithm", "evaluation", "noise"],
+)  # fmt: skip
+async def test_other_work_has_no_sums(tmp_path: Path, asked: Task) -> None:
+    site = Site(tmp_path, MemoryBroker())
+    async with exchanging(site.link, asked, site.write_down) as exchange:
+        assert exchange is None
+    assert not site.written
