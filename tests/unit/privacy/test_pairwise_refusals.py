@@ -143,6 +143,7 @@ def test_the_default_threshold_keeps_every_sum_above_the_minimum() -> None:
             assert members // 2 < threshold <= members
             assert minimum <= smallest_sum(members, threshold) <= threshold
     assert refusal(lambda: threshold_of(None, members=2, minimum=3)).code is ErrorCode.QUORUM
+    assert "participants.fraction" in refusal(lambda: threshold_of(None, members=301, minimum=3)).hint
 
 
 def test_another_list_of_members_for_an_answered_session_is_refused(five: Rehearsal) -> None:

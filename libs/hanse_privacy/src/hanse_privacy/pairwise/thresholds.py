@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
+MOST_MEMBERS = 300
+"""Of a session. Of more, what a third of dropouts leave would not fit into a message."""
+
 
 def threshold_of(wanted: int | None, *, members: int, minimum: int) -> int:
     """The threshold of a session.
@@ -14,12 +17,18 @@ def threshold_of(wanted: int | None, *, members: int, minimum: int) -> int:
         minimum: no sum of fewer may be made.
 
     Raises:
-        HanseError: QUORUM when there are too few members for it; INVALID_INPUT when it is not more than half.
+        HanseError: QUORUM when there are too few members for it; INVALID_INPUT when it is not more than half, or there
+            are more than 300 members.
     """
     if members < max(minimum, 3):
         raise HanseError(
             ErrorCode.QUORUM, f"pairwise session: {members} participants, at least {max(minimum, 3)} are needed"
         )
+    if members > MOST_MEMBERS:
+        raise invalid(
+            "pairwise session", f"{members} participants", f"of at most {MOST_MEMBERS}",
+            hint="use secure_aggregation.mode compensator, or sample fewer by participants.fraction",
+        )  # fmt: skip
     if wanted is None:
         threshold = max(-(-2 * members // 3), members // 2 + 1, minimum)
         while smallest_sum(members, threshold) < minimum:
