@@ -15,7 +15,7 @@ from hanse_datapod.agent import Agent
 from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import Outbox
 from hanse_datapod.policy import Policy
-from hanse_datapod.worker.port import DataSummary, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import DataSummary, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -71,6 +71,9 @@ class CountingWorker:
         self.deaths = 0
         self.metrics = {"loss": 0.5}
         self.examples = 10
+        self.extras: tuple[str, ...] = ()
+        self.info: dict[str, float] = {}
+        self.note = ""
         self._count = count
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
@@ -95,7 +98,12 @@ class CountingWorker:
         if request.kind is not TaskKind.EVALUATE:
             request.output.write_bytes(hashlib.shake_256(seed).digest(self.size))
         update = None if request.kind is TaskKind.EVALUATE else request.output
-        return WorkOutcome(update, self.examples, dict(self.metrics), 0.01)
+        extras = {name: extra_output(request.output, name) for name in self.extras}
+        for name, path in extras.items():
+            path.write_bytes(hashlib.shake_256(seed + name.encode()).digest(self.size))
+        return WorkOutcome(
+            update, self.examples, dict(self.metrics), 0.01, extras=extras, info=self.info, note=self.note
+        )
 
     async def check_data(self, schema: object) -> DataSummary:
         if self.unfit is not None:
