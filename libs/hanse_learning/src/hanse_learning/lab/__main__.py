@@ -1,0 +1,80 @@
+"""`python -m hanse_learning.lab run FILE...`: what `hanse lab run` runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from hanse_fabric.errors import HanseError
+from hanse_learning.lab.cells import Cell, cells_of
+from hanse_learning.lab.experiment import Experiment, read_experiment
+from hanse_learning.lab.report import write_files, write_page
+from hanse_learning.lab.runner import ProgressBar, outcomes_of
+from hanse_learning.lab.summary import Summary
+from hanse_learning.lab.tables import as_csv, claims_table, outcome_table
+
+
+def main() -> int:
+    """Do what the command line asks; the exit status."""
+    arguments = _parser().parse_args()
+    try:
+        return run(arguments)
+    except HanseError as error:
+        body = {"error": {"code": error.code.code, "message": error.message, "hint": error.hint}}
+        print(json.dumps(body) if arguments.json else f"error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("\nstopped; what was played is kept: the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check all files, play all cells, write all files."""
+    experiments: list[tuple[Experiment, list[Cell]]] = []
+    for path in arguments.files:
+        experiment = read_experiment(path, seeds=arguments.seeds, rounds=arguments.rounds)
+        experiments.append((experiment, cells_of(experiment, path.parent)))
+    summaries = []
+    for experiment, cells in experiments:
+        folder = arguments.out / experiment.name
+        bar = (lambda _done, _all: None) if arguments.json else ProgressBar(experiment.name)
+        outcomes = outcomes_of(
+            cells, folder / "cells", workers=arguments.workers, fresh=arguments.fresh, limit=arguments.limit,
+            on_done=bar,
+        )  # fmt: skip
+        summary = Summary(experiment, cells, outcomes)
+        write_files(summary, folder)
+        summaries.append(summary)
+        if not arguments.json:
+            print(f"\n{experiment.title}\n\n{outcome_table(summary)}")
+            if experiment.claims:
+                print(claims_table(summary.claims(), experiment.metric))
+            print(f"in {folder}: table.md, outcomes.csv, curves")
+    if arguments.page is not None:
+        write_page(summaries, arguments.page)
+    if arguments.json:
+        print(json.dumps({summary.experiment.name: as_csv(summary) for summary in summaries}))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hanse lab", description="Experiments in one process.")
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("run", help="play experiment files")
+    command.add_argument("files", type=Path, nargs="+")
+    command.add_argument("--out", type=Path, default=Path(".hanse/lab"), help="where outcomes, tables, curves go")
+    command.add_argument("--page", type=Path, help="also write one page of all experiments")
+    command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    command.add_argument("--seeds", type=int, help="only the first so many seeds")
+    command.add_argument("--rounds", type=int, help="no more rounds than these")
+    command.add_argument("--limit", type=float, default=86_400.0, help="seconds for each experiment")
+    command.add_argument("--fresh", action="store_true", help="play again what was played")
+    command.add_argument("--json", action="store_true")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

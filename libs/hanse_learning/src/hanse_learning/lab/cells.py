@@ -1,0 +1,137 @@
+"""The cells of an experiment: a job, a partition, an attack and a seed each. All are checked before any is played."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.frozen import Frozen
+from hanse_fabric.job import Job
+from hanse_fabric.messages.base import explain
+from hanse_learning.config import check_learning
+from hanse_learning.lab.experiment import AttackConfig, DataConfig, Experiment
+from hanse_learning.server.config.checks import check_job_strategy
+
+_FORMAT = 1
+"""Of outcomes: those of another are played anew."""
+
+
+class Task(Frozen):
+    """All that a cell's outcome depends on."""
+
+    data: DataConfig
+    file: str | None
+    digest: str | None
+    sites: int
+    partition: dict[str, Any]
+    attack: AttackConfig | None
+    seed: int
+    every: int
+    participation: float
+    test: str
+    job: Job
+
+    @property
+    def key(self) -> str:
+        """Names the outcome: equal for equal tasks, wherever the data file lies."""
+        body = {"format": _FORMAT, **self.model_dump(mode="json", exclude={"file"})}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A task, and where its outcome stands in the tables."""
+
+    algorithm: str
+    partition: str
+    attack: str
+    task: Task
+
+
+def cells_of(experiment: Experiment, folder: Path) -> list[Cell]:
+    """All cells, those of a seed together.
+
+    Args:
+        folder: that the path of an NPZ file is relative to.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the row and what is wrong with it; NOT_FOUND for the data file.
+    """
+    jobs = {name: _job(experiment, name) for name in experiment.algorithms}
+    file, digest = _data_file(experiment.data, folder)
+    return [
+        Cell(
+            algorithm, partition, attack,
+            Task(
+                data=experiment.data, file=file, digest=digest,
+                sites=1 if variant.pooled else experiment.sites,
+                partition={"name": "iid"} if variant.pooled else split,
+                attack=against if against is not None and against.share and not variant.pooled else None,
+                seed=seed, every=experiment.every, participation=experiment.participation, test=experiment.test,
+                job=jobs[algorithm].model_copy(update={"seed": seed}),
+            ),
+        )
+        for seed in experiment.seeds
+        for partition, split in experiment.partitions.items()
+        for attack, against in experiment.attacks.items()
+        for algorithm, variant in experiment.algorithms.items()
+    ]  # fmt: skip
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with what `over` says: mappings key by key unless they have different names, null takes a key out."""
+    made = dict(base)
+    for key, value in over.items():
+        there = made.get(key)
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(there, Mapping) and _alike(there, value):
+            made[key] = merged(there, value)
+        else:
+            made[key] = value
+    return made
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return "name" not in other or one.get("name") == other["name"]
+
+
+def _job(experiment: Experiment, name: str) -> Job:
+    variant = experiment.algorithms[name]
+    sites = 1 if variant.pooled else experiment.sites
+    try:
+        job = Job.model_validate(
+            {
+                "rounds": variant.rounds or experiment.rounds,
+                "participants": {"minimum": max(1, round(experiment.participation * sites))},
+                "model": merged(experiment.model, variant.model),
+                "train": merged(experiment.train, variant.train),
+                "strategy": merged(experiment.strategy, variant.strategy),
+                "weighting": experiment.weighting,
+            }
+        )
+        check_learning(job)
+        check_job_strategy(job)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"algorithms.{name}: {explain(error)}") from None
+    except HanseError as error:
+        raise HanseError(error.code, f"algorithms.{name}: {error.message}", hint=error.hint) from None
+    return job
+
+
+def _data_file(data: DataConfig, folder: Path) -> tuple[str | None, str | None]:
+    if data.path is None:
+        return None, None
+    path = (folder / data.path).resolve()
+    try:
+        with path.open("rb") as file:
+            return str(path), hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise HanseError(ErrorCode.NOT_FOUND, f"data.path: {path}: {error.strerror}") from None

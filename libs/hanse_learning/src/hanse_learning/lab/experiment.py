@@ -1,0 +1,172 @@
+"""Experiment files: what is compared on which data, and what is claimed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import Frozen, explain
+
+SMALLER_IS_BETTER = frozenset({"loss", "mse"})
+Name = Annotated[str, Field(min_length=1, max_length=60)]
+
+
+class DataConfig(Frozen):
+    """What is learned.
+
+    Attributes:
+        name: `digits` (scikit-learn's 1,797 images of 8x8), `npz` (a file with x, y, and perhaps site), or `signs`
+            (made from a seed: few features that tell the class everywhere, many that do so by another sign at each
+            site, and by the reverse of most sites' in testing; spec 001, section 3.6).
+        path: of the NPZ file, from the experiment file's folder.
+        spurious: a feature that tells the class in training and not in testing, for images.
+        held_out: share of all examples that is for testing.
+    """
+
+    name: Literal["digits", "npz", "signs"] = "digits"
+    path: str | None = None
+    spurious: Literal["none", "rotated", "coloured"] = "none"
+    held_out: float = Field(default=0.2, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> DataConfig:
+        if (self.name == "npz") != (self.path is not None):
+            raise ValueError("path: of npz, and of npz alone")
+        if self.name == "signs" and self.spurious != "none":
+            raise ValueError("spurious: signs are so of themselves; leave it out")
+        return self
+
+
+class AttackConfig(Frozen):
+    """What hostile sites do: send the update times -factor or factor, or learn class c as the last class minus c.
+
+    Attributes:
+        share: of the sites, rounded to whole ones; which, the seed says.
+    """
+
+    name: Literal["sign_flip", "scaled", "label_flip"]
+    share: float = Field(ge=0, lt=1)
+    factor: float = Field(default=1.0, gt=0, le=1e6)
+
+
+class Variant(Frozen):
+    """A row: how its job differs from the experiment's. Sections are merged key by key; null takes a key out.
+
+    Attributes:
+        pooled: one site that has all data: training without federation.
+    """
+
+    model: dict[str, Any] = {}
+    train: dict[str, Any] = {}
+    strategy: dict[str, Any] = {}
+    rounds: int | None = Field(default=None, ge=1)
+    pooled: bool = False
+
+
+class Claim(Frozen):
+    """That one row is better than another, which the report holds against the seeds' outcomes.
+
+    Attributes:
+        says: the claim in words, with its source.
+        partitions, attacks: in which columns; None: all.
+        after: rounds, of an early comparison; None: at the end.
+    """
+
+    says: str
+    better: Name
+    worse: Name
+    partitions: tuple[Name, ...] | None = None
+    attacks: tuple[Name, ...] | None = None
+    after: int | None = Field(default=None, ge=1)
+
+
+class Experiment(Frozen):
+    """An experiment.
+
+    Attributes:
+        about: what is asked and why, for the report.
+        partitions: columns, as `hanse_learning.partition.partition` takes them; `{name: own}` for data with sites.
+        rounds, every: how many, and after how many the model is measured.
+        last: measurements at the end whose mean is the outcome.
+        model, train, strategy, weighting: as in a job file.
+        participation: share of the sites in a round.
+        algorithms: rows.
+        attacks: further columns; without, nobody attacks.
+        metric: of the tables and claims.
+        target: of that metric, for "rounds to a target".
+        test: `common`: all held-out examples; `own`: for each site, a share of its own that it did not train on.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
+    title: str
+    about: str = ""
+    data: DataConfig = DataConfig()
+    sites: int = Field(ge=1, le=10_000)
+    partitions: dict[Name, dict[str, Any]] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    rounds: int = Field(ge=1, le=100_000)
+    every: int = Field(default=1, ge=1)
+    last: int = Field(default=1, ge=1)
+    model: dict[str, Any]
+    train: dict[str, Any] = {}
+    strategy: dict[str, Any] = {}
+    weighting: Literal["examples", "uniform"] = "examples"
+    participation: float = Field(default=1.0, gt=0, le=1)
+    algorithms: dict[Name, Variant] = Field(min_length=1)
+    attacks: dict[Name, AttackConfig | None] = Field(default={"none": None}, min_length=1)
+    metric: str = "accuracy"
+    target: float | None = None
+    test: Literal["common", "own"] = "common"
+    claims: tuple[Claim, ...] = ()
+
+    @model_validator(mode="after")
+    def _names(self) -> Experiment:
+        for number, claim in enumerate(self.claims):
+            for field, given, known in (
+                ("better", (claim.better,), self.algorithms),
+                ("worse", (claim.worse,), self.algorithms),
+                ("partitions", claim.partitions or (), self.partitions),
+                ("attacks", claim.attacks or (), self.attacks),
+            ):
+                if odd := [name for name in given if name not in known]:
+                    raise ValueError(f"claims.{number}.{field}: {odd[0]!r} is none of {', '.join(known)}")
+        return self
+
+
+def read_experiment(path: Path, *, seeds: int | None = None, rounds: int | None = None) -> Experiment:
+    """Read an experiment file (YAML or JSON).
+
+    Args:
+        seeds: take so many of its first seeds only.
+        rounds: play no more than so many rounds in any cell.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT naming each field, its value and what was expected.
+    """
+    try:
+        body = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: not YAML: {error}") from None
+    if not isinstance(body, Mapping):
+        raise invalid(str(path), type(body).__name__, "a mapping with name, title, sites, partitions, rounds, model")
+    try:
+        experiment = Experiment.model_validate(body)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: {explain(error)}") from None
+    changed: dict[str, Any] = {}
+    if seeds is not None:
+        changed["seeds"] = experiment.seeds[:seeds]
+    if rounds is not None:
+        changed["rounds"] = min(rounds, experiment.rounds)
+        changed["algorithms"] = {
+            name: each if each.rounds is None else each.model_copy(update={"rounds": min(rounds, each.rounds)})
+            for name, each in experiment.algorithms.items()
+        }
+    return experiment.model_copy(update=changed)

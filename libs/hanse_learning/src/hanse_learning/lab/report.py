@@ -1,0 +1,94 @@
+"""An experiment's files: table, CSV, curves; and several experiments' page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hanse_learning.lab.curves import curves
+from hanse_learning.lab.summary import Held, Summary
+from hanse_learning.lab.tables import as_csv, claims_table, outcome_table, target_table, worst_table
+
+_LEAD = """# Results on small data
+
+Written by `make results` (`hanse lab run examples/lab/*.yaml --page docs/results.md`), from outcomes of the code that
+sites and aggregators run; nothing here is typed in. Each number is the mean over the seeds, ± their sample standard
+deviation; accuracies are in percent, of examples that nobody trained on. A claim **appears** where every seed agrees
+and the mean of the paired differences exceeds their deviation; **the reverse appears** where every seed says the
+opposite as clearly; otherwise it **does not appear** here, which is no proof that it is not so elsewhere: data and
+models are small, and three seeds tell large differences from small ones, no more.
+"""
+
+
+def write_files(summary: Summary, folder: Path) -> None:
+    """`table.md`, `outcomes.csv` and a curve for each column, into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(section(summary, level=1))
+    (folder / "outcomes.csv").write_text(as_csv(summary))
+    write_curves(summary, folder)
+
+
+def write_curves(summary: Summary, folder: Path) -> list[Path]:
+    """The curves, one file a column."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for partition in summary.experiment.partitions:
+        for attack in summary.experiment.attacks:
+            column = partition if attack == "none" else f"{partition}, {attack}"
+            path = folder / f"{summary.experiment.name}-{_slug(column)}.svg"
+            path.write_text(curves(summary, partition, attack, f"{summary.experiment.title}; {column}"))
+            made.append(path)
+    return made
+
+
+def write_page(summaries: Sequence[Summary], page: Path) -> None:
+    """One page of all experiments, with curves of those without attacks in a folder beside it."""
+    parts = [_LEAD, _overview(summaries)]
+    for summary in summaries:
+        parts.append(section(summary, level=2))
+        if [*summary.experiment.attacks] == ["none"]:
+            drawn = write_curves(summary, page.with_suffix(""))
+            parts.append("\n".join(f"![{path.stem}]({page.stem}/{path.name})" for path in drawn) + "\n")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join(parts))
+
+
+def section(summary: Summary, *, level: int) -> str:
+    """Title, what was asked, what was run, the tables, the claims."""
+    experiment = summary.experiment
+    goal = "" if experiment.target is None else f"; target: {experiment.metric} {experiment.target:g}"
+    test = "the same held-out examples for all" if experiment.test == "common" else "each site's own held-out examples"
+    facts = (
+        f"*{experiment.sites} sites, {experiment.rounds} rounds, seeds {', '.join(map(str, experiment.seeds))}; "
+        f"{experiment.metric} on {test}{goal}; {summary.seconds:.0f} s of computing.*"
+    )
+    parts = [f"{'#' * level} {experiment.title}\n", experiment.about.strip() + "\n", facts + "\n"]
+    parts += [table for table in (outcome_table(summary), worst_table(summary), target_table(summary)) if table]
+    if experiment.claims:
+        parts.append(claims_table(summary.claims(), experiment.metric))
+    return "\n".join(parts)
+
+
+def _overview(summaries: Sequence[Summary]) -> str:
+    counts = []
+    for summary in summaries:
+        verdicts = [held.verdict for held in summary.claims()]
+        if verdicts:
+            said = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
+            counts.append(f"- {summary.experiment.title}: of {len(verdicts)} comparisons {said}")
+    missing = [_told(held) for summary in summaries for held in summary.claims() if held.verdict != "appears"]
+    parts = ["## What appears, and what does not\n", "\n".join(counts) + "\n"]
+    if missing:
+        parts += ["Not seen here:\n", "\n".join(missing) + "\n"]
+    return "\n".join(parts)
+
+
+def _told(held: Held) -> str:
+    column = held.partition if held.attack == "none" else f"{held.partition}, {held.attack}"
+    early = f" after {held.claim.after} rounds" if held.claim.after else ""
+    return f"- {held.claim.says} ({held.claim.better} against {held.claim.worse}{early}; {column}): {held.verdict}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "all"

@@ -1,0 +1,139 @@
+"""What outcomes say together: means and spreads over seeds, rounds to a target, and whether claims appear."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hanse_learning.lab.cells import Cell
+from hanse_learning.lab.experiment import SMALLER_IS_BETTER, Claim, Experiment
+from hanse_learning.lab.play import Outcome
+from hanse_learning.metrics import Reached, reached
+
+Verdict = Literal["appears", "does not appear", "the reverse appears", "cannot be told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and sample standard deviation (0 of one) of the seeds that did not fail."""
+
+    mean: float
+    deviation: float
+    count: int
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim held against a column: the differences (better minus worse), in the direction in which more is better.
+
+    `appears`: every seed agrees, and the mean exceeds their deviation. `does not appear`: seeds disagree, or do not
+    differ; `the reverse appears`: every seed says the opposite so clearly; `cannot be told`: a run failed.
+    """
+
+    claim: Claim
+    partition: str
+    attack: str
+    difference: Spread
+    wins: int
+    verdict: Verdict
+
+
+class Summary:
+    """An experiment's outcomes, by row, column and seed."""
+
+    def __init__(self, experiment: Experiment, cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> None:
+        self.experiment = experiment
+        self._by: dict[tuple[str, str, str], dict[int, Outcome]] = {}
+        for cell, outcome in zip(cells, outcomes, strict=True):
+            place = self._by.setdefault((cell.algorithm, cell.partition, cell.attack), {})
+            place[cell.task.seed] = outcome
+
+    @property
+    def seconds(self) -> float:
+        """Of all cells together."""
+        return sum(outcome.seconds for seeds in self._by.values() for outcome in seeds.values())
+
+    def outcomes(self, algorithm: str, partition: str, attack: str) -> list[Outcome]:
+        """By seed."""
+        return [*self._by[algorithm, partition, attack].values()]
+
+    def spread(self, algorithm: str, partition: str, attack: str, metric: str, *, worst: bool = False) -> Spread:
+        """The outcome over the seeds."""
+        found = self.outcomes(algorithm, partition, attack)
+        values = [value for outcome in found if (value := self._value(outcome, metric, None, worst=worst)) is not None]
+        return _spread(values, len(found) - len(values))
+
+    def to_target(self, algorithm: str, partition: str, attack: str) -> list[Reached | None]:
+        """By seed, when the target was reached; None: not at all.
+
+        Rounds that were not measured reach nothing.
+        """
+        experiment = self.experiment
+        if experiment.target is None:
+            return []
+        made: list[Reached | None] = []
+        for outcome in self.outcomes(algorithm, partition, attack):
+            measured = dict(zip(outcome.rounds, outcome.metrics.get(experiment.metric, ()), strict=False))
+            values = [measured.get(number) for number in range(1, len(outcome.sent) + 1)]
+            better = experiment.metric not in SMALLER_IS_BETTER
+            made.append(reached(values, experiment.target, larger_is_better=better, round_bytes=outcome.sent))
+        return made
+
+    def claims(self) -> list[Held]:
+        """Every claim in each of its columns."""
+        experiment = self.experiment
+        return [
+            self._held(claim, partition, attack)
+            for claim in experiment.claims
+            for partition in claim.partitions or experiment.partitions
+            for attack in claim.attacks or experiment.attacks
+        ]
+
+    def _held(self, claim: Claim, partition: str, attack: str) -> Held:
+        metric = self.experiment.metric
+        direction = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+        differences, failed = [], 0
+        for seed in self.experiment.seeds:
+            pair = [
+                self._value(self._by[name, partition, attack][seed], metric, claim.after)
+                for name in (claim.better, claim.worse)
+            ]
+            if pair[0] is None or pair[1] is None:
+                failed += 1
+            else:
+                differences.append(direction * (pair[0] - pair[1]))
+        spread, wins = _spread(differences, failed), sum(difference > 0 for difference in differences)
+        return Held(claim, partition, attack, spread, wins, _verdict(spread, wins, differences))
+
+    def _value(self, outcome: Outcome, metric: str, after: int | None, *, worst: bool = False) -> float | None:
+        """The mean of the last measurements, by round `after` where it is given; None where the run failed before."""
+        table = outcome.worst if worst and outcome.worst else outcome.metrics
+        values = [
+            value
+            for number, value in zip(outcome.rounds, table.get(metric, ()), strict=False)
+            if after is None or number <= after
+        ]
+        short = bool(outcome.failed) if after is None else bool(outcome.failed) and len(outcome.sent) < after
+        last = self.experiment.last if after is None else 1
+        return None if short or not values else statistics.fmean(values[-last:])
+
+
+def _spread(values: Sequence[float], failed: int) -> Spread:
+    if not values:
+        return Spread(float("nan"), 0.0, 0, failed)
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Spread(statistics.fmean(values), deviation, len(values), failed)
+
+
+def _verdict(spread: Spread, wins: int, differences: Sequence[float]) -> Verdict:
+    if spread.failed or not spread.count:
+        return "cannot be told"
+    clear = abs(spread.mean) > spread.deviation
+    if wins == spread.count and clear:
+        return "appears"
+    if all(difference < 0 for difference in differences) and clear:
+        return "the reverse appears"
+    return "does not appear"

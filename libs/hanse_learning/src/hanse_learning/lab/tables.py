@@ -1,0 +1,126 @@
+"""Tables of an experiment: Markdown for people, CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+
+from hanse_learning.lab.summary import Held, Spread, Summary
+
+_PERCENT = frozenset({"accuracy"})
+
+
+def shown(spread: Spread, metric: str) -> str:
+    """`95.1 ± 0.4` (accuracy in percent), with how many runs failed."""
+    if not spread.count:
+        return "failed"
+    scale, digits = (100.0, 1) if metric in _PERCENT else (1.0, 3)
+    text = f"{spread.mean * scale:.{digits}f} ± {spread.deviation * scale:.{digits}f}"
+    return f"{text} ({spread.failed} failed)" if spread.failed else text
+
+
+def outcome_table(summary: Summary) -> str:
+    """Rows are algorithms, columns partitions and attacks: the mean over the seeds, and the deviation."""
+    columns, titles = _columns(summary)
+    metric = summary.experiment.metric
+    rows = [
+        [name, *(shown(summary.spread(name, *column, metric), metric) for column in columns)]
+        for name in summary.experiment.algorithms
+    ]
+    return markdown(["", *titles], rows)
+
+
+def worst_table(summary: Summary) -> str:
+    """The same for the site that is worst off, of rows whose sites differ; empty where none do."""
+    columns, titles = _columns(summary)
+    metric = summary.experiment.metric
+    differing = [
+        name for name in summary.experiment.algorithms
+        if any(outcome.worst for column in columns for outcome in summary.outcomes(name, *column))
+    ]  # fmt: skip
+    if not differing:
+        return ""
+    rows = [
+        [name, *(shown(summary.spread(name, *column, metric, worst=True), metric) for column in columns)]
+        for name in differing
+    ]
+    return markdown(["worst site", *titles], rows)
+
+
+def target_table(summary: Summary) -> str:
+    """Rounds, and bytes up and down, to the target: medians of the seeds that reached it; empty without a target."""
+    if summary.experiment.target is None:
+        return ""
+    columns, titles = _columns(summary)
+    rows = []
+    for name in summary.experiment.algorithms:
+        row = [name]
+        for column in columns:
+            seeds = summary.to_target(name, *column)
+            there = [found for found in seeds if found is not None]
+            if not there:
+                row.append("not reached")
+                continue
+            rounds = statistics.median(found.round for found in there)
+            text = f"{rounds:g} rounds, {statistics.median(found.bytes for found in there) / 2**20:.1f} MiB"
+            row.append(text if len(there) == len(seeds) else f"{text} ({len(there)} of {len(seeds)} seeds)")
+        rows.append(row)
+    return markdown(["to the target", *titles], rows)
+
+
+def claims_table(held: Sequence[Held], metric: str) -> str:
+    """Each claim, the paired difference, and whether it appears."""
+    rows = [
+        [
+            each.claim.says,
+            f"{each.claim.better} - {each.claim.worse}" + (f", round {each.claim.after}" if each.claim.after else ""),
+            _column_title(each.partition, each.attack),
+            shown(each.difference, metric),
+            f"{each.wins} of {each.difference.count}",
+            f"**{each.verdict}**",
+        ]
+        for each in held
+    ]
+    return markdown(["claim", "difference", "where", "mean", "seeds", ""], rows)
+
+
+def as_csv(summary: Summary) -> str:
+    """Every cell's outcome: row, column, seed, each metric at the end, bytes, seconds, failure."""
+    names = sorted(
+        {
+            name
+            for algorithm in summary.experiment.algorithms
+            for column in _columns(summary)[0]
+            for outcome in summary.outcomes(algorithm, *column)
+            for name in outcome.metrics
+        }
+    )
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["algorithm", "partition", "attack", "seed", *names, "bytes", "seconds", "failed"])
+    for algorithm in summary.experiment.algorithms:
+        for column in _columns(summary)[0]:
+            found = summary.outcomes(algorithm, *column)
+            for seed, outcome in zip(summary.experiment.seeds, found, strict=True):
+                last = [outcome.metrics[name][-1] if name in outcome.metrics else "" for name in names]
+                row = [algorithm, *column, seed, *last, sum(outcome.sent), round(outcome.seconds, 3), outcome.failed]
+                table.writerow(row)
+    return out.getvalue()
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def _columns(summary: Summary) -> tuple[list[tuple[str, str]], list[str]]:
+    experiment = summary.experiment
+    columns = [(partition, attack) for partition in experiment.partitions for attack in experiment.attacks]
+    return columns, [_column_title(*column) for column in columns]
+
+
+def _column_title(partition: str, attack: str) -> str:
+    return partition if attack == "none" else f"{partition}, {attack}"
