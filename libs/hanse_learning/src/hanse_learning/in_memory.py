@@ -6,17 +6,19 @@ aggregators cut by leaves of files: what is chosen by such sums is the same, its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.on_arrays import NumpyArrays
+from hanse_learning.server.fednova import FedNova
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reduction, Reweighed, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
+from hanse_learning.server.weighted_mean import WeightedMean
 
 Arrays: TypeAlias = Any
 """One array, a sequence of arrays, or a mapping of arrays by name."""
@@ -88,6 +90,9 @@ def reduce_arrays(
     rules = {name: found for name, found in ruled.items() if found is not None}
     rows = _rows(backend, entries, updates)
     given = _weights(weights, len(rows))
+    # What is not finite shows in a sum: that it is looked for only then saves a pass over all updates.
+    shows = isinstance(built.reduction, WeightedMean | FedNova)
+    _check_finite(backend, rows, rules if shows else entries)
     state = state or ServerState()
     new = {name: backend.copy(array) for name, array in entries.items()}
     kept = {
@@ -102,7 +107,8 @@ def reduce_arrays(
             built, backend.flat(new[name]), [row[name] for row in rows], chosen, states, state.round + 1
         )  # fmt: skip
         if not backend.finite(new[name]):
-            raise invalid(f"new model, entry {name}", "numbers that are not finite", "finite ones")
+            _check_finite(backend, rows, trained)
+            raise _not_finite("new model", name, "lower the learning rate of the server or of the sites")
     counted = np.flatnonzero(chosen).tolist() or list(range(len(rows)))
     shares = normalize([float(given[k]) for k in counted])
     for name, (rule, mean) in rules.items():
@@ -166,10 +172,19 @@ def _rows(backend: Backend, entries: Mapping[str, Any], updates: Sequence[Arrays
                     f"updates[{index}].{name}", f"{row.dtype} {tuple(row.shape)}",
                     f"{array.dtype} {tuple(array.shape)}, as in the model",
                 )  # fmt: skip
-            if not backend.finite(row):
-                raise invalid(f"updates[{index}].{name}", "numbers that are not finite", "finite ones")
         rows.append({name: backend.flat(named[name]) for name in entries})
     return rows
+
+
+def _check_finite(backend: Backend, rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
+    for name in names:
+        for index, row in enumerate(rows):
+            if not backend.finite(row[name]):
+                raise _not_finite(f"updates[{index}]", name, "the site's training diverged, or it is hostile")
+
+
+def _not_finite(what: str, entry: str, hint: str) -> HanseError:
+    return HanseError(ErrorCode.INVALID_INPUT, f"{what}, entry {entry}: a number is not finite", hint=hint)
 
 
 def _weights(weights: Sequence[float] | None, count: int) -> Array:
