@@ -90,8 +90,21 @@ def test_training_learns_and_evaluation_counts_what_is_right():
     after = evaluate(module, clouds(seed=9), THREE)
     assert after["loss"] < before["loss"]
     assert after["accuracy"] > 0.8
+    assert abs(before["matthews"]) < after["matthews"] <= 1
     assert seen[-1] == 1.0
     assert seen == sorted(seen)
+
+
+def test_a_model_that_always_says_the_same_has_accuracy_and_no_correlation():
+    module = build(check_model({"name": "logistic", "outputs": 1}), Problem((4,), 1, "classification"))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(0.0)
+        module.get_parameter("output.bias").fill_(5.0)
+    data = clouds()
+    metrics = evaluate(module, Examples(data.x, (data.y > 0).astype(np.int64)), Problem((4,), 1, "classification"))
+    assert metrics["accuracy"] > 0.5
+    assert metrics["matthews"] == 0.0
 
 
 def test_regression_reports_mse_and_r2():

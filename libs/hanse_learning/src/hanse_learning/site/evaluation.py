@@ -17,7 +17,7 @@ _BATCH = 1024
 
 
 def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, float]:
-    """Metrics: `loss`, `accuracy` and `matthews` (correlation) for classification; `loss`, `mse` and `r2` for regression.
+    """Metrics: `loss`, `accuracy` and `matthews` for classification; `loss`, `mse` and `r2` for regression.
 
     `r2` is left out where the targets do not vary.
 
