@@ -28,6 +28,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.job import Job, check_job
 from hanse_fabric.messages import (
+    ExchangeJob,
     JobKind,
     ModelVersion,
     ObjectRef,
@@ -151,6 +152,7 @@ class Hub:
         self.sites: dict[str, Site] = {}
         self.reduced: Counter[str] = Counter()
         self.kinds: list[JobKind] = []
+        self.sessions: list[ExchangeJob] = []
         self.told: list[ObjectRef] = []
         self.refuse: dict[str, str] = {}
         self.published: dict[tuple[int, str], int] = {}
@@ -206,6 +208,10 @@ class Hub:
         bus = await self.connect(Role.AGGREGATOR)
         async with bus.work(JOB.stream) as jobs:
             async for held in jobs:
+                if b'"hanse.exchange_job/' in held.record.data:
+                    self.sessions.append(ExchangeJob.decode(held.record.data))
+                    await held.done()  # the sites here sum nothing
+                    continue
                 job = ReduceJob.decode(held.record.data)
                 self.reduced[job.id] += 1
                 self.kinds.append(job.kind)

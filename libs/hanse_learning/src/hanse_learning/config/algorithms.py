@@ -136,6 +136,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {"scaffold": ("control",)}
 """Further arrays in the model's layout that an algorithm exchanges beside it, by algorithm."""
 
 
+EXCHANGING = frozenset({"fedtan"})
+"""Algorithms whose sites sum among each other in the middle of a task."""
+
+
 def extras_of(algorithm: AnyAlgorithm) -> tuple[str, ...]:
     """Names of the extras that travel with every task and result of the algorithm."""
     return EXTRAS.get(algorithm.name, ())

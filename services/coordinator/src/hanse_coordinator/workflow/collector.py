@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from hanse_coordinator.workflow.outcomes import Answer, Failure
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN})
@@ -69,15 +70,27 @@ class Collector:
             self.answers[name] = taken
         else:
             self.failures[name] = taken
-        if self.complete or self.quorum:
+        if self.complete or self.quorum or self.failures:
             self._news.set()
         return taken
 
-    async def closed(self, clock: Clock, deadline: datetime, grace: float | None) -> None:
-        """Wait until all have answered, or `grace` seconds after the quorum, or the deadline."""
-        limit, met = deadline, False
+    async def closed(
+        self, clock: Clock, deadline: datetime, grace: float | None, *, together: float | None = None
+    ) -> None:
+        """Wait until all have answered, or `grace` seconds after the quorum, or the deadline.
+
+        Args:
+            together: where all must answer: seconds to wait on after the first who has waited for others in vain; none
+                after a failure of another kind.
+        """
+        limit, met, broken = deadline, False, False
         while not self.complete:
             now = clock.now()
+            if together is not None and self.failures:
+                if any(failure.code != ErrorCode.QUORUM.code for failure in self.failures.values()):
+                    return
+                if not broken:
+                    limit, broken = min(deadline, now + timedelta(seconds=together)), True
             if self.quorum and grace is not None and not met:
                 limit, met = min(deadline, now + timedelta(seconds=grace)), True
             left = (limit - now).total_seconds()

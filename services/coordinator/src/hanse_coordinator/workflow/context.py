@@ -145,10 +145,8 @@ class RunContext:
 
     async def exchange(self, step: str, ask: Ask) -> Gathered:
         """`gather`, with a session in which the participants sum small arrays among each other *inside* their tasks
-        (`hanse_fabric.exchange`). All must contribute to every sum, so the quorum should be all of them.
-
-        Raises:
-            RunFailure: as `gather`.
+        (`hanse_fabric.exchange`). All must contribute to every sum. There is one attempt, which may end without some of
+        them: see `workflow.together`.
         """
         return await self.gather(step, replace(ask, exchange=True))
 

@@ -57,7 +57,11 @@ class Ask:
     peers: int = 0
     """How many take part in the round, for the sites' policies; 0: those who are asked."""
     exchange: bool = False
-    """Whether aggregators sum small arrays among those who are asked, while the step is open."""
+    """Whether aggregators sum small arrays among those who are asked, while the step is open. There is one attempt, and
+    it is for whoever asks to see who is missing."""
+    together: float | None = None
+    """Where all must answer: seconds that the step stays open after a first one has told that it waited for others in
+    vain. A failure of another kind ends it at once."""
     masking: Masking | None = None
     """How the answers are to be masked."""
     privacy: PrivacyTerms | None = None
@@ -101,6 +105,8 @@ class Gathering:
     async def gather(self, step: str, ask: Ask) -> Gathered:
         """See `RunContext.gather`."""
         gathered = Gathered(asked=ask.to)
+        if ask.exchange:
+            return await self._attempt(step, ask, gathered, ask.to)
         for attempt in range(1, ask.retries + 2):
             refused = {failure.participant for failure in gathered.failures if failure.outcome is Outcome.REFUSED}
             had = {answer.participant for answer in gathered.answers}
@@ -144,7 +150,7 @@ class Gathering:
             if ask.exchange:
                 await self._open_exchange(step, missing, deadline)
             await self._send(step, ask, tasks, issued, deadline, collector)
-            await collector.closed(self._clock, deadline, ask.grace)
+            await collector.closed(self._clock, deadline, ask.grace, together=ask.together)
         gathered = _merged(ask.to, before, collector)
         await self._steps.close(step, (gathered.digested() if ask.keep else gathered).body())
         self._tell_closed(step, ask, gathered)

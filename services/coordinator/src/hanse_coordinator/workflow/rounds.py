@@ -19,6 +19,7 @@ from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
 from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, share_step
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
+from hanse_coordinator.workflow.together import gather_updates
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
@@ -52,7 +53,7 @@ async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, car
     step, reduce_step = f"r{ask.round}-train", f"r{ask.round}-reduce"
     ask = replace(ask, extras=carried.extras, answered=extras_named(run.job), info=info_named(run.job))
     if protocol is None:
-        gathered = await run.gather(step, _private(run, ask, 1))
+        gathered = await gather_updates(run, step, _private(run, ask, 1))
         reduction = await run.reduce(
             reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=dict(carried.state),
             needed=ask.needed, beside=reducible(run.job, carried, await central_strategy(run, ask, carried.clip)),

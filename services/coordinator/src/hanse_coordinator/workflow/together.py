@@ -1,0 +1,83 @@
+"""Training in which the sites sum among each other in the middle (`RunContext.exchange`): all of them, or none.
+
+A sum needs every site that was asked. Where one drops out or fails, nothing of the attempt is used, its sums having
+been made with a site whose update is not there: the step is done again by those who are left, as long as they are a
+quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hanse_coordinator.workflow.context import Ask, RunContext
+from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.outcomes import Gathered
+from hanse_coordinator.workflow.steps import attempt_key
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.job import Job
+from hanse_fabric.messages import Outcome
+from hanse_learning.config.algorithms import EXCHANGING
+from hanse_learning.config.together import round_patience
+
+_IN_VAIN = frozenset({ErrorCode.QUORUM.code, ErrorCode.UNAVAILABLE.code})
+"""Codes of sites that have waited for others, or for the hub, and would take part again."""
+_LEAST_SPARE = 5.0
+
+
+async def gather_updates(run: RunContext, step: str, ask: Ask) -> Gathered:
+    """`gather`, or where the round's algorithm has sums, an exchange that is done again without those who drop out.
+
+    Raises:
+        RunFailure: QUORUM when too few are left.
+    """
+    patience = patience_of(run.job, ask.round)
+    if patience is None:
+        return await run.gather(step, ask)
+    left, refused, retries = ask.to, set[str](), ask.retries
+    gathered = Gathered(asked=left)
+    for attempt in range(1, (len(ask.to) + 1) * (ask.retries + 1) + 1):
+        key = attempt_key(step, attempt)
+        asked = replace(ask, to=left, needed=len(left), enough=0, grace=None, together=spared(patience))
+        gathered = await run.exchange(key, asked)
+        if len(gathered.answers) == len(left):
+            return gathered
+        left = remaining(gathered)
+        run.note("exchange-broken", key, round=ask.round, step=key, left=list(left))
+        refused |= {failure.participant for failure in gathered.failures if failure.outcome is Outcome.REFUSED}
+        if len(left) < ask.needed and retries:
+            # As in any step that misses its quorum: whoever was away may be back.
+            left, retries = tuple(name for name in ask.to if name not in refused), retries - 1
+        if len(left) < max(1, ask.needed):
+            break
+    raise RunFailure(
+        ErrorCode.QUORUM,
+        f"step {step}: {len(remaining(gathered))} of {len(ask.to)} participants are left for its sums, "
+        f"{ask.needed} were needed: {gathered.explain()}",
+        hint="see these sites' logs, or change participants.quorum or train.algorithm.patience",
+    )
+
+
+def remaining(gathered: Gathered) -> tuple[str, ...]:
+    """Who takes part in the next attempt. Pure.
+
+    Where a site has failed by itself, the others still wait for it, and are silent for that reason. Where all who have
+    spoken have waited in vain, the silent are those they waited for.
+    """
+    failed = {failure.participant for failure in gathered.failures if failure.code not in _IN_VAIN}
+    gone = failed or set(gathered.silent)
+    return tuple(name for name in gathered.asked if name not in gone)
+
+
+def spared(patience: float) -> float:
+    """Seconds from the first site's giving up to the last one's: each has waited from its own contribution on."""
+    return patience + max(_LEAST_SPARE, patience / 4)
+
+
+def patience_of(job: Job, round_number: int) -> float | None:
+    """Seconds that sites wait in a round's sums; None where it has none. Pure; the job was checked when submitted."""
+    algorithm = job.train.get("algorithm")
+    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
+    if job.code is not None or name not in EXCHANGING:
+        return None
+    return round_patience(job.model, job.train, round_number)
