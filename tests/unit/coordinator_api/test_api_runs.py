@@ -96,10 +96,11 @@ async def test_runs_are_listed_newest_first_without_their_jobs(api: Any, owner: 
 
 async def test_metrics_are_those_of_the_finished_rounds_in_order(api: Any, owner: str, run: str) -> None:
     await _tell(api, run, "round-finished", 2, metrics={"accuracy": 0.7}, sites={"north": {"accuracy": 0.6}})
-    await _tell(api, run, "round-finished", 1, metrics={"accuracy": 0.5})
+    await _tell(api, run, "round-finished", 1, metrics={"accuracy": 0.5}, bytes={"down": 8, "up": 4})
     await _tell(api, run, "note", 2, text="x")
     rounds = (await api.ok("GET", f"{RUNS}/{run}/metrics", owner))["rounds"]
     assert [(item["round"], item["metrics"]) for item in rounds] == [(1, {"accuracy": 0.5}), (2, {"accuracy": 0.7})]
+    assert [item["bytes"] for item in rounds] == [{"down": 8, "up": 4}, {}]
     assert rounds[1]["sites"] == {"north": {"accuracy": 0.6}}
 
 

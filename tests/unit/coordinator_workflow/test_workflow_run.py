@@ -45,6 +45,17 @@ async def test_events_tell_the_story_in_order(hub: Hub) -> None:
     ]
 
 
+async def test_a_finished_round_tells_the_bytes_of_its_models_and_updates(hub: Hub) -> None:
+    async with hub.running("north", "south"), at_work(hub.supervisor()):
+        await hub.submit(job_of(rounds=2, evaluate={"every": 2}))
+        await hub.event("state", state="completed")
+    tasks = [event.data["bytes"] for event in await hub.events("round-finished")]
+    assert all(sent["up"] > 0 for sent in tasks)
+    # Two sites are sent the round's model to train, and in the second round its new model to evaluate, too.
+    assert tasks[1]["down"] > tasks[0]["down"] > 0
+    assert tasks[0]["down"] % 2 == 0
+
+
 async def test_the_same_job_gives_the_same_model(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> None:
     digests = set()
     for each in (hub, Hub(tmp_path_factory.mktemp("again"))):

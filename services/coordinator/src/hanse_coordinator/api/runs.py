@@ -81,12 +81,14 @@ class RunList(Frozen):
 
 
 class RoundMetrics(Frozen):
-    """A finished round: metrics over all sites, and by site where they were evaluated."""
+    """A finished round: metrics over all sites, and by site where they were evaluated; `bytes`, `down` to all sites and
+    `up` from them, of models and updates."""
 
     round: int
     at: datetime
     metrics: dict[str, Any]
     sites: dict[str, Any]
+    bytes: dict[str, int]
 
 
 class RunMetrics(Frozen):
@@ -186,6 +188,7 @@ async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
                 at=event.at,
                 metrics=event.data.get("metrics") or {},
                 sites=event.data.get("sites") or {},
+                bytes=event.data.get("bytes") or {},
             )
     return RunMetrics(rounds=tuple(rounds[number] for number in sorted(rounds)))
 

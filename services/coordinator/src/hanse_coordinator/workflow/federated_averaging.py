@@ -61,6 +61,7 @@ async def federated_averaging(run: RunContext) -> None:
             run.note(
                 "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
                 participants=list(trained.reduction.participants), digest=model.digest,
+                bytes=(trained.metrics.traffic + evaluated.traffic).body(),
             )  # fmt: skip
         if final:
             return

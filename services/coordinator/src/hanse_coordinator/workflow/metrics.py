@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.traffic import Traffic
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.job import EarlyStop
 
@@ -15,10 +16,11 @@ from hanse_fabric.job import EarlyStop
 @dataclass(frozen=True, slots=True)
 class RoundMetrics:
     """`overall` has each metric's mean under its name and its smallest value under `<name>_min`; `sites` has what each
-    participant reported."""
+    participant reported; `traffic` what it took to send."""
 
     overall: dict[str, float] = field(default_factory=dict)
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 def summarize(answers: Iterable[Answer], *, prefix: str = "") -> RoundMetrics:

@@ -20,6 +20,7 @@ from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, shar
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_coordinator.workflow.together import gather_updates
+from hanse_coordinator.workflow.traffic import Traffic, traffic
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
@@ -60,13 +61,15 @@ async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, car
         )  # fmt: skip
         used = _used(gathered, reduction.participants)
         examples = sum(answer.examples for answer in used)
-        return Trained(reduction, summarize(gathered.answers, prefix="train_"), used, examples)
-    gathered, summed = await _summed(run, protocol, step, reduce_step, ask, carried)
+        metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=_traffic(ask, gathered))
+        return Trained(reduction, metrics, used, examples)
+    gathered, summed, sent = await _summed(run, protocol, step, reduce_step, ask, carried)
     if summed.reduction is None or summed.tally is None:
         raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
-    metrics = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
+    overall = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
     examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
-    return Trained(summed.reduction, RoundMetrics(metrics), _used(gathered, summed.participants), examples)
+    metrics = RoundMetrics(overall, traffic=sent)
+    return Trained(summed.reduction, metrics, _used(gathered, summed.participants), examples)
 
 
 async def evaluate(run: RunContext, protocol: MaskingProtocol | None, ask: Ask) -> RoundMetrics:
@@ -77,15 +80,17 @@ async def evaluate(run: RunContext, protocol: MaskingProtocol | None, ask: Ask) 
     """
     step = f"r{ask.round}-evaluate"
     if protocol is None:
-        return summarize((await run.gather(step, ask)).answers)
-    _, summed = await _summed(run, protocol, step, f"r{ask.round}-tally", ask, Carried())
-    return RoundMetrics({} if summed.tally is None else dict(sorted(summed.tally.metrics.items())))
+        gathered = await run.gather(step, ask)
+        return replace(summarize(gathered.answers), traffic=_traffic(ask, gathered))
+    _, summed, sent = await _summed(run, protocol, step, f"r{ask.round}-tally", ask, Carried())
+    overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
+    return RoundMetrics(overall, traffic=sent)
 
 
 async def _summed(
     run: RunContext, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, carried: Carried
-) -> tuple[Gathered, Summed]:
-    """Gather masked answers and sum them, again without those who are refused.
+) -> tuple[Gathered, Summed, Traffic]:
+    """Gather masked answers and sum them, again without those who are refused. Also what that took to send, each time.
 
     Training is repeatable, so two sums of a step that differ by one site would tell its update. Once the masks of a set
     were given to the aggregators, the step is done again once at most, by a set that lacks `minimum` of that one's
@@ -93,6 +98,7 @@ async def _summed(
     """
     left, refused = ask.to, dict[str, None]()
     given: tuple[str, ...] = ()
+    sent = Traffic()
     for attempt in range(1, len(ask.to) + 2):
         session = await protocol.prepare(session_key(step, attempt), ask.round, left, least=_least(run, ask))
         enough = max(ask.needed, session.masking.minimum)
@@ -108,7 +114,7 @@ async def _summed(
         gathered = await run.gather(name, asked)
         if exchanging:
             run.release(share_step(name))
-        answers = gathered.answers
+        answers, sent = gathered.answers, sent + _traffic(asked, gathered)
         if len(answers) < asked.needed:
             # Too few for the noise that was shared out, or to recover the masks of the others. Nothing was unmasked:
             # those who are there make another sum.
@@ -120,7 +126,7 @@ async def _summed(
             unmask=lambda session=session, answers=answers: protocol.unmask(session, ask.round, answers),  # type: ignore[misc]
         )  # fmt: skip
         if summed.tally is not None:
-            return gathered, summed
+            return gathered, summed, sent
         refused |= dict.fromkeys(summed.refused)
         left = tuple(name for name in left if name not in refused)
         if summed.participants and session.masking.mode is not MaskingMode.RING:
@@ -176,6 +182,10 @@ def _least(run: RunContext, ask: Ask) -> Callable[[int], int]:
     """Of how many participants a sum must be, of so many who share its noise."""
     privacy = run.job.privacy
     return lambda active: 1 if privacy is None or ask.kind is not TaskKind.TRAIN else least_answers(privacy, active)
+
+
+def _traffic(ask: Ask, gathered: Gathered) -> Traffic:
+    return traffic((ask.model, *ask.extras.values()), len(gathered.asked), gathered.answers)
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:

@@ -1,0 +1,28 @@
+"""Bytes of a step, from what its tasks and answers name."""
+
+from __future__ import annotations
+
+from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.traffic import Traffic, traffic
+from hanse_fabric.messages import ObjectRef
+
+
+def ref(size: int) -> ObjectRef:
+    return ObjectRef(digest="a" * 64, size=size)
+
+
+def test_what_is_sent_counts_once_a_site_and_what_is_answered_as_it_is() -> None:
+    answers = [
+        Answer(participant="a", update=ref(90), extras={"control": ref(30)}),
+        Answer(participant="b", update=ref(70), tally=ref(5)),
+        Answer(participant="c", metrics={"accuracy": 0.5}),
+    ]
+    assert traffic((ref(100), ref(20)), 4, answers) == Traffic(down=480, up=195)
+
+
+def test_the_first_model_is_sent_by_a_site_and_to_none() -> None:
+    assert traffic((None,), 1, [Answer(participant="a", update=ref(90))]) == Traffic(down=0, up=90)
+
+
+def test_the_steps_of_a_round_add_up() -> None:
+    assert (Traffic(1, 2) + Traffic(3, 4)).body() == {"down": 4, "up": 6}
