@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hanse_coordinator.workflow.collector import IN_VAIN
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.outcomes import Gathered
@@ -20,9 +21,7 @@ from hanse_fabric.messages import Outcome
 from hanse_learning.config.algorithms import EXCHANGING
 from hanse_learning.config.together import round_patience
 
-_IN_VAIN = frozenset({ErrorCode.QUORUM.code, ErrorCode.UNAVAILABLE.code})
-"""Codes of sites that have waited for others, or for the hub, and would take part again."""
-_LEAST_SPARE = 5.0
+_LEAST_SPARE = 2.0
 
 
 async def gather_updates(run: RunContext, step: str, ask: Ask) -> Gathered:
@@ -64,7 +63,7 @@ def remaining(gathered: Gathered) -> tuple[str, ...]:
     Where a site has failed by itself, the others still wait for it, and are silent for that reason. Where all who have
     spoken have waited in vain, the silent are those they waited for.
     """
-    failed = {failure.participant for failure in gathered.failures if failure.code not in _IN_VAIN}
+    failed = {failure.participant for failure in gathered.failures if failure.code not in IN_VAIN}
     gone = failed or set(gathered.silent)
     return tuple(name for name in gathered.asked if name not in gone)
 
