@@ -177,6 +177,26 @@ async def test_a_forged_signature_is_refused_and_does_not_count(hub: Hub) -> Non
     assert "south silent" in record.reason
 
 
+async def test_a_site_that_answers_twice_with_different_bytes_is_refused_and_its_first_answer_counts(hub: Hub) -> None:
+    async with hub.running("north", "south"), at_work(hub.supervisor()):
+        north, south, asked = hub.sites["north"], hub.sites["south"], []
+        north.behave = lambda task: asked.append(task) if task.step == "r1-train" else {}
+        await hub.submit(job_of(rounds=1))
+        await hub.event("task-answered", step="r1-train", participant="south")
+        [first] = [result for result in south._answered.values() if result.step == "r1-train"]
+        await south.send(first)
+        await south.send(south.signed(first.model_copy(update={"examples": 10_000})))
+        refused = await hub.event("refused", participant="south", code="conflict")
+        assert "another than the site's first answer" in refused.data["reason"]
+        north.behave = lambda _: {}
+        await north.receive(asked[0])
+        assert (await hub.ended()).state == "completed"
+        assert len(await hub.events("refused")) == 1
+        heard = [event.data for event in await hub.events("task-answered") if event.data["step"] == "r1-train"]
+    assert [(answer["participant"], answer["examples"]) for answer in heard] == [("south", 10), ("north", 10)]
+    assert any(entry["action"] == "result.refuse" for entry in await hub.audits())
+
+
 async def test_a_refused_update_is_left_out_when_the_quorum_still_holds(hub: Hub) -> None:
     async with hub.running("east", "north", "south"), at_work(hub.supervisor()):
         hub.refuse["south"] = "digest: does not match"

@@ -1,13 +1,15 @@
 """Results as they arrive for one run: decoded, checked against the participant's key, and handed to the open step.
 
-A result that is forged, malformed or late is refused, counted and told of; it never counts as an answer.
+A result that is forged, malformed or late is refused, counted and told of; it never counts as an answer. Nor does a
+second answer: the same bytes again say nothing new, and other bytes are refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from hanse_coordinator.workflow.collector import Collector
@@ -31,14 +33,15 @@ class Inbox:
 
     Attributes:
         late: results that came after their step had closed.
-        refused: results that were forged or malformed.
+        refused: results that were forged or malformed, or other than what their site had answered before.
     """
 
     def __init__(self, bus: Bus, roster: Roster, notices: Notices, *, project: str, run: str) -> None:
         self._bus, self._roster, self._notices = bus, roster, notices
         self._project, self._run = project, run
         self._open: dict[str, tuple[Collector, int]] = {}
-        self._heard: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._first: dict[str, dict[str, bytes]] = {}
+        self._heard: OrderedDict[str, Mapping[str, bytes | None]] = OrderedDict()
         self.late = 0
         self.refused = 0
 
@@ -52,12 +55,12 @@ class Inbox:
     @contextmanager
     def collecting(self, step: str, collector: Collector, round: int) -> Iterator[None]:  # noqa: A002
         """While inside, results of `step` go to `collector`."""
-        self._open[step] = collector, round
+        self._open[step], self._first[step] = (collector, round), {}
         try:
             yield
         finally:
             del self._open[step]
-            self.remember(step, [*collector.answers, *collector.failures])
+            self._keep(step, self._first.pop(step))
 
     async def recall(self, step: str) -> None:
         """Hand over at once what is stored already for an open step: answers that came while no coordinator was."""
@@ -67,7 +70,10 @@ class Inbox:
     def remember(self, step: str, heard: Iterable[str]) -> None:
         """A closed step's answers are not late when they are delivered again. The last few steps are enough: older
         ones' results have been purged."""
-        self._heard[step] = frozenset(heard)
+        self._keep(step, dict.fromkeys(heard))
+
+    def _keep(self, step: str, heard: Mapping[str, bytes | None]) -> None:
+        self._heard[step] = heard
         while len(self._heard) > _REMEMBERED_STEPS:
             self._heard.popitem(last=False)
 
@@ -77,9 +83,10 @@ class Inbox:
     def _receive(self, record: Record) -> None:
         tokens = RESULT.parse(record.subject)
         step, name = tokens["step"], tokens["participant"]
-        opened = self._open.get(step)
+        opened, digest = self._open.get(step), hashlib.sha256(record.data).digest()
         if opened is None:
-            if name not in self._heard.get(step, ()):
+            heard = self._heard.get(step, {})
+            if name not in heard or heard[name] not in (None, digest):
                 self._count_late(record, step, name)
             return
         collector, round_number = opened
@@ -87,6 +94,12 @@ class Inbox:
             result = self._verified(record.data, step, name)
             if not collector.expects(result):
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task: {result.task} is not the task of this step")
+            if self._first[step].setdefault(name, digest) != digest:
+                raise HanseError(
+                    ErrorCode.CONFLICT,
+                    f"result of {name}: it is another than the site's first answer to this task, which counts",
+                    hint="a task is answered once; the same bytes may be sent again",
+                )
         except HanseError as error:
             self._refuse(record, round_number, name, error)
             return
