@@ -4,8 +4,9 @@
 updates agree to eight digits. It is not the deviations from the mean that are multiplied: one hostile update of great
 length would take the digits of all others' distances with it. Here it spoils its own only.
 
-BLAS makes the products, on tiles of a size that K alone determines: blocks are cut the same wherever they are measured.
-Its bits depend on the kind of processor, so totals are made once, and what is chosen by them is discrete for Krum.
+BLAS makes the products, of GROUP by GROUP updates and DEPTH columns: small enough that it uses one thread, whatever the
+machine has, so that bits do not depend on the number of cores, and the engine's own threads do not fight with it. They
+do depend on the kind of processor: totals are made once, and what Krum chooses by them is discrete.
 """
 
 from __future__ import annotations
@@ -17,38 +18,40 @@ from hanse_learning.server.reduction import Array, Rows
 GRAM = "gram"
 """Name of the Gram matrix among the totals."""
 
-_DEPTH = 1024
-"""Columns of one product, at most."""
-
-_ONE_THREAD = 1 << 18
-"""Multiplications up to which OpenBLAS makes a product by one thread, whatever the machine has."""
+GROUP, DEPTH = 16, 960
+"""Of one product. OpenBLAS uses more threads above 2^18 multiplications (GROUP * GROUP * DEPTH for a product of two
+groups, GROUP * (GROUP + 1) * DEPTH for one with itself)."""
 
 _CACHE_BYTES = 1 << 20
-"""Of the float64 copies that are multiplied at once."""
+"""Of the float64 copies that are multiplied at once, for up to a hundred updates."""
 
 
 def gram_of(updates: Rows) -> Array:
     """(K, K) float64 of inner products of K arrays (n,)."""
     count, columns = len(updates), len(updates[0])
-    depth = max(64, min(_DEPTH, _ONE_THREAD // (count * (count + 1)) // 64 * 64))
-    each = max(1, _CACHE_BYTES // (8 * depth * count))
-    stack = np.empty((each, count, depth))
+    each = max(1, _CACHE_BYTES // (8 * DEPTH * count))
+    stack = np.empty((each, count, DEPTH))
     found = np.zeros((count, count))
-    at = 0
-    while at < columns:
-        whole = min(each, (columns - at) // depth)
-        if whole:
-            size = whole * depth
+    for at in range(0, columns, each * DEPTH):
+        tiles, left = divmod(min(each * DEPTH, columns - at), DEPTH)
+        end = at + tiles * DEPTH
+        if tiles:
             for k, row in enumerate(updates):
-                stack[:whole, k, :] = row[at : at + size].reshape(whole, depth)
-            tiles = stack[:whole]
-            found += np.add.reduce(np.matmul(tiles, tiles.transpose(0, 2, 1)), axis=0)
-        else:
-            size = columns - at
-            last = np.array([row[at:] for row in updates], np.float64)
-            found += last @ last.T
-        at += size
-    return found
+                stack[:tiles, k, :] = row[at:end].reshape(tiles, DEPTH)
+            _add_products(stack[:tiles], found)
+        if left:
+            _add_products(np.array([row[end : end + left] for row in updates], np.float64)[None], found)
+    return np.triu(found) + np.triu(found, 1).T
+
+
+def _add_products(tiles: Array, found: Array) -> None:
+    """Add the inner products of `tiles` (t, K, d), summed over t, to the upper triangle of `found` (K, K)."""
+    count = len(found)
+    for i in range(0, count, GROUP):
+        rows = tiles[:, i : i + GROUP]
+        for j in range(i, count, GROUP):
+            products = np.matmul(rows, tiles[:, j : j + GROUP].transpose(0, 2, 1))
+            found[i : i + GROUP, j : j + GROUP] += np.add.reduce(products, axis=0)
 
 
 def squared_distances(gram: Array) -> Array:
