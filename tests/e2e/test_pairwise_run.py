@@ -11,7 +11,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,6 @@ class Scene:
     folder: Path
     code: Path
     runs: int = 0
-    known: dict[str, str] = field(default_factory=dict)
 
     def job(self, mode: str, gates: Path, *, quorum: float, grace: float | None, evaluate: int) -> dict[str, Any]:
         return {
