@@ -108,11 +108,14 @@ class Inbox:
             return
         RESULTS.add(outcome=taken.outcome.value if isinstance(taken, Failure) else "done")
         about = f"{step}/{name}"
-        failed = {"outcome": taken.outcome.value, "code": taken.code, "reason": taken.reason} if isinstance(
-            taken, Failure) else {"outcome": "done"}  # fmt: skip
+        told = {"outcome": "done", "reason": result.reason[:500]}
+        if isinstance(taken, Failure):
+            told = {"outcome": taken.outcome.value, "code": taken.code, "reason": taken.reason}
+        elif not result.reason:
+            del told["reason"]
         self._notices.event(
             "task-answered", about, round=round_number, step=step, participant=name,
-            examples=result.examples, metrics=result.metrics, seconds=result.seconds, **failed,
+            examples=result.examples, metrics=result.metrics, seconds=result.seconds, **told,
         )  # fmt: skip
 
     def _verified(self, data: bytes, step: str, name: str) -> Result:

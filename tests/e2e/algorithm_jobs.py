@@ -1,0 +1,129 @@
+"""A small job for every algorithm, state policy and strategy there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SITES = ["north", "east", "south"]
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+ROUNDS = 3
+MLP = {"name": "mlp", "hidden": [16]}
+NORMALIZED = {"name": "mlp", "hidden": [16], "batch_norm": True}
+
+ELSEWHERE: set[str] = {"fedtan"}
+"""Algorithms that have an end-to-end test of their own."""
+
+
+def job(algorithm: Any = "fedavg", *, strategy: Any = None, model: Any = None, **train: Any) -> dict[str, Any]:
+    return {
+        "rounds": ROUNDS,
+        "participants": {"minimum": len(SITES), "deadline": 240, "patience": 60},
+        "model": model or MLP,
+        "train": {"algorithm": algorithm, "optimizer": {"name": "sgd", "lr": 0.1}, **({"batch_size": 64} | train)},
+        "strategy": strategy or {},
+        "checkpoint_every": 0,
+        "seed": 5,
+    }
+
+
+def _one_step(name: str) -> dict[str, Any]:
+    made = job(name)
+    if name != "fedsmb":
+        del made["train"]["batch_size"]
+    return made
+
+
+def _kept(*rules: dict[str, Any]) -> dict[str, Any]:
+    return job(model={**NORMALIZED, "state": list(rules)})
+
+
+def _reduced(name: str, **parameters: Any) -> dict[str, Any]:
+    return job(strategy={"reduction": {"name": name, **parameters}})
+
+
+def _optimized(name: str, **parameters: Any) -> dict[str, Any]:
+    return job(strategy={"optimizer": {"name": name, **parameters}})
+
+
+AT_SITES: dict[str, dict[str, Any]] = {
+    "fedavg": job(),
+    "fedsgd": _one_step("fedsgd"),
+    "fedfgd": _one_step("fedfgd"),
+    "fedsmb": _one_step("fedsmb"),
+    "fedcmb": job("fedcmb", steps=4),
+    "fedprox": job({"name": "fedprox", "mu": 0.5}),
+    "scaffold": job("scaffold"),
+    "feddyn": job({"name": "feddyn", "alpha": 0.1}, strategy={"optimizer": {"name": "feddyn", "alpha": 0.1}}),
+    "moon": job({"name": "moon", "mu": 1.0}),
+    "ditto": job({"name": "ditto", "pull": 0.5}),
+    "fedrep": job("fedrep"),
+    "per_fedavg": job({"name": "per_fedavg", "alpha": 0.05}),
+    "weighted_accumulation": job("weighted_accumulation"),
+}
+"""By the algorithm's name."""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "scaffold by gradients": job({"name": "scaffold", "option": "gradient"}),
+    "scaffold with masked signs": job("scaffold", strategy={"sign_mask": {"tau": 0.4}}),
+    "per_fedavg with hessians": job({"name": "per_fedavg", "alpha": 0.05, "variant": "hf"}),
+    "momentum across rounds": job(optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "across_rounds": True}),
+    "batch norm": job(model=NORMALIZED),
+    "fedbn": _kept({"layers": "batch_norm", "keep": "local"}),
+    "silobn": _kept({"layers": "statistics", "keep": "local"}),
+    "frozen statistics": _kept({"layers": "statistics", "keep": "frozen", "from_round": 3}),
+    "fedper": _kept({"layers": "output", "keep": "local"}),
+    "alone": _kept({"match": "*", "keep": "local"}),
+}
+
+REDUCTIONS: dict[str, dict[str, Any]] = {
+    "weighted_mean": _reduced("weighted_mean"),
+    "median": _reduced("median"),
+    "trimmed_mean": _reduced("trimmed_mean", fraction=0.34),
+    "geometric_median": _reduced("geometric_median"),
+    "krum": _reduced("krum", byzantine=0),
+    "multi_krum": _reduced("multi_krum", byzantine=0, keep=2),
+    "bulyan": _reduced("bulyan", byzantine=0),
+    "norm_clipping": _reduced("norm_clipping", norm=0.2),
+    "fednova": _reduced("fednova"),
+    "qfedavg": _reduced("qfedavg", q=1.0, lr=0.1),
+}
+"""By the reduction's name."""
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "none": _optimized("none"),
+    "sgd": _optimized("sgd", momentum=0.9),
+    "adam": _optimized("adam", lr=0.02),
+    "yogi": _optimized("yogi", lr=0.02),
+    "adagrad": _optimized("adagrad", lr=0.02),
+    "feddyn": AT_SITES["feddyn"],
+}
+"""By the server optimizer's name."""
+
+WRAPPED: dict[str, dict[str, Any]] = {
+    "masked signs": job(strategy={"sign_mask": {"tau": 0.4}}),
+    "masked signs of medians under adam": job(
+        strategy={
+            "reduction": {"name": "median"},
+            "sign_mask": {"tau": 0.4},
+            "optimizer": {"name": "adam", "lr": 0.02},
+        }
+    ),
+}
+
+JOBS: dict[str, dict[str, Any]] = {
+    **{f"algorithm {name}": body for name, body in AT_SITES.items()},
+    **VARIANTS,
+    **{f"reduction {name}": body for name, body in REDUCTIONS.items()},
+    **{f"optimizer {name}": body for name, body in OPTIMIZERS.items()},
+    **WRAPPED,
+}
+
+PLAIN = {"algorithm fedavg", "reduction weighted_mean", "optimizer none", "algorithm ditto"}
+"""Jobs whose shared model is that of plain averaging: Ditto's personal models are beside it."""
+
+STATEFUL = [
+    "algorithm scaffold", "scaffold by gradients", "algorithm feddyn", "algorithm moon", "algorithm ditto",
+    "algorithm fedrep", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer adam", "optimizer yogi",
+    "optimizer adagrad",
+]  # fmt: skip
+"""Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""

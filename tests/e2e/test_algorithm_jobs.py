@@ -1,0 +1,211 @@
+"""Every algorithm from a job file over real processes; those that keep state end with the same bits whoever is killed.
+
+One deployment serves all; what is undisturbed is submitted at once, and each test looks at one of the runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from algorithm_jobs import (
+    AT_SITES,
+    ELSEWHERE,
+    JOBS,
+    MLP,
+    OPTIMIZERS,
+    PLAIN,
+    REDUCTIONS,
+    ROUNDS,
+    SCHEMA,
+    SITES,
+    STATEFUL,
+    job,
+)
+
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
+from hanse_learning.config import AnyAlgorithm
+from hanse_learning.digits import write_shares
+from hanse_learning.server.config import OptimizerConfig, ReductionConfig
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+
+@dataclass
+class Scene:
+    """The deployment, and the runs that nobody disturbed."""
+
+    deployment: Deployment
+    runs: dict[str, Run]
+
+    async def submit(self, description: dict[str, Any]) -> Run:
+        return await asyncio.to_thread(self.deployment.project.run, description)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    folder = tmp_path_factory.mktemp("algorithms")
+    write_shares(folder / "data", SITES, seed=3)
+    files = {
+        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
+    }
+    async with Deployment(folder, "digits", files, SCHEMA) as deployment:
+        scene = Scene(deployment, {})
+        for name, description in JOBS.items():
+            scene.runs[name] = await scene.submit(description)
+        for run in scene.runs.values():
+            await asyncio.to_thread(run.wait)
+        yield scene
+
+
+async def test_there_is_a_job_for_every_name_that_a_job_file_can_have() -> None:
+    assert AT_SITES.keys() | ELSEWHERE == names(AnyAlgorithm)
+    assert REDUCTIONS.keys() == names(ReductionConfig) - {"private_mean"}
+    assert OPTIMIZERS.keys() == names(OptimizerConfig)
+
+
+def names(union: Any) -> set[str]:
+    """The names that one of the configurations answers to."""
+    members = get_args(union)
+    if not hasattr(members[0], "model_fields"):
+        members = get_args(members[0])  # Annotated
+    return {name for member in members for name in get_args(member.model_fields["name"].annotation)}
+
+
+@pytest.mark.parametrize("name", JOBS)
+async def test_it_runs_from_a_job_file(scene: Scene, name: str) -> None:
+    run = scene.runs[name]
+    assert run.state == "completed", f"{run.state}: {run.view.reason}"
+    assert run.view.round == ROUNDS
+    assert 0 <= run.view.metrics["accuracy"] <= 1
+    assert run.model.view.lineage["participants"] == sorted(SITES)
+    # Nothing is silently something else.
+    same = run.view.model_digest == scene.runs["algorithm fedavg"].view.model_digest
+    assert same == (name in PLAIN)
+
+
+async def test_what_keeps_state_ends_with_the_same_bits_whoever_is_killed(scene: Scene) -> None:
+    """All such runs at once: each is somewhere in its middle when a process dies."""
+    runs = {name: await scene.submit(JOBS[name]) for name in STATEFUL}
+    for name, victim in zip(STATEFUL, ("datapod-north", "aggregator", "coordinator"), strict=False):
+        await reached(runs[name], "round-finished")
+        await kill(scene.deployment, victim)
+        going = [each for each, run in runs.items() if not await ended(run)]
+        assert len(going) > len(runs) // 2, f"the others were over before {victim} died"
+    for run in runs.values():
+        await asyncio.to_thread(run.wait)
+    for name, run in runs.items():
+        assert run.state == "completed", f"{name}: {run.view.reason}"
+        assert run.view.model_digest == scene.runs[name].view.model_digest, name
+
+
+async def test_lost_or_changed_state_at_a_site_is_refused_and_the_others_go_on(scene: Scene) -> None:
+    """Of three sites with control variates one loses them, another finds other entries in them."""
+    run = await scene.submit(long("scaffold"))
+    async with paused(run):
+        (kept,) = state_of(scene, "south", run)
+        kept.unlink()
+        (kept,) = state_of(scene, "east", run)
+        _, arrays = read_tensors(kept)
+        changed = {f"{name}.more": np.array(array) for name, array in arrays.items()}
+        kept.write_bytes(encode_tensors(layout_like(changed), changed))
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    assert run.model.view.lineage["participants"] == ["north"]
+    south, east = await answers(run, "south"), await answers(run, "east")
+    assert {data["code"] for data in south if data["outcome"] != "done"} == {"conflict"}
+    assert "control variate of its former rounds of the run is not there any more" in south[-1]["reason"]
+    assert east[-1]["code"] == "invalid-input"
+    assert "the model has changed" in east[-1]["reason"]
+
+
+async def test_a_site_that_has_lost_its_own_layers_begins_them_anew_and_says_so(scene: Scene) -> None:
+    description = long("fedavg", model={**MLP, "state": [{"layers": "output", "keep": "local"}]})
+    run = await scene.submit(description)
+    async with paused(run):
+        for path in state_of(scene, "south", run):
+            path.unlink()
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    assert run.model.view.lineage["participants"] == sorted(SITES)
+    said = [data["reason"] for data in await answers(run, "south") if data.get("reason")]
+    assert len(said) == 1, said
+    assert "begin" in said[0]
+
+
+async def test_a_first_model_of_other_entries_ends_the_run_before_its_first_round(scene: Scene) -> None:
+    other = {"0.weight": np.zeros((4, 64), np.float32), "0.bias": np.zeros(4, np.float32)}
+    digest = await asyncio.to_thread(scene.deployment.project.upload_model, other)
+    description = long("fedavg") | {"initial_model": digest}
+    run = await scene.submit(description)
+    await asyncio.to_thread(run.wait)
+    assert (run.state, run.view.round) == ("failed", 0)
+    for site in SITES:
+        assert f"{site} refused (" in run.view.reason or f"{site} failed (" in run.view.reason
+
+
+def long(algorithm: str, **changes: Any) -> dict[str, Any]:
+    """A job that goes on with whoever is left."""
+    description = job(algorithm, **changes) | {"rounds": 12, "evaluate": {"every": 0}}
+    return description | {"participants": {**description["participants"], "minimum": 1, "quorum": 0.3, "retries": 0}}
+
+
+def state_of(scene: Scene, site: str, run: Run) -> list[Path]:
+    """What a site keeps of a run: the file of its last round."""
+    return sorted((scene.deployment.home(site) / "state" / run.id).glob("*.safetensors"))[-1:]
+
+
+@asynccontextmanager
+async def paused(run: Run) -> AsyncIterator[None]:
+    """The run rests between two rounds, somewhere after its first, while inside."""
+    await reached(run, "round-finished")
+    await asyncio.to_thread(run.pause)
+    async with asyncio.timeout(60):
+        while (await asyncio.to_thread(run.refresh)).state != "paused":  # noqa: ASYNC110 - over HTTP
+            await asyncio.sleep(0.05)
+    yield
+    await asyncio.to_thread(run.resume)
+
+
+async def answers(run: Run, site: str) -> list[dict[str, Any]]:
+    """What a site answered to the run's training tasks."""
+    events = await asyncio.to_thread(lambda: list(run.watch()))
+    told = [event.data for event in events if event.kind == "task-answered" and event.data["participant"] == site]
+    return [data for data in told if data["step"].endswith("-train")]
+
+
+async def ended(run: Run) -> bool:
+    return (await asyncio.to_thread(run.refresh)).state in ("completed", "failed")
+
+
+async def reached(run: Run, kind: str, **data: Any) -> None:
+    """Return at the first event of a kind with these data."""
+
+    def look() -> None:
+        for event in run.watch():
+            if event.kind == kind and data.items() <= event.data.items():
+                return
+        raise AssertionError(f"the run ended without {kind}: {run.refresh().view.reason}")
+
+    await asyncio.to_thread(look)
+
+
+async def kill(deployment: Deployment, name: str) -> None:
+    """SIGKILL a process, and wait until its successor runs."""
+    supervisor = deployment.hub.supervisor
+    pid = supervisor.pids()[name]
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
+            await asyncio.sleep(0.01)
