@@ -113,3 +113,15 @@ def test_half_precision_buffers_are_averaged_in_single_precision():
     out = np.empty(3, np.float16)
     average(values, normalize([1.0] * 64), out)
     assert out.tolist() == [2050, 2050, 2050]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_equal_buffers_stay_what_they_are_to_the_bit(dtype: type) -> None:
+    """Frozen statistics travel every round and must not drift."""
+    values = np.random.default_rng(3).lognormal(size=257, sigma=3).astype(dtype)
+    weights = normalize([3.0, 1.0, 7.0, 0.1, 2.3])
+    out = np.empty_like(values)
+    average([values] * 5, weights, out)
+    assert out.tobytes() == values.tobytes()
+    pool_variance([values] * 5, [-values] * 5, weights, out)
+    assert out.tobytes() == values.tobytes()

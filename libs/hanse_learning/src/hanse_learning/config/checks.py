@@ -65,15 +65,6 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
     return train
 
 
-_MISSING: frozenset[str] = frozenset()
-
-
-def _check_available(train: TrainConfig) -> None:
-    """What can be named before it can be done is refused, never trained as something else."""
-    if train.algorithm.name in _MISSING:
-        raise invalid("train.algorithm.name", train.algorithm.name, "another algorithm in this release")
-
-
 def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     """Validate what a job says about learning. With site code, only a built-in `model` is checked; the rest is its own.
 
@@ -83,7 +74,6 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     model = check_model(job.model, schema) if job.code is None or job.model.get("name") in BUILT_IN else None
     if job.code is None:
         train = check_train(job.train, schema)
-        _check_available(train)
         if model is not None:
             check_together(model, train)
 
