@@ -164,6 +164,7 @@ def test_runs_in_both_forms(run: Run, project: ScriptedHub) -> None:
     project.answer("POST", f"{PROJECT}/check", (200, {"valid": True, "warnings": ["2 are needed and 1 is enrolled"]}))
     project.answer("GET", f"{PROJECT}/runs", (200, {"runs": [run_view(reason="[/] not markup")]}))
     project.answer("GET", f"{PROJECT}/runs/r1", (200, run_view()))
+    project.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": []}))
     assert run("run", "submit", "triage", "job.yaml", "--json").body["run"] == "r1"
     assert "hanse run watch triage r1" in run("run", "submit", "triage", "job.yaml").out
     assert run("run", "check", "triage", "job.yaml", "--json").body["valid"] is True
@@ -175,6 +176,33 @@ def test_runs_in_both_forms(run: Run, project: ScriptedHub) -> None:
     for action in ("pause", "resume", "cancel"):
         project.answer("POST", f"{PROJECT}/runs/r1/{action}", (200, run_view()))
         assert action in run("run", action, "triage", "r1").out
+
+
+def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: ScriptedHub) -> None:
+    def finished(number: int, north: float, south: float) -> dict[str, Any]:
+        return {
+            "round": number,
+            "metrics": {"accuracy": (north + south) / 2, "accuracy_min": min(north, south)},
+            "sites": {"north": {"accuracy": north}, "south": {"accuracy": south}},
+            "bytes": {"down": 400_000, "up": 200_000},
+        }
+
+    rounds = [finished(1, 0.5, 0.3), finished(2, 0.9, 0.7), finished(3, 0.8, 0.6)]
+    job = {"stop": {"metric": "accuracy", "target": 0.75}}
+    project.answer("GET", f"{PROJECT}/runs/r1", (200, run_view(job=job)))
+    project.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": rounds}))
+    shown = run("run", "show", "triage", "r1").out
+    assert "accuracy over 3 rounds" in shown
+    assert "south    0.3000  0.6000  0.7000  2         ▁█▆" in shown
+    assert "Sent: 1.2 MB of models to the sites, 600 kB of updates from them." in shown
+    assert "accuracy 0.75: reached in round 2, after 1.2 MB up and down." in shown
+    assert "accuracy 0.95: not reached." in run("run", "show", "triage", "r1", "--target", "0.95").out
+    body = run("run", "show", "triage", "r1", "--json").body
+    assert body["history"] == rounds
+    assert body["target"] == {"metric": "accuracy", "value": 0.75, "reached": True, "round": 2, "bytes": 1_200_000}
+    wrong = run("run", "show", "triage", "r1", "--metric", "f1")
+    assert wrong.status != 0
+    assert "accuracy, accuracy_min" in wrong.err
 
 
 @pytest.mark.parametrize(

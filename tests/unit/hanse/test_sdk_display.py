@@ -22,7 +22,11 @@ STORY = (
     ("refused", 1, {"participant": "south", "reason": "NaN in [weight]"}),
     ("late-result", 0, {"participant": "south", "count": 1}),
     ("note", 1, {"silent": ["east"], "failed": {"west": "disk full"}, "quorum": True}),
-    ("round-finished", 1, {"metrics": {"accuracy": 0.875}, "sites": {"north": {"accuracy": 0.75}}}),
+    (
+        "round-finished",
+        1,
+        {"metrics": {"accuracy": 0.875}, "sites": {"north": {"accuracy": 0.75}}, "bytes": {"down": 3000, "up": 1500}},
+    ),
     ("something-new", 1, {"x": 1}),
     ("state", 0, {"state": "completed", "reason": ""}),
 )
@@ -79,7 +83,15 @@ def test_in_a_terminal_the_picture_shows_rounds_sites_and_metrics() -> None:
         picture = Console(record=True, width=100, file=io.StringIO())
         picture.print(display.picture())
     shown = picture.export_text()
-    for part in ("running, round 1 of 2", "accuracy 0.8750", "north", "answered (0.25 s)", "0.750", "late-result"):
+    for part in (
+        "running, round 1 of 2",
+        "accuracy 0.8750",
+        "north",
+        "answered (0.25 s)",
+        "0.750",
+        "late-result",
+        "4.5 kB sent",
+    ):
         assert part in shown
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hanse import calls
 from hanse.display import metrics_table
 from hanse.files import save_model
+from hanse.history import History
 from hanse.hub import read_job
 from hanse.transport import AsyncTransport
 from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
@@ -189,8 +190,12 @@ class AsyncRun:
 
     async def metrics(self) -> Any:
         """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
+        return metrics_table((await self.history()).rounds)
+
+    async def history(self) -> History:
+        """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
         rounds = await self._transport.send(calls.metrics(self.view.project, self.id))
-        return metrics_table(rounds)
+        return History(rounds)
 
     async def model(self) -> AsyncModel:
         """The run's newest model version."""

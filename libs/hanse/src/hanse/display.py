@@ -32,7 +32,7 @@ class Table:
 
 
 def metrics_table(rounds: Sequence[Mapping[str, Any]]) -> Any:
-    """Rounds' metrics as a pandas DataFrame indexed by round.
+    """Rounds' metrics as a pandas DataFrame indexed by round; `bytes_down` and `bytes_up` where the hub counted them.
 
     Raises:
         HanseError: NOT_FOUND when pandas is not installed.
@@ -41,5 +41,12 @@ def metrics_table(rounds: Sequence[Mapping[str, Any]]) -> Any:
         import pandas
     except ImportError:
         raise HanseError(ErrorCode.NOT_FOUND, "pandas: not installed", hint="pip install 'hanse[notebook]'") from None
-    frame = pandas.DataFrame([{"round": item["round"], **(item.get("metrics") or {})} for item in rounds])
+    frame = pandas.DataFrame([
+        {
+            "round": item["round"],
+            **(item.get("metrics") or {}),
+            **{f"bytes_{way}": size for way, size in (item.get("bytes") or {}).items()},
+        }
+        for item in rounds
+    ])  # fmt: skip
     return frame.set_index("round") if len(frame) else frame

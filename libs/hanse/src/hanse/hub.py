@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hanse import calls
 from hanse.display import Table, metrics_table
 from hanse.files import read_file, save_model
+from hanse.history import History
 from hanse.transport import SyncTransport
 from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job, check_job, parse_job
@@ -226,8 +227,13 @@ class Run:
     @property
     def metrics(self) -> Any:
         """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
+        return metrics_table(self.history.rounds)
+
+    @property
+    def history(self) -> History:
+        """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
         rounds = self._transport.send(calls.metrics(self.view.project, self.id))
-        return metrics_table(rounds)
+        return History(rounds)
 
     @property
     def model(self) -> Model:

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hanse.history import History, Values, size_text, sparkline
 from hanse.views import Event, answer, describe, metrics_text
 
 _TOLD = frozenset({"state", "late-result", "refused", "note"})
@@ -24,9 +25,8 @@ class RunDisplay:
         self._console = console or Console()
         self._round = 0
         self._state = "waiting"
-        self._metrics: dict[str, float] = {}
         self._sites: dict[str, str] = {}
-        self._per_site: dict[str, dict[str, float]] = {}
+        self._history = History(())
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
@@ -64,8 +64,7 @@ class RunDisplay:
             case "refused" | "late-result":
                 self._sites[str(data.get("participant"))] = event.kind
             case "round-finished":
-                self._metrics = data.get("metrics") or {}
-                self._per_site = data.get("sites") or self._per_site
+                self._history.rounds.append({**data, "round": event.round})
             case _:
                 pass
 
@@ -73,12 +72,23 @@ class RunDisplay:
         """The run as it stands now."""
         head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
         bar = ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40)
-        metrics = Text(metrics_text(self._metrics))
+        history, metric = self._history, self._history.metric
+        latest = history.rounds[-1] if len(history) else {}
+        sent = history.down + history.up
+        metrics = Text(metrics_text(latest.get("metrics") or {}) + (f"; {size_text(sent)} sent" if sent else ""))
         sites = Table(box=None, pad_edge=False)
-        sites.add_column("site")
-        sites.add_column("state")
-        sites.add_column("accuracy")
+        for column in ("site", "state", metric, ""):
+            sites.add_column(column)
+        by_site = history.sites(metric)
         for name, state in sorted(self._sites.items()):
-            accuracy = self._per_site.get(name, {}).get("accuracy")
-            sites.add_row(name, Text(state), "" if accuracy is None else f"{accuracy:.3f}")
+            sites.add_row(name, Text(state), *_curve(by_site.get(name, [])))
+        if metric:
+            sites.add_row("mean", "", *_curve(history.mean(metric)), style="bold")
+            sites.add_row("minimum", "", *_curve(history.minimum(metric)), style="bold")
         return Group(head, bar, metrics, sites)
+
+
+def _curve(values: Values) -> tuple[str, str]:
+    """The newest value, and the small curve of those until then."""
+    there = [value for value in values if value is not None]
+    return (f"{there[-1]:.3f}", sparkline(values)) if there else ("", "")

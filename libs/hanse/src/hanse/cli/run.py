@@ -10,6 +10,7 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.cli.reaching import asked_for, attained
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -93,16 +94,39 @@ def list_runs(project: str, url: Url = None, api_key: ApiKey = None, json: Json 
 
 
 @app.command()
-def show(project: str, run: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """A run's state, latest metrics, and what it guarantees of privacy."""
+def show(
+    project: str,
+    run: str,
+    metric: Annotated[str, typer.Option(help="What to show over the rounds; accuracy where there is one.")] = "",
+    target: Annotated[float | None, typer.Option(help="Say in which round it was reached, and after how much.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """A run's state, its metrics over the rounds at each site, and what it guarantees of privacy."""
     with hub(url, api_key) as connection:
-        view = connection.projects.get(project).get_run(run).view
+        found = connection.projects.get(project).get_run(run)
+        view, history = found.view, found.history
+    metric, target = asked_for(view, history, metric, target)
+    reached = None if target is None or not len(history) else history.reached(target, metric)
     if json:
-        emit_json(view)
-    else:
-        emit_record(view.model_dump(exclude={"job", "privacy"}))
-        if view.privacy:
-            print(f"\n{view.privacy}")
+        body = view.model_dump(mode="json") | {"history": history.rounds}
+        aim = {} if target is None else {"target": {"metric": metric, "value": target, "reached": reached is not None}}
+        if reached is not None:
+            aim["target"] |= {"round": reached.round, "bytes": reached.bytes}
+        emit_json(body | aim)
+        return
+    emit_record(view.model_dump(exclude={"job", "privacy"}))
+    if metric:
+        table = history.table(metric)
+        print()
+        emit_table(f"{metric} over {len(history)} rounds", ("", *table.header[1:]), table.rows)
+    if history.traffic():
+        print(f"Sent: {history.traffic()}.")
+    if target is not None:
+        print(f"{metric} {target:g}: {attained(reached)}.")
+    if view.privacy:
+        print(f"\n{view.privacy}")
 
 
 def _steer(action: str, project: str, run: str, url: str | None, api_key: str | None) -> None:

@@ -1,0 +1,174 @@
+"""A run's finished rounds as people compare them: over all sites, by site, and what it took to reach a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hanse.display import Table
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.targets import Reached, reached
+
+Values = list[float | None]
+"""Of one metric by finished round; None where it was not measured."""
+_FIRST = ("accuracy", "r2", "loss", "mse", "train_accuracy", "train_r2", "train_loss", "train_mse")
+_SMALLER_IS_BETTER = frozenset({"loss", "mse"})
+_BARS = "▁▂▃▄▅▆▇█"
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class History:
+    """The finished rounds of a run, in order, as the hub answers them."""
+
+    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        self.rounds = list(rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def metric(self) -> str:
+        """What to look at first: accuracy where there is one; nothing where nothing was measured."""
+        names = [name for item in self.rounds for name in item.get("metrics") or {}]
+        return next((name for name in (*_FIRST, *sorted(names)) if name in names), "")
+
+    def mean(self, metric: str) -> Values:
+        """Over the sites, weighted by their examples (alike in masked runs with uniform weights)."""
+        return [_number((item.get("metrics") or {}).get(metric)) for item in self.rounds]
+
+    def minimum(self, metric: str) -> Values:
+        """The smallest value of a site."""
+        return self.mean(f"{metric}_min")
+
+    def sites(self, metric: str) -> dict[str, Values]:
+        """By site; none in masked runs, where nobody sees them."""
+        names = sorted({name for item in self.rounds for name in item.get("sites") or {}})
+        return {
+            name: [_number(((item.get("sites") or {}).get(name) or {}).get(metric)) for item in self.rounds]
+            for name in names
+        }
+
+    @property
+    def down(self) -> int:
+        """Bytes of models to all sites together."""
+        return sum(_sent(item, "down") for item in self.rounds)
+
+    @property
+    def up(self) -> int:
+        """Bytes of updates from all sites together."""
+        return sum(_sent(item, "up") for item in self.rounds)
+
+    def reached(self, target: float, metric: str = "", *, site: str = "") -> Reached | None:
+        """The first round in which a metric was at a target or better, and the bytes up and down until then; None: not
+        reached.
+
+        Args:
+            metric: `self.metric` where none is given; smaller is better for losses.
+            site: where the target is one site's.
+
+        Raises:
+            HanseError: INVALID_INPUT for a metric or site that was not measured.
+        """
+        name = self._measured(metric)
+        values = self.sites(name).get(site, []) if site else self.mean(name)
+        if site and all(value is None for value in values):
+            raise invalid("site", site, f"one that measured {name}: {', '.join(self.sites(name)) or 'none did'}")
+        sizes = [_sent(item, "down") + _sent(item, "up") for item in self.rounds]
+        found = reached(values, target, larger_is_better=larger_is_better(name), round_bytes=sizes)
+        return None if found is None else Reached(int(self.rounds[found.round - 1]["round"]), found.bytes)
+
+    def table(self, metric: str = "") -> Table:
+        """A metric over the rounds: mean and minimum over the sites, and each site; first, last and best value.
+
+        Raises:
+            HanseError: INVALID_INPUT for a metric that was not measured.
+        """
+        name = self._measured(metric)
+        lines = {"mean": self.mean(name), "minimum": self.minimum(name), **self.sites(name)}
+        rows = [self._row(label, values, name) for label, values in lines.items() if any(v is not None for v in values)]
+        return Table((name, "first", "last", "best", "in round", "over the rounds"), rows)
+
+    def _measured(self, metric: str) -> str:
+        name = metric or self.metric
+        if self.rounds and not any(value is not None for value in self.mean(name)):
+            measured = sorted({name for item in self.rounds for name in item.get("metrics") or {}})
+            raise invalid("metric", name, f"one of {', '.join(measured)}" if measured else "rounds that measure some")
+        return name
+
+    def _row(self, label: str, values: Values, metric: str) -> tuple[str, ...]:
+        there = [(number, value) for number, value in enumerate(values) if value is not None]
+        sign = 1 if larger_is_better(metric) else -1
+        place, best = max(there, key=lambda pair: (sign * pair[1], -pair[0]))
+        first, last = there[0][1], there[-1][1]
+        return (
+            label, f"{first:.4f}", f"{last:.4f}", f"{best:.4f}", str(self.rounds[place]["round"]), sparkline(values),
+        )  # fmt: skip
+
+    def frame(self) -> Any:
+        """Each site's metrics as a pandas DataFrame indexed by round and site.
+
+        Raises:
+            HanseError: NOT_FOUND when pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise HanseError(
+                ErrorCode.NOT_FOUND, "pandas: not installed", hint="pip install 'hanse[notebook]'"
+            ) from None
+        rows = [
+            {"round": item["round"], "site": site, **measured}
+            for item in self.rounds
+            for site, measured in sorted((item.get("sites") or {}).items())
+        ]
+        return pandas.DataFrame(rows, columns=None if rows else ["round", "site"]).set_index(["round", "site"])
+
+    def _repr_html_(self) -> str:
+        return self.table().html() if self.metric else f"<p>{self!r}</p>"
+
+    def __repr__(self) -> str:
+        if not self.metric:
+            return f"{len(self)} rounds are finished; nothing was measured."
+        return f"{self.table()}\n{self.traffic()}".rstrip()
+
+    def traffic(self) -> str:
+        """What was sent, in words; nothing where the hub did not count it."""
+        if not self.down + self.up:
+            return ""
+        return f"{size_text(self.down)} of models to the sites, {size_text(self.up)} of updates from them"
+
+
+def larger_is_better(metric: str) -> bool:
+    """Whether a metric is to rise. Pure."""
+    return metric.removeprefix("train_").removesuffix("_min") not in _SMALLER_IS_BETTER
+
+
+def sparkline(values: Values, width: int = 30) -> str:
+    """A small curve of the last `width` values, from the smallest to the largest among them; a dot where there is none.
+    Pure."""
+    shown = values[-width:]
+    there = [value for value in shown if value is not None]
+    if not there:
+        return ""
+    least, spread = min(there), max(there) - min(there)
+    steps = len(_BARS) - 1
+    return "".join(
+        "·" if value is None else _BARS[round((value - least) / spread * steps) if spread > 0 else steps // 2]
+        for value in shown
+    )
+
+
+def size_text(size: int) -> str:
+    """Bytes, to three digits: `12.3 MB`. Pure."""
+    value, unit = float(size), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 or value >= 99.95 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _sent(item: Mapping[str, Any], way: str) -> int:
+    return int((item.get("bytes") or {}).get(way, 0))
