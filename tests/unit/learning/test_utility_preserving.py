@@ -67,6 +67,28 @@ def test_each_component_that_does_not_is_named_with_its_reason(
     assert component in caught.value.message
 
 
+KEPT = {"lr": 0.1, "momentum": 0.9, "across_rounds": True}
+
+
+def test_momentum_that_goes_on_at_the_sites_preserves_utility_also_with_a_falling_rate() -> None:
+    train = {"algorithm": "fedfgd", "optimizer": KEPT, "schedule": {"factor": 0.9, "every_rounds": 2}}
+    assert all(finding.ok for finding in check_utility(job_of(train=train, strategy={})))
+
+
+@pytest.mark.parametrize(
+    ("train", "component"),
+    [
+        ({"algorithm": "fedfgd", "optimizer": KEPT}, "strategy.optimizer.momentum"),
+        ({"algorithm": "fedfgd", "schedule": {"factor": 0.9, "every_rounds": 2}}, "train.schedule"),
+    ],
+)
+def test_momentum_at_the_server_goes_neither_with_the_sites_nor_with_a_falling_rate(
+    train: dict[str, Any], component: str
+) -> None:
+    broken = [finding for finding in check_utility(job_of(train=train)) if not finding.ok]
+    assert [finding.component for finding in broken] == [component]
+
+
 def test_nothing_is_said_of_site_code() -> None:
     findings = check_utility(job_of(code={"name": "mine", "digest": "a" * 64}))
     assert [(finding.component, finding.ok) for finding in findings] == [("code", False)]

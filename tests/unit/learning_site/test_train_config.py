@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_learning.config import ALL_EXAMPLES, check_train
+from hanse_fabric.job import check_job
+from hanse_fabric.schema import ArraySchema
+from hanse_learning.config import ALL_EXAMPLES, check_learning, check_model, check_train, state_rules
+from hanse_learning.server.config.checks import check_job_strategy
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedfgd"])
@@ -38,9 +41,70 @@ def test_all_is_a_batch_size() -> None:
         ({"algorithm": {"name": "federated"}}, "federated"),
         ({"schedule": {"factor": 0.5}}, "every_rounds"),
         ({"batch_size": "some"}, "batch_size"),
+        ({"algorithm": "scaffold", "optimizer": {"across_rounds": True}}, "begin anew in every round"),
+        ({"loss": {"name": "focal", "gamma": -1}}, "gamma"),
     ],
 )
 def test_what_contradicts_an_algorithm_is_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(HanseError) as caught:
         check_train(body)
     assert said in caught.value.message
+
+
+LOCAL_OUTPUT = [{"layers": "output", "keep": "local"}]
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "said"),
+    [
+        ({"name": "mlp", "batch_norm": True}, {"batch_size": 1}, "no variance over one example"),
+        ({"name": "resnet20", "inputs": [1, 8, 8]}, {"batch_size": 1}, "no variance over one example"),
+        ({"name": "mlp", "outputs": 2}, {"loss": "binary"}, "model.outputs: 2"),
+        ({"name": "logistic"}, {"algorithm": "moon"}, "one layer"),
+        ({"name": "logistic"}, {"algorithm": "fedrep"}, "one layer"),
+        ({"name": "mlp", "state": [{"match": "*", "keep": "local"}]}, {"algorithm": "fedrep"}, "entries to share"),
+        ({"name": "mlp", "state": [{"layers": "batch_norm", "keep": "local"}]}, {}, "that this mlp has"),
+        ({"name": "lenet", "state": [{"layers": "normalization", "keep": "local"}]}, {}, "that this lenet has"),
+        ({"name": "mlp", "state": [{"layers": "convolution", "keep": "frozen"}]}, {}, "that this mlp has"),
+        ({"name": "mlp", "state": [{"layers": "output", "keep": "local", "from_round": 2}]}, {}, "from_round"),
+        ({"name": "mlp", "state": [{"keep": "local"}]}, {}, "give match or layers"),
+        (
+            {"name": "mlp", "state": [{"match": "hidden*", "keep": "frozen", "from_round": 3}]},
+            {"algorithm": "scaffold"},
+            "would still correct",
+        ),
+    ],
+)
+def test_what_model_and_training_cannot_do_together_is_refused_when_submitted(
+    model: dict[str, Any], train: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HanseError) as caught:
+        check_learning(check_job({"rounds": 3, "model": model, "train": train}))
+    assert said in caught.value.message
+
+
+def test_binary_loss_is_for_two_classes() -> None:
+    job = check_job({"rounds": 1, "model": {"name": "mlp"}, "train": {"loss": "binary"}})
+    check_learning(job, ArraySchema(shape=(4,), classes=2))
+    with pytest.raises(HanseError, match="has 3 classes"):
+        check_learning(job, ArraySchema(shape=(4,), classes=3))
+
+
+def test_what_is_frozen_later_is_refused_where_the_server_would_go_on_moving_it() -> None:
+    rules = [{"match": "hidden0.*", "keep": "frozen", "from_round": 5}]
+    body: dict[str, Any] = {"rounds": 9, "model": {"name": "mlp", "state": rules}, "train": {}}
+    check_job_strategy(check_job(body))
+    with pytest.raises(HanseError, match="whose momentum would still move"):
+        check_job_strategy(check_job(body | {"strategy": {"optimizer": {"name": "adam"}}}))
+    statistics = [{"layers": "statistics", "keep": "frozen", "from_round": 5}]
+    normed = {"name": "mlp", "batch_norm": True, "state": statistics}
+    check_job_strategy(check_job(body | {"model": normed, "strategy": {"optimizer": {"name": "adam"}}}))
+
+
+def test_fedrep_keeps_the_output_layer_local_unless_rules_say_what_is() -> None:
+    plain = check_model({"name": "mlp"})
+    assert [rule.layers for rule in state_rules(plain, check_train({"algorithm": "fedrep"}))] == ["output"]
+    assert state_rules(plain, {"algorithm": "fedrep"}) == state_rules(plain, {"algorithm": {"name": "fedrep"}})
+    assert state_rules(plain, check_train({})) == ()
+    ruled = check_model({"name": "mlp", "state": [{"match": "hidden0.*", "keep": "local"}]})
+    assert state_rules(ruled, check_train({"algorithm": "fedrep"})) == ruled.state

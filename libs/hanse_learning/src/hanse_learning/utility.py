@@ -97,17 +97,26 @@ def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Find
     site = train.optimizer
     if not isinstance(site, SgdConfig):
         yield Finding("train.optimizer", site.name, False, "squares and roots of gradients are not linear")
-    elif site.momentum:
+    elif site.momentum and not site.across_rounds:
         yield Finding(
             "train.optimizer.momentum", f"{site.momentum:g}", False,
-            "it begins anew in every round; give it to the server: strategy.optimizer {name: sgd, lr: 1, momentum: m}",
+            "it begins anew in every round; let it go on with across_rounds, or give it to the server: "
+            "strategy.optimizer {name: sgd, lr: 1, momentum: m}",
         )  # fmt: skip
     else:
         yield Finding("train.optimizer", site.name, True, "linear in the gradients")
     if train.clip_norm is not None:
         yield Finding("train.clip_norm", f"{train.clip_norm:g}", False, "a clipped mean is not the mean of the clipped")
     server = strategy.optimizer
-    if isinstance(server, NoOptimizerConfig | ServerSgd):
+    momentum = server.momentum if isinstance(server, ServerSgd) else 0.0
+    if momentum and isinstance(site, SgdConfig) and site.momentum and site.across_rounds:
+        yield Finding("strategy.optimizer.momentum", f"{momentum:g}", False, "the sites have momentum, too")
+    elif momentum and train.schedule is not None:
+        yield Finding(
+            "train.schedule", f"{train.schedule.factor:g}", False,
+            "momentum at the server remembers steps at former rates; let the sites have it, with across_rounds",
+        )  # fmt: skip
+    elif isinstance(server, NoOptimizerConfig | ServerSgd):
         yield Finding("strategy.optimizer", server.name, True, "linear in the updates")
     else:
         yield Finding("strategy.optimizer", server.name, False, "squares and roots of updates are not linear")
