@@ -117,6 +117,9 @@ def other_training(job: Job, privacy: Privacy) -> str | None:
         return None
     if (name := algorithm_of(job)) not in _PLAIN:
         return f"train.algorithm: {name} with dp_sgd"
+    optimizer = job.train.get("optimizer")
+    if isinstance(optimizer, Mapping) and optimizer.get("across_rounds"):
+        return "train.optimizer.across_rounds with dp_sgd"
     return "train.schedule with dp_sgd" if job.train.get("schedule") is not None else None
 
 

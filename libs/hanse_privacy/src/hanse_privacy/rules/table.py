@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_sgd",
-        "train.algorithm other than fedavg and its presets, train.schedule",
+        "train.algorithm other than fedavg and its presets, train.schedule, optimizer.across_rounds",
         "private training is plain local training at a constant rate",
         "use fedavg, or noise on the update (gaussian, laplace)",
         private(at.other_training),

@@ -1,0 +1,35 @@
+"""docs/algorithms.md names every algorithm with its parameters, and its jobs can be submitted."""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hanse_fabric.job import check_job
+from hanse_learning.config import AnyAlgorithm, StateRule, check_learning
+from hanse_learning.server.config.checks import check_job_strategy
+from hanse_learning.site.algorithms.registry import ALGORITHMS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
+JOBS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_every_algorithm_is_in_the_table_with_its_parameters() -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", PAGE, re.MULTILINE)
+    listed = {name: row for named, row in rows for name in re.findall(r"`(\w+)`", named)}
+    for config in typing.get_args(AnyAlgorithm):
+        for name in typing.get_args(config.model_fields["name"].annotation):
+            assert name in ALGORITHMS
+            assert config.model_fields.keys() - {"name"} <= set(re.findall(r"`(\w+)`", listed[name])), name
+    assert set(typing.get_args(StateRule.model_fields["keep"].annotation)) <= listed.keys()
+
+
+@pytest.mark.parametrize("body", JOBS)
+def test_the_jobs_of_the_page_can_be_submitted(body: str) -> None:
+    job = check_job({"rounds": 1, **yaml.safe_load(body)})
+    check_learning(job)
+    check_job_strategy(job)
