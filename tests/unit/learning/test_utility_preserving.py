@@ -47,6 +47,10 @@ def test_one_mini_batch_does_with_its_condition_told() -> None:
         ({"train": {"epochs": 2, "batch_size": "all"}}, "train.algorithm", "several local steps"),
         ({"train": {"algorithm": "fedcmb", "steps": 5}}, "train.algorithm", "several local steps"),
         ({"weighting": "uniform"}, "weighting", "not the mean over examples"),
+        ({"model": {"name": "mlp", "state": [{"layers": "output", "keep": "local"}]}}, "model.state", "not shared"),
+        ({"model": {"name": "mlp", "state": [{"match": "h*", "keep": "frozen"}]}}, "model.state", "do not change"),
+        ({"strategy": {"optimizer": {"name": "feddyn"}}}, "strategy.optimizer", "former rounds"),
+        ({"strategy": {"sign_mask": {"tau": 0.4}}}, "strategy.sign_mask", "signs disagree"),
         ({"participants": {"fraction": 0.5}}, "participants.fraction", "not sampled"),
         ({"participants": {"quorum": 0.5}}, "participants.quorum", "late"),
         (
@@ -92,6 +96,23 @@ def test_momentum_at_the_server_goes_neither_with_the_sites_nor_with_a_falling_r
 def test_nothing_is_said_of_site_code() -> None:
     findings = check_utility(job_of(code={"name": "mine", "digest": "a" * 64}))
     assert [(finding.component, finding.ok) for finding in findings] == [("code", False)]
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "binary", {"name": "focal", "gamma": 1.5}])
+def test_losses_that_are_means_over_examples_preserve_utility(loss: Any) -> None:
+    findings = check_utility(job_of(train={"algorithm": "fedfgd", "loss": loss}))
+    assert all(finding.ok for finding in findings)
+
+
+@pytest.mark.parametrize("name", ["fedprox", "scaffold", "moon", "ditto", "fedrep", "per_fedavg", "fedtan"])
+def test_nothing_is_promised_of_algorithms_that_change_what_a_site_does(name: str) -> None:
+    findings = check_utility(job_of(train={"algorithm": name, "steps": 1, "batch_size": "all"}))
+    assert "train.algorithm" in [finding.component for finding in findings if not finding.ok]
+
+
+def test_a_layer_that_nobody_knows_is_refused_by_its_name() -> None:
+    with pytest.raises(HanseError, match=r"model.*attention.*built in are"):
+        check_utility(job_of(model={"name": "attention"}))
 
 
 def test_masks_preserve_utility_but_for_rounding() -> None:

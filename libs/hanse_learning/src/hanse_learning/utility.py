@@ -25,7 +25,13 @@ from hanse_learning.config import (
     check_train,
     has_batch_statistics,
 )
-from hanse_learning.server.config import NoOptimizerConfig, StrategyConfig, WeightedMeanConfig, check_strategy
+from hanse_learning.server.config import (
+    FedDynConfig,
+    NoOptimizerConfig,
+    StrategyConfig,
+    WeightedMeanConfig,
+    check_strategy,
+)
 from hanse_learning.server.config import SgdConfig as ServerSgd
 
 
@@ -37,6 +43,12 @@ class Finding:
     value: str
     ok: bool
     reason: str
+
+
+_STATE_REASONS = {
+    "local": "entries that are not shared differ from pooled ones",
+    "frozen": "entries that do not change would, if all were trained on the pooled data",
+}
 
 
 def check_utility(job: Job) -> tuple[Finding, ...]:
@@ -83,9 +95,7 @@ def _of_model(model: AnyModel) -> Iterator[Finding]:
     for rule in model.state:
         if rule.keep != "global":
             group = rule.match or rule.layers
-            yield Finding(
-                "model.state", f"{group} {rule.keep}", False, "entries that are not shared differ from pooled ones"
-            )
+            yield Finding("model.state", f"{group} {rule.keep}", False, _STATE_REASONS[rule.keep])
 
 
 def _of_loss(train: TrainConfig) -> Finding:
@@ -118,6 +128,8 @@ def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Find
         )  # fmt: skip
     elif isinstance(server, NoOptimizerConfig | ServerSgd):
         yield Finding("strategy.optimizer", server.name, True, "linear in the updates")
+    elif isinstance(server, FedDynConfig):
+        yield Finding("strategy.optimizer", server.name, False, "it corrects the mean by what former rounds have left")
     else:
         yield Finding("strategy.optimizer", server.name, False, "squares and roots of updates are not linear")
 
@@ -159,7 +171,7 @@ def _of_rest(job: Job, strategy: StrategyConfig) -> Iterator[Finding]:
     elif wanted.quorum < 1:
         yield Finding("participants.quorum", f"{wanted.quorum:g}", False, "sites that are late are left out of a round")
     else:
-        yield Finding("participants", "all", True, "every site takes part in every round")
+        yield Finding("participants", "all", True, "every site that is present takes part in every round")
     if job.privacy is not None:
         yield Finding("privacy", job.privacy.mechanism, False, "noise and clipping are the price of the guarantee")
     if job.secure_aggregation is not None:
