@@ -147,7 +147,7 @@ def test_the_policy_file_has_the_budget(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_what_is_spent_and_what_remains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["budget", "--home", str(tmp_path)]) != 0
+    assert main(["budget", "--home", str(tmp_path / "elsewhere")]) == 4
     reserved(tmp_path, task(privacy=terms()))
     file = tmp_path / "policy.yaml"
     file.write_text("privacy: {epsilon: 2, delta: 0, project: {epsilon: 1, delta: 0}}")
@@ -159,3 +159,40 @@ def test_the_command_shows_what_is_spent_and_what_remains(tmp_path: Path, capsys
     assert [row["remaining"] for row in shown["balances"]] == [1.5, 0.5]
     (tmp_path / f"{NAME}.jsonl").write_bytes(b"{}\n")
     assert main(["budget", "--home", str(tmp_path)]) == 7
+
+
+def test_a_site_that_was_never_charged_is_shown_its_whole_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("privacy: {epsilon: 2, delta: 0, projects: {triage: {epsilon: 1, delta: 0}}}")
+    command = ["budget", "--home", str(tmp_path), "--policy", str(file)]
+    assert main(command) == 0
+    assert "triage: epsilon 0 is spent at delta 0; allowed: 1, 1 remains" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    assert [row["remaining"] for row in json.loads(capsys.readouterr().out)["balances"]] == [2, 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
+
+
+def test_a_ledger_that_was_removed_is_missed_by_the_command_and_by_the_next_charge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reserved(tmp_path, task(privacy=terms()))
+    (tmp_path / f"{NAME}.jsonl").unlink()
+    assert main(["budget", "--home", str(tmp_path)]) == 7
+    assert "privacy.jsonl is missing" in capsys.readouterr().out
+    with pytest.raises(HanseError) as caught:
+        reserved(tmp_path, task(privacy=terms()))
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", ".nan", ".inf", "much"])
+@pytest.mark.parametrize(
+    "section", ["epsilon: {}", "project: {{epsilon: {}}}", "projects: {{triage: {{epsilon: {}}}}}"]
+)
+def test_a_budget_that_is_none_is_refused_by_name(tmp_path: Path, section: str, epsilon: str) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(f"privacy: {{{section.format(epsilon)}}}")
+    with pytest.raises(HanseError, match=r"privacy\..*epsilon") as caught:
+        load_policy(file)
+    assert caught.value.code is ErrorCode.INVALID_INPUT

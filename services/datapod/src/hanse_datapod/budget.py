@@ -119,17 +119,30 @@ def budgets(policy: PrivacyPolicy) -> Budgets:
     )
 
 
+def charged(folder: Path) -> bool:
+    """Whether the folder has a ledger, or what is left of one."""
+    from hanse_privacy.ledger import NAME
+
+    return any((folder / f"{NAME}.{part}").exists() for part in ("jsonl", "head"))
+
+
 def balances(home: Path, policy: PrivacyPolicy) -> list[Balance]:
-    """What is spent and allowed, for people; beginning no ledger where there is none.
+    """What is spent and allowed, for people; beginning no ledger where nothing was charged yet.
 
     Raises:
-        HanseError: NOT_FOUND where nothing was ever charged; TAMPERED.
+        HanseError: NOT_FOUND where there is no such home; TAMPERED.
     """
-    from hanse_privacy.ledger import NAME, Ledger
+    from hanse_privacy.ledger import Balance, Ledger
 
     folder = policy.ledger or home
-    if not (folder / f"{NAME}.jsonl").exists():
-        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no privacy ledger", hint="nothing was charged yet")
+    if not charged(folder):
+        if not home.is_dir():
+            raise HanseError(ErrorCode.NOT_FOUND, f"{home}: no such folder", hint="is this a datapod's --home?")
+        named = sorted(policy.projects.items())
+        return [
+            Balance("site", 0.0, policy.delta, policy.epsilon),
+            *(Balance(name, 0.0, budget.delta, budget.epsilon) for name, budget in named),
+        ]
     ledger = Ledger(folder, budgets(policy), accountant=policy.accountant)
     try:
         return ledger.balances()

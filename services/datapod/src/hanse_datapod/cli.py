@@ -123,13 +123,14 @@ def _verify_log(given: argparse.Namespace) -> int:
 
 
 def _budget(given: argparse.Namespace) -> int:
-    from hanse_datapod.budget import balances
+    from hanse_datapod.budget import balances, charged
     from hanse_datapod.policy import load_policy
     from hanse_privacy.ledger import verify_ledger
 
     policy = load_policy(given.policy).privacy
-    found = verify_ledger(policy.ledger or given.home)
-    if found.broken is not None:
+    folder = policy.ledger or given.home
+    found = verify_ledger(folder) if charged(folder) else None
+    if found is not None and found.broken is not None:
         print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
         return ErrorCode.TAMPERED.value.exit_status
     rows = balances(given.home, policy)
@@ -139,7 +140,7 @@ def _budget(given: argparse.Namespace) -> int:
              "remaining": row.remaining}
             for row in rows
         ]  # fmt: skip
-        print(json.dumps({"entries": found.entries, "balances": shown}))
+        print(json.dumps({"entries": found.entries if found is not None else 0, "balances": shown}))
         return 0
     for row in rows:
         allowed = "no limit" if row.epsilon is None else f"{row.epsilon:g}, {row.remaining:.4g} remains"

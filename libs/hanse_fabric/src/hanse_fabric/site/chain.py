@@ -152,6 +152,8 @@ def verify_chain(folder: Path, name: str) -> LogCheck:
     try:
         file = (folder / f"{name}.jsonl").open("rb")
     except FileNotFoundError:
+        if (folder / f"{name}.head").exists():
+            return LogCheck(0, 1, f"{name}.jsonl is missing, of which {name}.head keeps the end")
         raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no {name} log", hint="is this a datapod's --home?") from None
     try:
         named, named_hash = _parse_head((folder / f"{name}.head").read_bytes(), name)
