@@ -134,7 +134,7 @@ async def test_a_sum_that_does_not_come_ends_the_task_with_its_reason_and_leaves
         assert (raised.value.code, raised.value.message) == (ErrorCode.QUORUM, "exchange l0-mean: nobody else")
         with pytest.raises(HanseError) as raised:
             await workers["a"].work(request(folder, "a", model, None), lambda *_: None)
-        assert raised.value.code is ErrorCode.UNAVAILABLE
+        assert raised.value.code is ErrorCode.INVALID_INPUT
         assert workers["a"].pid == pid
 
 

@@ -300,7 +300,7 @@ def test_wide_layers_are_summed_in_parts() -> None:
 def test_a_session_without_sums_is_refused_for_fedtan() -> None:
     with pytest.raises(HanseError) as raised:
         run_round(MLP, first(MLP), {"a": shares()["d"]}, config(), sums=lambda _meeting, _name: None)  # type: ignore[arg-type, return-value]
-    assert raised.value.code is ErrorCode.UNAVAILABLE
+    assert raised.value.code is ErrorCode.INVALID_INPUT
 
 
 def test_a_round_of_resnet_20_exchanges_what_the_paper_counts() -> None:

@@ -53,14 +53,14 @@ def train(session: Session) -> Trained:
     """See `registry.train_round`.
 
     Raises:
-        HanseError: UNAVAILABLE where the session has no sums.
+        HanseError: INVALID_INPUT where the session has no sums.
     """
     algorithm = session.config.algorithm
     if not isinstance(algorithm, FedTanConfig):
         raise invalid("train.algorithm.name", algorithm.name, "fedtan")
     if session.sums is None:
         raise HanseError(
-            ErrorCode.UNAVAILABLE, "algorithm fedtan: this site's task cannot exchange sums with the others",
+            ErrorCode.INVALID_INPUT, "algorithm fedtan: this site's task cannot exchange sums with the others",
             hint="run it in a process of its own, without masks and noise",
         )  # fmt: skip
     counted = Counted(session.sums)
