@@ -10,9 +10,6 @@ ROUNDS = 3
 MLP = {"name": "mlp", "hidden": [16]}
 NORMALIZED = {"name": "mlp", "hidden": [16], "batch_norm": True}
 
-ELSEWHERE: set[str] = {"fedtan"}
-"""Algorithms that have an end-to-end test of their own."""
-
 
 def job(algorithm: Any = "fedavg", *, strategy: Any = None, model: Any = None, **train: Any) -> dict[str, Any]:
     return {
@@ -59,6 +56,7 @@ AT_SITES: dict[str, dict[str, Any]] = {
     "fedrep": job("fedrep"),
     "per_fedavg": job({"name": "per_fedavg", "alpha": 0.05}),
     "weighted_accumulation": job("weighted_accumulation"),
+    "fedtan": job("fedtan", model=NORMALIZED, batch_size="all"),
 }
 """By the algorithm's name."""
 
@@ -67,10 +65,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "scaffold with masked signs": job("scaffold", strategy={"sign_mask": {"tau": 0.4}}),
     "per_fedavg with hessians": job({"name": "per_fedavg", "alpha": 0.05, "variant": "hf"}),
     "momentum across rounds": job(optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "across_rounds": True}),
+    "fedtan without backward sums": job({"name": "fedtan", "backward": False}, model=NORMALIZED, batch_size="all"),
     "batch norm": job(model=NORMALIZED),
+    "batch norm of whole sites": job(model=NORMALIZED, batch_size="all"),
     "fedbn": _kept({"layers": "batch_norm", "keep": "local"}),
     "silobn": _kept({"layers": "statistics", "keep": "local"}),
     "frozen statistics": _kept({"layers": "statistics", "keep": "frozen", "from_round": 3}),
+    "fedtan, then frozen statistics": job(
+        "fedtan",
+        model={**NORMALIZED, "state": [{"layers": "statistics", "keep": "frozen", "from_round": 3}]},
+        batch_size="all",
+    ),
     "fedper": _kept({"layers": "output", "keep": "local"}),
     "alone": _kept({"match": "*", "keep": "local"}),
 }
@@ -118,12 +123,18 @@ JOBS: dict[str, dict[str, Any]] = {
     **WRAPPED,
 }
 
-PLAIN = {"algorithm fedavg", "reduction weighted_mean", "optimizer none", "algorithm ditto"}
-"""Jobs whose shared model is that of plain averaging: Ditto's personal models are beside it."""
+SAME = [
+    {"algorithm fedavg", "reduction weighted_mean", "optimizer none", "algorithm ditto"},
+    {"algorithm fedsgd", "algorithm fedfgd"},
+    {"algorithm feddyn", "optimizer feddyn"},
+    {"reduction median", "reduction trimmed_mean"},  # of three, all but the middle one are trimmed
+]
+"""Jobs that make the same model: Ditto's personal models are beside the shared one. All others differ from each
+other, so that none is silently something else."""
 
 STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "algorithm feddyn", "algorithm moon", "algorithm ditto",
-    "algorithm fedrep", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer adam", "optimizer yogi",
-    "optimizer adagrad",
+    "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer adam",
+    "optimizer yogi", "optimizer adagrad",
 ]  # fmt: skip
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""

@@ -40,7 +40,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
-    shared = SharedWorker(settings.code)
+    shared = SharedWorker(settings.code, participants=len(listed))
     workers = [shared.participant(_data(settings, home)) for home in listed]
     await shared.start()  # torch loads while the sites join
     joining = Joining(

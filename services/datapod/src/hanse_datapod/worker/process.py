@@ -169,7 +169,8 @@ class ProcessWorker:
         data: where the data lie.
         code: the site code's file, or a folder with one `<name>.py` for each name.
         schema: what the data are read by until `check_data` gives the project's; None: whatever they look like.
-        process: a process to share.
+        process: a process that somebody else stops.
+        alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
     """
 
     def __init__(
@@ -179,11 +180,12 @@ class ProcessWorker:
         schema: DataSchema | None = None,
         *,
         process: WorkerProcess | None = None,
+        alone: bool = True,
     ) -> None:
         self._data = data.model_dump(mode="json")
         self._code = str(code) if code is not None else None
         self._schema = schema.model_dump(mode="json") if schema is not None else None
-        self._owned = process is None
+        self._owned, self._alone = process is None, alone
         self._process = process or WorkerProcess()
 
     async def start(self) -> None:
@@ -208,7 +210,7 @@ class ProcessWorker:
             "extras": {name: str(path) for name, path in request.extras.items()},
             "trained": request.trained,
             # Participants that share a process take turns: each would wait in it for the others.
-            "exchange": request.exchange is not None and self._owned,
+            "exchange": request.exchange is not None and self._alone,
         }
         answer = await self._process.request(
             body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress,

@@ -14,10 +14,11 @@ class SharedWorker:
 
     Args:
         code: the site code's file or folder, the same for all.
+        participants: how many there will be; one may wait in its work for other processes' participants.
     """
 
-    def __init__(self, code: Path | None = None) -> None:
-        self._code = code
+    def __init__(self, code: Path | None = None, *, participants: int = 2) -> None:
+        self._code, self._alone = code, participants == 1
         self._process = WorkerProcess()
 
     async def start(self) -> None:
@@ -26,7 +27,7 @@ class SharedWorker:
 
     def participant(self, data: DataSettings, schema: DataSchema | None = None) -> ProcessWorker:
         """A worker on these data; its `close` leaves the process to the others."""
-        return ProcessWorker(data, self._code, schema, process=self._process)
+        return ProcessWorker(data, self._code, schema, process=self._process, alone=self._alone)
 
     async def close(self) -> None:
         """Stop the process."""
