@@ -193,7 +193,7 @@ def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: Scrip
     project.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": rounds}))
     shown = run("run", "show", "triage", "r1").out
     assert "accuracy over 3 rounds" in shown
-    assert "south    0.3000  0.6000  0.7000  2         ▁█▆" in shown
+    assert "south          0.3000  0.6000  0.7000  2         ▁█▆" in shown
     assert "Sent: 1.2 MB of models to the sites, 600 kB of updates from them." in shown
     assert "accuracy 0.75: reached in round 2, after 1.2 MB up and down." in shown
     assert "accuracy 0.95: not reached." in run("run", "show", "triage", "r1", "--target", "0.95").out

@@ -32,6 +32,7 @@ def test_metrics_are_told_over_all_sites_and_by_site_with_gaps_where_none_was_me
     history = History(ROUNDS)
     assert history.metric == "accuracy"
     assert history.mean("accuracy") == [0.6, None, 0.8]
+    assert history.mean_of_sites("accuracy") == [0.6, None, 0.8]
     assert history.minimum("accuracy") == [0.5, None, 0.8]
     assert history.sites("accuracy") == {"a": [0.7, None, None], "b": [0.5, None, 0.8]}
     assert (history.down, history.up) == (80, 30)
@@ -57,7 +58,7 @@ def test_what_was_not_measured_is_refused_with_what_was() -> None:
 
 
 def test_the_best_loss_is_the_smallest() -> None:
-    assert History(ROUNDS).table("loss").rows == [("mean", "1.0000", "0.5000", "0.5000", "3", "█·▁")]
+    assert History(ROUNDS).table("loss").rows == [("all examples", "1.0000", "0.5000", "0.5000", "3", "█·▁")]
 
 
 def test_frames_are_by_round_and_by_site() -> None:

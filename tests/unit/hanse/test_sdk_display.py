@@ -83,6 +83,7 @@ def test_in_a_terminal_the_picture_shows_rounds_sites_and_metrics() -> None:
         picture = Console(record=True, width=100, file=io.StringIO())
         picture.print(display.picture())
     shown = picture.export_text()
+    assert any(line.startswith("accuracy 0.8750") for line in shown.splitlines())
     for part in (
         "running, round 1 of 2",
         "accuracy 0.8750",

@@ -33,7 +33,7 @@ class History:
         return next((name for name in (*_FIRST, *sorted(names)) if name in names), "")
 
     def mean(self, metric: str) -> Values:
-        """Over the sites, weighted by their examples (alike in masked runs with uniform weights)."""
+        """Over the sites, weighted by their examples (in masked runs by the job's weights)."""
         return [_number((item.get("metrics") or {}).get(metric)) for item in self.rounds]
 
     def minimum(self, metric: str) -> Values:
@@ -47,6 +47,12 @@ class History:
             name: [_number(((item.get("sites") or {}).get(name) or {}).get(metric)) for item in self.rounds]
             for name in names
         }
+
+    def mean_of_sites(self, metric: str) -> Values:
+        """Over the sites, each alike, however many examples it has."""
+        by_round = zip(*self.sites(metric).values(), strict=True)
+        there = [[value for value in values if value is not None] for values in by_round]
+        return [sum(values) / len(values) if values else None for values in there]
 
     @property
     def down(self) -> int:
@@ -78,14 +84,19 @@ class History:
         return None if found is None else Reached(int(self.rounds[found.round - 1]["round"]), found.bytes)
 
     def table(self, metric: str = "") -> Table:
-        """A metric over the rounds: mean and minimum over the sites, and each site; first, last and best value.
+        """A metric over the rounds: mean over the examples and over the sites, the sites' minimum, and each site.
 
         Raises:
             HanseError: INVALID_INPUT for a metric that was not measured.
         """
         name = self._measured(metric)
-        lines = {"mean": self.mean(name), "minimum": self.minimum(name), **self.sites(name)}
-        rows = [self._row(label, values, name) for label, values in lines.items() if any(v is not None for v in values)]
+        lines = [
+            ("all examples", self.mean(name)),
+            ("mean of sites", self.mean_of_sites(name)),
+            ("minimum", self.minimum(name)),
+            *self.sites(name).items(),
+        ]  # a list: a site may be named as one of these
+        rows = [self._row(label, values, name) for label, values in lines if any(v is not None for v in values)]
         return Table((name, "first", "last", "best", "in round", "over the rounds"), rows)
 
     def _measured(self, metric: str) -> str:

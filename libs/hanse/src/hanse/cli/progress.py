@@ -71,7 +71,8 @@ class RunDisplay:
     def picture(self) -> RenderableType:
         """The run as it stands now."""
         head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
-        bar = ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40)
+        bar = Table.grid()  # a bar by itself does not end its line
+        bar.add_row(ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40))
         history, metric = self._history, self._history.metric
         latest = history.rounds[-1] if len(history) else {}
         sent = history.down + history.up
