@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from workflow_hub import Hub, at_work, job_of
+from test_workflow_faults import MortalBus
+from workflow_hub import Hub, at_work, job_of, stopped
 
 from hanse_coordinator.workflow.collector import Collector, Terms
 from hanse_coordinator.workflow.outcomes import Answer, Failure, Gathered
@@ -91,6 +92,38 @@ async def test_where_too_few_are_left_all_are_asked_again(hub: Hub) -> None:
         assert (await hub.ended()).state == "completed"
     assert [one.step for one in hub.sessions] == ["r1-train", "r1-train-a2"]
     assert {one.participants for one in hub.sessions} == {("north", "south")}
+
+
+async def broken_once(hub: Hub) -> str:
+    """A run whose first round's sums were broken by south; what it says at its end."""
+    hub.sites["south"].behave = lambda task: FAILED if task.kind is TaskKind.TRAIN and task.round == 1 else {}
+    await hub.submit(fedtan(rounds=2))
+    record = await hub.ended()
+    return f"{record.state} {record.reason} {record.model_digest}"
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(10, 52, 3))
+async def test_a_coordinator_killed_at_any_publication_goes_on_with_the_same_sites(
+    hub: Hub, tmp_path_factory: pytest.TempPathFactory, at: int, stored: bool
+) -> None:
+    names = ("east", "north", "south")
+    calm = Hub(tmp_path_factory.mktemp("calm"))
+    async with calm.running(*names), at_work(calm.supervisor()):
+        expected = await broken_once(calm)
+    async with hub.running(*names):
+        mortal = MortalBus(hub.broker, at=at, stored=stored)
+        first = asyncio.ensure_future(hub.supervisor(mortal).run())
+        ended = asyncio.ensure_future(broken_once(hub))
+        died = asyncio.ensure_future(mortal.dead.wait())
+        await asyncio.wait([ended, died], return_when=asyncio.FIRST_COMPLETED)
+        async with at_work(hub.supervisor()):
+            assert await ended == expected
+        mortal.buried.set()
+        await stopped(first, died)
+    assert expected.startswith("completed")
+    wanted = {(one.step, one.participants) for one in calm.sessions}
+    assert {(one.step, one.participants) for one in hub.sessions} == wanted
 
 
 async def test_rounds_with_frozen_statistics_are_plain_rounds(hub: Hub) -> None:
