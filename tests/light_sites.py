@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hanse_datapod.journal import Finished
 from hanse_datapod.masking import masked_answer
 from hanse_datapod.masking_policy import MaskingPolicy
+from hanse_datapod.noise import SiteNoise, is_exchange
 from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -79,6 +80,7 @@ class LightSite:
     begun: Callable[[int], None]
     fates: list[Fate] = field(default_factory=list)
     _answers: dict[str, Finished] = field(default_factory=dict)
+    _noise: SiteNoise | None = None
 
     @property
     def name(self) -> str:
@@ -113,8 +115,9 @@ class LightSite:
                 pass
         # The same task again gets the same bytes again.
         if task.id not in self._answers:
+            model = await link.fetch(task) if is_exchange(task) and task.model is not None else None
             try:
-                self._answers[task.id] = await asyncio.to_thread(self._answer, link, task)
+                self._answers[task.id] = await asyncio.to_thread(self._answer, link, task, model)
             except HanseError as error:
                 await link.answer(task, outcome=Outcome.FAILED, reason=error.message, code=error.code.code)
                 return
@@ -127,9 +130,12 @@ class LightSite:
         known = self.models.setdefault(task.round, model)
         assert np.array_equal(known, model), f"round {task.round} has two models"
 
-    def _answer(self, link: SiteLink, task: Task) -> Finished:
+    def _answer(self, link: SiteLink, task: Task, model: Path | None) -> Finished:
         assert task.masking is not None
         policy = Policy(masking=MaskingPolicy.model_validate({"compensator": self.compensator_key}))
+        self._noise = self._noise or SiteNoise(link, policy)
+        if is_exchange(task):
+            return self._noise.answer(task, model)
         if is_pairwise(task):
             return protocol_answer(link, policy, task, self.home)
         output = self.home / f"{task.id}.update"
@@ -139,7 +145,9 @@ class LightSite:
             values = update_of(self.index, self.sites, task.round).astype(np.float32)
             write_tensors(plain, layout_of_weight(values), {"weight": values})
         outcome = WorkOutcome(plain, weight_of(self.index), {"accuracy": 0.5}, 0.0)
-        return masked_answer(link, policy, task, task.masking, outcome, output, home=self.home)
+        return masked_answer(
+            link, policy, task, task.masking, outcome, output, home=self.home, noise=self._noise
+        )  # fmt: skip
 
     async def _hand_in(self, link: SiteLink, task: Task, fate: Fate, answer: Finished) -> None:
         result = answer.result

@@ -32,7 +32,7 @@ from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.attacks.views import Secret, find_secret
-from hanse_privacy.noise import exact
+from hanse_privacy.noise import exact, exchange, shuffled
 from hanse_privacy.noise.shuffled import PairedNoise
 from light_sites import TAIL, Fate, LightSite, update_of
 
@@ -49,7 +49,7 @@ class Seen:
 
     messages: list[tuple[str, bytes]] = field(default_factory=list)
     seeds: list[bytes] = field(default_factory=list)
-    noise: list[np.ndarray] = field(default_factory=list)
+    noise: list[Secret] = field(default_factory=list)
 
     def by(self, role: Role, participant: str = "") -> list[bytes]:
         """All that a role's credentials can read of it."""
@@ -139,7 +139,13 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
 
     monkeypatch.setattr(masking, "secrets", SimpleNamespace(token_bytes=remembered))
     monkeypatch.setattr(PairedNoise, "draw", drawn(PairedNoise.draw))
-    monkeypatch.setattr(exact, "polya_difference", drawn(exact.polya_difference))
+    # Drawn noise, and the differences that sites seal for the compensator, or for each other.
+    polya_difference, pack = drawn(exact.polya_difference), drawn(shuffled.pack)
+    for module, name, replaced in (
+        (exact, "polya_difference", polya_difference), (exchange, "polya_difference", polya_difference),
+        (exchange, "pack", pack), (shuffled, "pack", pack),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, replaced)
     async with EmbeddedHub(folder / "hub") as hub, tapped(folder, seen), asyncio.TaskGroup() as group:
         with await asyncio.to_thread(hanse.connect, hub.url, api_key=hub.api_key, patience=60.0) as client:
             project = await asyncio.to_thread(client.projects.create, "views", schema={"kind": "open"})
@@ -169,14 +175,16 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
     return seen
 
 
-@pytest.mark.parametrize("noise", ["oblivious-shuffled", "distributed-gamma"])
+@pytest.mark.parametrize("noise", ["oblivious", "oblivious-shuffled", "distributed-gamma"])
 async def test_no_role_has_seen_a_plain_update_a_seed_or_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str
 ) -> None:
     seen = await played(tmp_path, monkeypatch, "compensator", noise)
     results = [result for result in seen.results() if result.seed is not None]
     assert len(results) == len(seen.seeds) == 2 * SITES * ROUNDS  # training and evaluation
-    assert len(seen.noise) >= SITES * ROUNDS
+    sealed = {"oblivious": SITES - 1, "oblivious-shuffled": 1, "distributed-gamma": 0}[noise]
+    assert sum(isinstance(secret, bytes) for secret in seen.noise) == sealed * SITES * ROUNDS
+    assert sum(isinstance(secret, np.ndarray) for secret in seen.noise) >= SITES * ROUNDS
     for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.COMPENSATOR, Role.MODEL_REGISTRY):
         assert find_secret(seen.by(role), seen.secrets()) == [], role
     assert find_secret(seen.by(Role.PARTICIPANT, "site-000"), seen.secrets(but=0)) == []

@@ -65,6 +65,18 @@ async def test_an_answer_that_is_sent_again_after_a_restart_is_charged_once(site
     assert [entry["what"] for entry in read_ledger(site.home)] == ["charge", "settled"]
 
 
+async def test_a_round_that_is_discarded_stays_charged_and_its_next_attempt_is_charged_again(site: Site) -> None:
+    site.policy = budgeted()
+    await site.start()
+    for attempt in (1, 2, 3):
+        asked = terms().model_copy(update={"attempt": attempt})
+        await site.give(task("r1-train" if attempt == 1 else f"r1-train-s{attempt}", privacy=asked))
+        results = await site.results(attempt)
+    assert [result.outcome for result, _ in results] == [Outcome.DONE, Outcome.DONE, Outcome.REFUSED]
+    assert "epsilon 1 of 1.2 is spent" in results[-1][0].reason
+    assert [entry["what"] for entry in read_ledger(site.home)].count("charge") == 2
+
+
 async def test_training_that_fails_stays_charged(site: Site) -> None:
     site.policy = budgeted()
     site.worker.error = HanseError(ErrorCode.TRAINING_FAILED, "the loss is not a number")
