@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from hanse_learning import reduce
 from hanse_learning.config import ALL_EXAMPLES, check_model, check_train, state_rules
 from hanse_learning.site.algorithms import adapt, train_round
 from hanse_learning.site.algorithms.accumulation import step_weight
@@ -286,6 +287,39 @@ def test_feddyn_keeps_what_its_site_was_pulled_by() -> None:
     assert apart(sites.run(0), plain.run(0)) == pytest.approx(
         0.1 * max(float(np.abs(value).max()) for value in expected.values()), rel=1e-9
     )
+
+
+@pytest.mark.parametrize(("alpha_at_server", "reaches"), [(0.2, True), (None, False)])
+def test_feddyns_two_halves_lead_one_class_sites_to_the_pooled_optimum(
+    alpha_at_server: float | None, reaches: bool
+) -> None:
+    """Where nothing moves any more, the pooled gradient is zero: not so for many local steps of plain averaging."""
+    data = clouds()
+    train: dict[str, Any] = {"steps": 30, "batch_size": "all", "optimizer": {"lr": 0.2, "weight_decay": 0.05}}
+    if alpha_at_server is not None:
+        train["algorithm"] = {"name": "feddyn", "alpha": alpha_at_server}
+    sites = Federation(split(data, by_class=True), train, model={"name": "logistic", "dtype": "float64"})
+    strategy = {} if alpha_at_server is None else {"optimizer": {"name": "feddyn", "alpha": alpha_at_server}}
+    state = None
+    for _ in range(40):
+        before = {name: value.numpy() for name, value in sites.model.items()}
+        updates = []
+        for site in range(4):
+            sites.model = {name: torch.from_numpy(array.copy()) for name, array in before.items()}
+            sites.step(sites=[site])
+            sites.round -= 1
+            updates.append({name: value.numpy() - before[name] for name, value in sites.model.items()})
+        sites.round += 1
+        after, state = reduce(strategy, before, updates, None, state)
+        sites.model = {name: torch.from_numpy(np.array(array)) for name, array in dict(after).items()}
+    module = copy.deepcopy(sites.first)
+    module.load_state_dict(sites.model)
+    x, y = torch.from_numpy(data.x).double(), torch.from_numpy(data.y)
+    torch.nn.functional.cross_entropy(module(x), y).backward()
+    left = [
+        parameter.grad + 0.05 * parameter.detach() for parameter in module.parameters() if parameter.grad is not None
+    ]
+    assert (float(torch.cat([each.flatten() for each in left]).norm()) < 1e-3) == reaches
 
 
 def personal(sites: Federation, site: int) -> dict[str, np.ndarray]:

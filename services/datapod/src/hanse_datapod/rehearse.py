@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.rehearsed_round import RehearsedRounds
 from hanse_fabric.job import Job, parse_job
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
@@ -49,7 +51,8 @@ def rehearse(
     job: Job, data: Path, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
     output: Path | None = None,
 ) -> Metrics:  # fmt: skip
-    """Train for the job's rounds as a single participant would, then evaluate.
+    """Train for the job's rounds as a single participant would, then evaluate. The server's optimizer is the job's; its
+    reduction has one update to reduce.
 
     Returns:
         Metrics by test file.
@@ -59,7 +62,6 @@ def rehearse(
     """
     from hanse_datapod.data.load import read_examples
     from hanse_fabric.tensors.file import read_tensors, write_tensors
-    from hanse_learning.site.entries import apply_update
 
     known = schema or OpenSchema()
     settings = DataSettings(train=data)
@@ -69,17 +71,19 @@ def rehearse(
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
         model, update = Path(folder) / "model", Path(folder) / "update"
         _work(TaskKind.INITIALIZE, config, derive_seed(job.seed, "initialize"), 0, None, model, known, code, train)
+        hub = RehearsedRounds(job, model)
         for number in range(1, job.rounds + 1):
             seed = derive_seed(job.seed, number, "rehearsal", "train")
             told = config | _private(job, config, number, len(train), model)
-            _work(TaskKind.TRAIN, told, seed, number, model, update, known, code, train)
-            layout, arrays = read_tensors(model)
-            write_tensors(model, layout, apply_update(arrays, read_tensors(update)[1], layout))
+            done = _work(TaskKind.TRAIN, told, seed, number, model, update, known, code, train, extras=hub.extras)
+            hub.take(update, done.extras)
         if output is not None:
             layout, arrays = read_tensors(model)
             write_tensors(output, layout, arrays)
         return {
-            name: _work(TaskKind.EVALUATE, config, 0, job.rounds + 1, model, update, known, code, test).metrics
+            name: _work(
+                TaskKind.EVALUATE, config, 0, job.rounds + 1, model, update, known, code, train, test=test
+            ).metrics
             for name, test in tested.items()
         }
 
@@ -87,20 +91,36 @@ def rehearse(
 def evaluate_file(
     model: Path, job: Job, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None
 ) -> Metrics:
-    """Evaluate a model file. Metrics by test file.
+    """Evaluate a model file as it is, without what sites would make of it. Metrics by test file.
 
     Raises:
-        HanseError: as the worker's tasks.
+        HanseError: as the worker's tasks; INVALID_INPUT where the job keeps entries of the model at the sites.
     """
     from hanse_datapod.data.load import read_examples
 
     known = schema or OpenSchema()
     tested = {str(path): read_examples(path, DataSettings(train=path), known) for path in tests}
+    _require_whole(job)
     config = _config(job, known, list(tested.values()))
+    config["train"] = {name: value for name, value in job.train.items() if name == "loss"}
     return {
-        name: _work(TaskKind.EVALUATE, config, 0, 1, model, model, known, code, test).metrics
+        name: _work(TaskKind.EVALUATE, config, 0, 1, model, model, known, code, test, test=test).metrics
         for name, test in tested.items()
     }
+
+
+def _require_whole(job: Job) -> None:
+    from hanse_fabric.errors import ErrorCode, HanseError
+    from hanse_learning.config import BUILT_IN, check_model, state_rules
+
+    if job.model.get("name") not in BUILT_IN:
+        return
+    if any(rule.keep == "local" for rule in state_rules(check_model(job.model), job.train)):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            "job: entries of its model stay at the sites, so that a published file is no whole model",
+            hint="see the sites' own evaluation in hanse run show, or rehearse the job",
+        )
 
 
 def _private(job: Job, config: dict[str, Any], number: int, examples: int, model: Path) -> dict[str, Any]:
@@ -130,7 +150,8 @@ def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, An
 
 def _work(
     kind: TaskKind, config: dict[str, Any], seed: int, number: int, model: Path | None, output: Path,
-    schema: DataSchema, code: Path | None, examples: Examples,
+    schema: DataSchema, code: Path | None, train: Examples, *, test: Examples | None = None,
+    extras: Mapping[str, Path] | None = None,
 ) -> Done:  # fmt: skip
     from hanse_datapod.data.load import SiteData
     from hanse_datapod.worker.tasks import WorkContext, execute
@@ -139,7 +160,7 @@ def _work(
     return execute(
         WorkContext(
             kind, config, seed, number, model, output, output.parent / "state", schema, code,
-            lambda: SiteData(examples, examples), lambda _fraction, _text: None, sums=Alone(),
+            lambda: SiteData(train, test), lambda _fraction, _text: None, extras=extras or {}, sums=Alone(),
         )
     )  # fmt: skip
 
