@@ -138,3 +138,44 @@ STATEFUL = [
     "optimizer yogi", "optimizer adagrad",
 ]  # fmt: skip
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
+
+IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
+    "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "reduction.byzantine: 1 with"),
+    "more than bulyan can": (_reduced("bulyan", byzantine=1), "4 byzantine \\+ 3 = 7 updates at least"),
+    "everything trimmed": (_reduced("trimmed_mean", fraction=0.5), "trimmed_mean.fraction"),
+    "a norm of nothing": (_reduced("norm_clipping", norm=0.0), "norm_clipping.norm"),
+    "an unknown reduction": (_reduced("mode"), "strategy: reduction"),
+    "an unknown server optimizer": (_optimized("lion"), "strategy: optimizer"),
+    "signs that nobody can agree in": (job(strategy={"sign_mask": {"tau": 1.5}}), "sign_mask.tau"),
+    "an unknown algorithm": (job("fedmagic"), "train: algorithm"),
+    "a pull away": (job({"name": "fedprox", "mu": -1}), "fedprox.mu"),
+    "one half of feddyn": (job({"name": "feddyn", "alpha": 0.1}), "feddyn has two halves"),
+    "two halves of two": (
+        job({"name": "feddyn", "alpha": 0.1}, strategy={"optimizer": {"name": "feddyn", "alpha": 0.2}}),
+        "the two halves of feddyn have one alpha",
+    ),
+    "scaffold's mean of medians": (job("scaffold", strategy={"reduction": {"name": "median"}}), "takes the mean"),
+    "one step of many": (job("fedsgd", epochs=3, batch_size="all"), "fedsgd is one step a round"),
+    "batch norm over one example": (job(model=NORMALIZED, batch_size=1), "no variance over one example"),
+    "an unknown kind of layer": (
+        _kept({"layers": "attention", "keep": "local"}),
+        "state.0.layers: Input should be .batch_norm",
+    ),
+    "layers that the model has not": (
+        job(model={**MLP, "state": [{"layers": "batch_norm", "keep": "local"}]}),
+        "a kind of layer that this mlp has",
+    ),
+    "entries that would change between rounds": (
+        _kept({"layers": "batch_norm", "keep": "local", "from_round": 2}),
+        "what is local is so from the first round on",
+    ),
+    "batch norm where utility is preserved": (
+        job("fedsgd", model=NORMALIZED, batch_size="all") | {"utility_preserving": True},
+        "batch",
+    ),
+    "scaffold in masked sums": (
+        job("scaffold") | {"secure_aggregation": {"mode": "compensator"}},
+        "scaffold",
+    ),
+}
+"""Jobs that no run could do, and what the refusal says."""

@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from algorithm_jobs import (
     AT_SITES,
+    IMPOSSIBLE,
     JOBS,
     MLP,
     OPTIMIZERS,
@@ -33,6 +34,7 @@ from algorithm_jobs import (
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
 from hanse_learning.config import AnyAlgorithm
 from hanse_learning.digits import write_shares
@@ -95,6 +97,28 @@ async def test_it_runs_from_a_job_file(scene: Scene, name: str) -> None:
     # Nothing is silently something else.
     same = {other for other, one in scene.runs.items() if one.view.model_digest == run.view.model_digest}
     assert same == next((group for group in SAME if name in group), {name})
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "jobs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+async def test_the_examples_run_as_they_are(scene: Scene, path: Path) -> None:
+    run = await asyncio.to_thread(scene.deployment.project.run, path)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    assert run.view.metrics["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(("description", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+async def test_what_cannot_work_is_refused_when_it_is_submitted(
+    scene: Scene, description: dict[str, Any], words: str
+) -> None:
+    before = len(await asyncio.to_thread(scene.deployment.project.runs))
+    with pytest.raises(HanseError, match=words) as raised:
+        await scene.submit(description)
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+    assert len(await asyncio.to_thread(scene.deployment.project.runs)) == before
 
 
 async def test_what_keeps_state_ends_with_the_same_bits_whoever_is_killed(scene: Scene) -> None:
