@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+import hanse_aggregator.exchange as exchange_module
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import Sums
 from hanse_aggregator.service import Aggregator
@@ -113,6 +114,20 @@ async def test_participants_that_disagree_about_the_size_are_told_who():
     for error in results:
         assert isinstance(error, HanseError)
         assert "b contributed 24 bytes, a 16" in error.message
+
+
+async def test_a_sum_that_nobody_waits_for_any_more_ends_the_session(monkeypatch):
+    monkeypatch.setattr(exchange_module, "_SPARE_S", 0.0)
+    bus = MemoryBus()
+    job = ExchangeJob(
+        id="exchange", participants=("a", "b"), deadline=datetime.now(UTC) + timedelta(seconds=3600), patience=0.05,
+        **WHERE,
+    )  # fmt: skip
+    async with running(bus), open_exchange(bus, participant="a", **WHERE) as exchange:
+        with pytest.raises(HanseError):
+            await exchange.sum("k", np.ones(1), timeout=0.05)
+        await bus.publish(JOB.of(job=job.id, **WHERE), job.encode())
+        assert (await _answer(bus)).error == "exchange: a sum was given up before a, b ended"
 
 
 async def test_at_the_deadline_the_answer_names_who_was_missing():

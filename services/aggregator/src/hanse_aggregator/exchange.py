@@ -20,6 +20,8 @@ from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSu
 from hanse_fabric.subjects import EXCHANGE, EXCHANGED
 
 log = logging.getLogger(__name__)
+_WAITS = 3
+_SPARE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -46,6 +48,11 @@ class Sums:
         return END_KEY in self._made
 
     @property
+    def begun(self) -> tuple[str, ...]:
+        """Keys that some have contributed to and others not."""
+        return tuple(self._open)
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Who has not said that it needs no more sums."""
         return tuple(sorted(set(self.participants) - self._open.get(END_KEY, {}).keys()))
@@ -69,22 +76,35 @@ def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
 
 
 async def hold_session(job: ExchangeJob, bus: Bus, clock: Clock) -> Reduced:
-    """Sum for the step's participants until all have ended, or the deadline."""
+    """Sum for the step's participants until all have ended, or the deadline, or a sum was begun so long ago that nobody
+    waits for it any more."""
     sums = Sums(tuple(sorted(job.participants)))
     error = ""
+    now = asyncio.get_running_loop().time
+    deadline = now() + (job.deadline - clock.now()).total_seconds()
+    since: dict[str, float] = {}
     stream = EXCHANGE.stream
     assert stream is not None  # noqa: S101 - a row of the table that has one
     pattern = EXCHANGE.wildcard(project=job.project, run=job.run, step=job.step)
     try:
-        async with asyncio.timeout((job.deadline - clock.now()).total_seconds()):
+        async with asyncio.timeout_at(deadline) as limit:
             async with bus.follow(stream, pattern) as records:
                 async for record in records:
                     await _take(record, job, sums, bus)
                     if sums.ended:
                         break
+                    if job.patience is not None:
+                        since = {key: since.get(key, now()) for key in sums.begun}
+                        limit.reschedule(min([deadline, *(_given_up(at, job.patience) for at in since.values())]))
     except TimeoutError:
-        error = f"exchange: the deadline passed before {', '.join(sums.missing[:20])} ended"
+        passed = "the deadline passed" if now() >= deadline else "a sum was given up"
+        error = f"exchange: {passed} before {', '.join(sums.missing[:20])} ended"
     return Reduced(job=job.id, project=job.project, run=job.run, step=job.step, error=error)
+
+
+def _given_up(begun: float, patience: float) -> float:
+    """When a sum is given up for good: a participant that was started anew in the meantime waits once more."""
+    return begun + _WAITS * patience + _SPARE_S
 
 
 async def _take(record: Record, job: ExchangeJob, sums: Sums, bus: Bus) -> None:

@@ -20,7 +20,11 @@ END_KEY = "end"
 class ExchangeJob(Message):
     """Asks an aggregator to sum for a step's participants until all have contributed to END_KEY, or the deadline.
 
-    Answered by a Reduced with neither outputs nor refusals; `error` says who was missing at the deadline.
+    Answered by a Reduced with neither outputs nor refusals; `error` says who was missing at the end.
+
+    Attributes:
+        patience: seconds that a participant waits for a sum; the session ends when nobody can be waiting for one that
+            was begun. None: it stays open until the deadline.
     """
 
     schema_id: ClassVar[str] = "hanse.exchange_job/1"
@@ -31,6 +35,7 @@ class ExchangeJob(Message):
     step: StepKey
     participants: tuple[Slug, ...] = Field(min_length=1)
     deadline: datetime
+    patience: float | None = Field(default=None, gt=0)
 
 
 class Contribution(Message):

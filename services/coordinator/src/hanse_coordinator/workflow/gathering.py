@@ -59,6 +59,8 @@ class Ask:
     exchange: bool = False
     """Whether aggregators sum small arrays among those who are asked, while the step is open. There is one attempt, and
     it is for whoever asks to see who is missing."""
+    patience: float | None = None
+    """Seconds that each waits for a sum, where there is such a limit."""
     together: float | None = None
     """Where all must answer: seconds that the step stays open after a first one has told that it waited for others in
     vain. A failure of another kind ends it at once."""
@@ -148,7 +150,7 @@ class Gathering:
             if opened is not None:
                 await self._inbox.recall(step)
             if ask.exchange:
-                await self._open_exchange(step, missing, deadline)
+                await self._open_exchange(step, missing, deadline, ask.patience)
             await self._send(step, ask, tasks, issued, deadline, collector)
             await collector.closed(self._clock, deadline, ask.grace, together=ask.together)
         gathered = _merged(ask.to, before, collector)
@@ -180,10 +182,13 @@ class Gathering:
 
         await all_of(send(name) for name in tasks if name not in collector.answers and name not in collector.failures)
 
-    async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime) -> None:
+    async def _open_exchange(
+        self, step: str, names: tuple[str, ...], deadline: datetime, patience: float | None
+    ) -> None:
         session = ExchangeJob(
-            id="exchange", project=self._project, run=self._run, step=step, participants=names, deadline=deadline
-        )
+            id="exchange", project=self._project, run=self._run, step=step, participants=names, deadline=deadline,
+            patience=patience,
+        )  # fmt: skip
         subject = JOB.of(project=self._project, run=self._run, step=step, job=session.id)
         await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self._run}/{step}/exchange")
 

@@ -37,7 +37,9 @@ async def gather_updates(run: RunContext, step: str, ask: Ask) -> Gathered:
     gathered = Gathered(asked=left)
     for attempt in range(1, (len(ask.to) + 1) * (ask.retries + 1) + 1):
         key = attempt_key(step, attempt)
-        asked = replace(ask, to=left, needed=len(left), enough=0, grace=None, together=spared(patience))
+        asked = replace(
+            ask, to=left, needed=len(left), enough=0, grace=None, patience=patience, together=spared(patience)
+        )  # fmt: skip
         gathered = await run.exchange(key, asked)
         if len(gathered.answers) == len(left):
             return gathered
