@@ -112,7 +112,7 @@ async def test_two_processes_give_the_same_bits_and_a_useful_model(worker, data,
         assert made[0][2] == 64
         evaluated = await worker.work(request(tmp_path, TaskKind.EVALUATE, model=model), silent)
         assert evaluated.update is None
-        assert (evaluated.examples, set(evaluated.metrics)) == (16, {"loss", "accuracy"})
+        assert (evaluated.examples, set(evaluated.metrics)) == (16, {"loss", "accuracy", "matthews"})
     finally:
         await other.close()
 
