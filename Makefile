@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies clean
+.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
+	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
 
@@ -78,6 +79,9 @@ bench-privacy: $(VENV)/.developer
 
 bench-strategies: $(VENV)/.developer .venv-flower/.installed
 	@$(BIN)/python benchmarks/strategies.py $(ARGS)
+
+results: $(VENV)/.developer
+	@$(BIN)/hanse lab run examples/lab/*.yaml --page docs/results.md $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-flower .mypy_cache .ruff_cache .pytest_cache .hypothesis

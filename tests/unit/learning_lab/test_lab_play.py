@@ -1,0 +1,133 @@
+"""Cells: the sites' and the aggregators' code in one process, held to equalities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab_experiments import cells, experiment, played
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_learning.lab.cells import cells_of
+from hanse_learning.lab.play import play
+
+UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
+FLOAT64 = {"name": "logistic", "dtype": "float64"}
+
+
+def test_full_gradients_of_uneven_sites_are_pooled_training_and_uniform_weights_are_not() -> None:
+    same = {
+        "partitions": UNEVEN, "model": FLOAT64, "rounds": 4,
+        "train": {"algorithm": "fedfgd", "optimizer": {"lr": 0.5, "momentum": 0.9, "across_rounds": True}},
+        "algorithms": {"federated": {}, "pooled": {"pooled": True}},
+    }  # fmt: skip
+    found = played(**same)
+    assert found["federated"].metrics["loss"] == pytest.approx(found["pooled"].metrics["loss"], rel=1e-12)
+    uniform = played(**same, weighting="uniform")
+    assert abs(uniform["federated"].metrics["loss"][-1] - found["pooled"].metrics["loss"][-1]) > 1e-4
+
+
+def test_fedtan_of_uneven_sites_is_pooled_batch_norm_and_averaging_is_not() -> None:
+    found = played(
+        sites=3, partitions={"classes": {"name": "dirichlet", "alpha": 1.0, "least": 30}}, rounds=3,
+        model={"name": "mlp", "hidden": [8], "batch_norm": True, "dtype": "float64"},
+        train={"steps": 1, "batch_size": "all", "optimizer": {"lr": 0.3}},
+        algorithms={
+            "FedTAN": {"train": {"algorithm": {"name": "fedtan"}}}, "FedAvg": {}, "pooled": {"pooled": True},
+        },
+    )  # fmt: skip
+    assert found["FedTAN"].metrics["loss"] == pytest.approx(found["pooled"].metrics["loss"], rel=1e-9)
+    assert abs(found["FedAvg"].metrics["loss"][-1] - found["pooled"].metrics["loss"][-1]) > 1e-3
+    assert min(found["FedTAN"].sent) > min(found["FedAvg"].sent)  # the sums are counted
+
+
+def test_a_mask_with_threshold_zero_and_a_pull_of_zero_change_no_bit() -> None:
+    found = played(
+        partitions={"classes": {"name": "majority"}},
+        algorithms={
+            "FedAvg": {},
+            "mask 0": {"strategy": {"sign_mask": {"tau": 0}}},
+            "pull 0": {"train": {"algorithm": {"name": "fedprox", "mu": 0}}},
+            "mask 1": {"strategy": {"sign_mask": {"tau": 1}}},
+        },
+    )
+    assert found["mask 0"].metrics == found["pull 0"].metrics == found["FedAvg"].metrics
+    assert found["mask 1"].metrics != found["FedAvg"].metrics
+
+
+def test_scaffold_and_feddyn_go_on_from_what_sites_and_server_keep_where_not_all_take_part() -> None:
+    found = played(
+        participation=0.6, rounds=3,
+        algorithms={
+            "FedAvg": {},
+            "SCAFFOLD": {"train": {"algorithm": {"name": "scaffold"}}},
+            "FedDyn": {
+                "train": {"algorithm": {"name": "feddyn", "alpha": 0.1}},
+                "strategy": {"optimizer": {"name": "feddyn", "alpha": 0.1}},
+            },
+        },
+    )  # fmt: skip
+    assert found["SCAFFOLD"].metrics["loss"][0] == found["FedAvg"].metrics["loss"][0]  # there are no controls yet
+    assert found["SCAFFOLD"].metrics["loss"][2] != found["FedAvg"].metrics["loss"][2]
+    assert found["SCAFFOLD"].sent[0] == 2 * found["FedAvg"].sent[0]
+    assert not any(outcome.failed for outcome in found.values())
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "label_flip"])
+def test_forty_percent_of_hostile_sites_move_the_mean_more_than_the_median(attack: str) -> None:
+    found = {
+        (cell.algorithm, cell.attack): play(cell.task).metrics["accuracy"][-1]
+        for cell in cells(
+            rounds=5, every=5, train={"optimizer": {"lr": 0.5}},
+            attacks={"none": None, "attack": {"name": attack, "share": 0.4, "factor": 10}},
+            algorithms={"mean": {}, "median": {"strategy": {"reduction": {"name": "median"}}}},
+        )
+    }  # fmt: skip
+    lost = {name: found[name, "none"] - found[name, "attack"] for name in ("mean", "median")}
+    assert lost["mean"] > lost["median"]
+
+
+def test_sites_with_entries_of_their_own_are_measured_each_and_their_worst_is_told() -> None:
+    outcome = played(
+        partitions={"two": {"name": "classes", "classes_per_site": 2}}, test="own",
+        model={"name": "logistic", "state": [{"match": "*", "keep": "local"}]},
+    )["FedAvg"]  # fmt: skip
+    assert outcome.worst["accuracy"][-1] < outcome.metrics["accuracy"][-1]
+    assert outcome.sent == (0, 0)
+
+
+def test_what_diverges_is_an_outcome() -> None:
+    outcome = played(train={"optimizer": {"lr": 1e6, "weight_decay": 1.0}, "epochs": 5}, rounds=3)["FedAvg"]
+    assert "diverged" in outcome.failed
+    assert len(outcome.sent) < 3
+
+
+def test_data_of_files_and_of_signs_come_by_their_own_sites(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "own.npz", x=rng.normal(size=(60, 4)), y=rng.integers(0, 2, 60), site=np.repeat(["a", "b", "c"], 20)
+    )
+    given = experiment(sites=3, partitions={"own": {"name": "own"}}, data={"name": "npz", "path": "own.npz"})
+    (cell,) = cells_of(given, tmp_path)
+    assert play(cell.task).metrics["accuracy"][-1] >= 0
+    signs = played(data={"name": "signs"}, partitions={"own": {"name": "own"}})["FedAvg"]
+    assert signs.metrics["accuracy"][-1] < 0.9  # in testing, most features say the opposite
+    with pytest.raises(HanseError, match="which site an example is of"):
+        played(partitions={"own": {"name": "own"}})
+
+
+@pytest.mark.parametrize("spurious", ["rotated", "coloured"])
+def test_spurious_features_are_worse_out_of_distribution(spurious: str) -> None:
+    body = {"rounds": 5, "every": 5, "train": {"optimizer": {"lr": 0.5}}}
+    without, with_them = (
+        played(**body, data={"name": "digits", "spurious": each})["FedAvg"].metrics["accuracy"][-1]
+        for each in ("none", spurious)
+    )
+    assert without > with_them + 0.2
+
+
+def test_a_job_that_cannot_be_is_refused_before_any_is_played() -> None:
+    with pytest.raises(HanseError, match=r"algorithms\.bad: .*byzantine: 4 with participants\.minimum 5") as refused:
+        cells(algorithms={"good": {}, "bad": {"strategy": {"reduction": {"name": "krum", "byzantine": 4}}}})
+    assert refused.value.code is ErrorCode.INVALID_INPUT

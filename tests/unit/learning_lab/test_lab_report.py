@@ -1,0 +1,161 @@
+"""What outcomes say: spreads, targets, claims, tables, curves; and that no cell is played twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from lab_experiments import cells, experiment
+
+from hanse.cli import main
+from hanse_fabric.errors import HanseError
+from hanse_learning.lab.cells import cells_of, merged
+from hanse_learning.lab.experiment import read_experiment
+from hanse_learning.lab.play import Outcome
+from hanse_learning.lab.report import write_files, write_page
+from hanse_learning.lab.runner import outcomes_of
+from hanse_learning.lab.summary import Summary
+from hanse_learning.lab.tables import outcome_table, target_table
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "lab"
+
+
+def summary(accuracies: dict[str, list[list[float]]], *, failed: str = "", **changed: Any) -> Summary:
+    """Of made-up outcomes: by row, for each seed, the accuracy by round; the last row's last seed may have failed."""
+    seeds = range(len(next(iter(accuracies.values()))))
+    given = experiment(seeds=[*seeds], rounds=2, algorithms={name: {} for name in accuracies}, **changed)
+    made = []
+    for cell in cells_of(given, Path()):
+        values = accuracies[cell.algorithm][cell.task.seed]
+        last = cell.algorithm == [*accuracies][-1] and cell.task.seed == seeds[-1]
+        made.append(
+            Outcome(
+                rounds=tuple(range(1, len(values) + 1)), metrics={"accuracy": tuple(values)}, sent=(1 << 20,) * 2,
+                seconds=1.0, failed=failed if last else "",
+            )
+        )  # fmt: skip
+    return Summary(given, cells_of(given, Path()), made)
+
+
+def claim(better: str, worse: str, **more: Any) -> dict[str, Any]:
+    return {"says": f"{better} above {worse}", "better": better, "worse": worse, **more}
+
+
+def test_a_claim_appears_where_all_seeds_agree_by_more_than_they_differ() -> None:
+    rows = {"a": [[0.5, 0.9], [0.5, 0.91]], "b": [[0.6, 0.8], [0.6, 0.8]], "c": [[0.5, 0.7], [0.5, 0.99]]}
+    claims = [claim("a", "b"), claim("b", "a"), claim("c", "b"), claim("b", "a", after=1)]
+    assert [held.verdict for held in summary(rows, claims=claims).claims()] == [
+        "appears", "the reverse appears", "does not appear", "appears",
+    ]  # fmt: skip
+
+
+def test_one_seed_tells_the_direction_alone_and_a_failed_run_tells_nothing() -> None:
+    rows = {"a": [[0.5, 0.9]], "b": [[0.6, 0.8]]}
+    assert summary(rows, claims=[claim("a", "b")]).claims()[0].verdict == "appears"
+    broken = summary(rows, claims=[claim("a", "b")], failed="training diverged")
+    assert broken.claims()[0].verdict == "cannot be told"
+    assert "failed" in outcome_table(broken)
+
+
+def test_tables_have_means_deviations_and_what_it_took_to_reach_the_target() -> None:
+    found = summary({"a": [[0.5, 0.9], [0.5, 0.7]], "b": [[0.1, 0.1], [0.1, 0.1]]}, target=0.9)
+    assert "| a | 80.0 ± 14.1 |" in outcome_table(found)
+    assert "| a | 2 rounds, 2.0 MiB (1 of 2 seeds) |" in target_table(found)
+    assert "| b | not reached |" in target_table(found)
+
+
+def test_sections_are_merged_key_by_key_and_another_name_replaces_what_is_there() -> None:
+    base = {"optimizer": {"name": "adam", "lr": 0.1}, "epochs": 1}
+    assert merged(base, {"optimizer": {"lr": 0.2}}) == {"optimizer": {"name": "adam", "lr": 0.2}, "epochs": 1}
+    assert merged(base, {"optimizer": {"name": "sgd"}, "epochs": None, "steps": 3}) == {
+        "optimizer": {"name": "sgd"}, "steps": 3,
+    }  # fmt: skip
+
+
+def test_processes_play_the_same_bits_and_what_is_kept_is_not_played_again(tmp_path: Path) -> None:
+    given = cells(seeds=[1, 2], algorithms={"FedAvg": {}, "SCAFFOLD": {"train": {"algorithm": {"name": "scaffold"}}}})
+    alone = outcomes_of(given, tmp_path / "alone")
+    shown: list[tuple[int, int]] = []
+    (tmp_path / "together").mkdir()
+    kept = tmp_path / "together" / f"{given[0].task.key}.json"
+    marked = alone[0].model_copy(update={"seconds": 12345.0})
+    kept.write_text(marked.model_dump_json())
+    (tmp_path / "together" / f"{given[1].task.key}.json").write_text('{"rounds": [1')  # a disk that was full
+    together = outcomes_of(given, tmp_path / "together", workers=2, on_done=lambda *done: shown.append(done))
+    assert together[0].seconds == 12345.0
+    assert [each.metrics for each in together] == [each.metrics for each in alone]
+    assert shown == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_cells_key_changes_with_all_that_its_outcome_depends_on() -> None:
+    keys = {
+        cells(**changed)[0].task.key
+        for changed in ({}, {"rounds": 3}, {"seeds": [2]}, {"sites": 4}, {"weighting": "uniform"}, {"test": "own"})
+    }
+    assert len(keys) == 6
+    assert cells(title="Another", metric="loss")[0].task.key in keys
+
+
+def test_files_and_pages_have_tables_curves_and_what_does_not_appear(tmp_path: Path) -> None:
+    rows = {"a & b": [[0.5, 0.9], [0.4, 0.8]], "<c>": [[0.5, 0.95], [0.5, 0.85]]}
+    found = summary(rows, claims=[claim("a & b", "<c>")])
+    write_files(found, tmp_path / "files")
+    table = list(csv.DictReader((tmp_path / "files" / "outcomes.csv").open()))
+    assert [row["accuracy"] for row in table] == ["0.9", "0.8", "0.95", "0.85"]
+    drawn = ElementTree.parse(tmp_path / "files" / "tiny-iid.svg")  # noqa: S314 - written just now
+    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
+    write_page([found], tmp_path / "docs" / "results.md")
+    page = (tmp_path / "docs" / "results.md").read_text()
+    assert "- a & b above <c> (a & b against <c>; IID): the reverse appears" in page
+    assert "](results/tiny-iid.svg)" in page
+    assert (tmp_path / "docs" / "results" / "tiny-iid.svg").exists()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_can_be_played(path: Path) -> None:
+    assert cells_of(read_experiment(path), path.parent)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- a list", "a mapping with name"),
+        ("name: [", "not YAML"),
+        ("name: x\ntitle: x\nsites: 2\nrounds: 1\nmodel: {}\npartitions: {}\nalgorithms: {a: {}}\n", "partitions"),
+        (
+            "name: x\ntitle: x\nsites: 2\nrounds: 1\nmodel: {}\npartitions: {a: {}}\nalgorithms: {a: {}}\n"
+            "claims: [{says: s, better: a, worse: b}]\n",
+            "'b' is none of a",
+        ),
+    ],
+)
+def test_an_experiment_file_is_refused_with_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(HanseError, match=said):
+        read_experiment(tmp_path / "bad.yaml")
+
+
+def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def hanse(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["hanse", "lab", "run", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    file = tmp_path / "tiny.yaml"
+    file.write_text(experiment().model_dump_json())
+    options = ("--out", str(tmp_path / "out"), "--page", str(tmp_path / "page.md"), "--workers", "1", "--rounds", "1")
+    assert hanse(str(file), *options, "--json") == 0
+    assert "FedAvg,IID,none,1," in json.loads(capfd.readouterr().out)["tiny"]
+    assert (tmp_path / "out" / "tiny" / "table.md").read_text() in (tmp_path / "page.md").read_text().replace(
+        "## T", "# T"
+    )
+    assert hanse(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out")) == 4
+    assert "none.yaml" in capfd.readouterr().err
