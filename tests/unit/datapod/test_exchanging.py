@@ -15,6 +15,7 @@ from site_actors import NoTransfer, enrolled, task
 from hanse_aggregator.exchange import hold_session
 from hanse_datapod.exchanging import exchanging
 from hanse_datapod.outbox import Leaving
+from hanse_datapod.policy import OutputPolicy, Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -66,7 +67,7 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
             return await exchange.sum("l0-mean", [1.0, 2.0])
 
     async with asyncio.timeout(60), session(broker, ("north", "south")) as holding:
-        async with exchanging(site.link, fedtan(), site.write_down) as exchange:
+        async with exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10) as exchange:
             assert exchange is not None
             given = np.array([10.0, 20.0]).tobytes()
             total, theirs = await asyncio.gather(exchange("l0-mean", given), south())
@@ -85,7 +86,7 @@ async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> No
     async with (
         asyncio.timeout(60),
         session(broker, ("north", "south")),
-        exchanging(site.link, fedtan(patience=1), site.write_down) as exchange,
+        exchanging(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10) as exchange,
     ):
         assert exchange is not None
         with pytest.raises(HanseError) as raised:
@@ -105,6 +106,19 @@ async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> No
 )  # fmt: skip
 async def test_other_work_has_no_sums(tmp_path: Path, asked: Task) -> None:
     site = Site(tmp_path, MemoryBroker())
-    async with exchanging(site.link, asked, site.write_down) as exchange:
+    async with exchanging(site.link, asked, site.write_down, Policy(), examples=10) as exchange:
         assert exchange is None
     assert not site.written
+
+
+@pytest.mark.parametrize(("examples", "batch_size"), [(7, "all"), (1000, 7)])
+async def test_the_statistics_of_few_examples_do_not_leave(tmp_path: Path, examples: int, batch_size: object) -> None:
+    site = Site(tmp_path, MemoryBroker())
+    policy = Policy(outputs=OutputPolicy(minimum_examples=8))
+    train = {"algorithm": "fedtan", "batch_size": batch_size}
+    asked = task(config={"model": {"name": "mlp", "batch_norm": True}, "train": train})
+    with pytest.raises(HanseError, match=r"minimum_examples.*7 examples"):
+        async with exchanging(site.link, asked, site.write_down, policy, examples=examples):
+            pass
+    async with exchanging(site.link, asked, site.write_down, Policy(), examples=examples) as exchange:
+        assert exchange is not None

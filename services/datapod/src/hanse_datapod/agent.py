@@ -237,7 +237,8 @@ class Agent:
         # Before anything is drawn: whatever becomes of the work from here on, it is charged.
         reserved = await asyncio.to_thread(self._budget.reserve, task, examples=self._examples, model=model)
         memory = self._policy.limits.memory_mib
-        async with exchanging(self._link, task, self._write_down) as exchange:
+        sums = exchanging(self._link, task, self._write_down, self._policy, examples=self._examples)
+        async with sums as exchange:
             request = WorkRequest(
                 kind=task.kind,
                 config=task.config if reserved is None else task.config | {"privacy": reserved.work},

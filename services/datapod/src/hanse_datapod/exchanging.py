@@ -12,27 +12,36 @@ from contextlib import asynccontextmanager
 import numpy as np
 
 from hanse_datapod.outbox import Leaving
+from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import Exchanging
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import END_KEY, Task, TaskKind
 from hanse_fabric.site import SiteLink
 from hanse_fabric.subjects import EXCHANGE
-from hanse_learning.config import check_train, patience_of
+from hanse_learning.config import TrainConfig, check_train, patience_of
 
 
 @asynccontextmanager
 async def exchanging(
-    link: SiteLink, task: Task, write_down: Callable[[Leaving], Awaitable[None]]
+    link: SiteLink, task: Task, write_down: Callable[[Leaving], Awaitable[None]], policy: Policy, *, examples: int
 ) -> AsyncIterator[Exchanging | None]:
     """What the worker may contribute to while inside; None where the task has no sums.
 
     A contribution fails with QUORUM where another participant's does not come in the algorithm's patience.
+
+    Args:
+        examples: of the site; a contribution is a result of those in one batch.
+
+    Raises:
+        HanseError: POLICY where a batch has fewer examples than a result must have.
     """
-    patience = _patience(task)
-    if patience is None:
+    train = _train(task)
+    patience = None if train is None else patience_of(train)
+    if train is None or patience is None:
         yield None
         return
+    policy.check_examples(min(examples, train.batch_size))
     where = {"project": task.project, "run": task.run, "step": task.step, "participant": link.identity.participant}
     async with open_exchange(link.bus, **where) as exchange:
 
@@ -52,9 +61,10 @@ async def exchanging(
         yield give
 
 
-def _patience(task: Task) -> float | None:
+def _train(task: Task) -> TrainConfig | None:
+    """How the built-in trainer trains, where sums may leave at all."""
     if task.kind is not TaskKind.TRAIN or task.masking is not None or task.privacy is not None:
         return None
     if task.config.get("code"):
         return None  # its `train` section is its own
-    return patience_of(check_train(task.config.get("train") or {}))
+    return check_train(task.config.get("train") or {})
