@@ -67,6 +67,12 @@ def test_two_teams_train_one_model_with_numpy_alone(hub: DeployedHub, client: Hu
     ):
         run = completed(project.run(job))
     assert list(run.metrics["accuracy"])[-1] > 0.6
+    history = run.history
+    assert set(history.sites("accuracy")) == set(names)
+    reached = history.reached(0.6)
+    assert reached is not None
+    assert reached.bytes == reached.round * (history.down + history.up) // 8  # every round sends as much
+    assert history.down > history.up > 8 * 2 * 4 * 650
     path = run.model.download(tmp_path / "digits.safetensors")
     _, arrays = read_tensors(path)
     held_out = np.load(tmp_path / "data" / "held-out.npz")

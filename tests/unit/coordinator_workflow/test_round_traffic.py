@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanse_coordinator.workflow.outcomes import Answer
-from hanse_coordinator.workflow.traffic import Traffic, traffic
+from hanse_coordinator.workflow.traffic import Traffic, of_sums, traffic
 from hanse_fabric.messages import ObjectRef
 
 
@@ -22,6 +22,16 @@ def test_what_is_sent_counts_once_a_site_and_what_is_answered_as_it_is() -> None
 
 def test_the_first_model_is_sent_by_a_site_and_to_none() -> None:
     assert traffic((None,), 1, [Answer(participant="a", update=ref(90))]) == Traffic(down=0, up=90)
+
+
+def test_sums_within_a_step_count_as_told_within_reason() -> None:
+    answers = [
+        Answer(participant="a", metrics={"summed_values": 5.0}),
+        Answer(participant="b", metrics={"summed_values": 1e300}),
+        Answer(participant="c", metrics={"summed_values": -7.0}),
+        Answer(participant="d"),
+    ]
+    assert of_sums(ref(100), answers) == Traffic(down=240, up=240)
 
 
 def test_the_steps_of_a_round_add_up() -> None:

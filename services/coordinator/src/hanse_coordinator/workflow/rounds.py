@@ -19,8 +19,8 @@ from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
 from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, share_step
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
-from hanse_coordinator.workflow.together import gather_updates
-from hanse_coordinator.workflow.traffic import Traffic, traffic
+from hanse_coordinator.workflow.together import gather_updates, patience_of
+from hanse_coordinator.workflow.traffic import Traffic, of_sums, traffic
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
@@ -61,7 +61,10 @@ async def train(run: RunContext, protocol: MaskingProtocol | None, ask: Ask, car
         )  # fmt: skip
         used = _used(gathered, reduction.participants)
         examples = sum(answer.examples for answer in used)
-        metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=_traffic(ask, gathered))
+        sent = _traffic(ask, gathered)
+        if patience_of(run.job, ask.round) is not None:
+            sent += of_sums(ask.model, gathered.answers)
+        metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=sent)
         return Trained(reduction, metrics, used, examples)
     gathered, summed, sent = await _summed(run, protocol, step, reduce_step, ask, carried)
     if summed.reduction is None or summed.tally is None:

@@ -1,7 +1,7 @@
 """Bytes that a round's models and updates have, as tasks and answers name them. Pure, so that replays count the same.
 
-A site that has an object already does not fetch it again, and messages, keys and sums inside a step are not counted:
-it is what the algorithm needs to send, the measure by which algorithms are compared.
+A site that has an object already does not fetch it again, and messages and keys are not counted: it is what the
+algorithm needs to send, the measure by which algorithms are compared. Sums inside a step count as the sites tell them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 
 from hanse_coordinator.workflow.outcomes import Answer
 from hanse_fabric.messages import ObjectRef
+
+_SUMMED = "summed_values"
+"""The metric by which a site tells how many values it has given to a round's sums (and got back)."""
+_VALUE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,15 @@ def traffic(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answ
     """
     up = sum(_size(answer.update) + _size(answer.tally) + _sizes(answer.extras.values()) for answer in answers)
     return Traffic(down=asked * _sizes(sent), up=up)
+
+
+def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
+    """Of the sums within a step: as many values up as down. No site is believed to have summed more than twice its
+    model: statistics, and the gradients of them."""
+    most = 2.0 * _size(model)
+    each = (min(max(answer.metrics.get(_SUMMED, 0.0) * _VALUE, 0.0), most) for answer in answers)
+    way = sum(int(size) for size in each)
+    return Traffic(down=way, up=way)
 
 
 def _sizes(refs: Iterable[ObjectRef | None]) -> int:
