@@ -71,3 +71,15 @@ def test_where_no_update_can_be_read_all_are_refused(setting, store, cases):
     junk = cases.ref_of(b"junk" * 9, store, "updates/p/junk")
     reduced = Engine(store).run(setting.job({"a": (1.0, junk), "b": (1.0, junk)}))
     assert [refusal.participant for refusal in reduced.refused] == ["a", "b"]
+
+
+def test_a_former_mean_among_the_updates_becomes_the_mean_of_more(setting, store, cases):
+    """(2 former + sum of changes) / 5 by the strategy that the coordinator gives where participants came later."""
+    former = cases.random_arrays(LAYOUT, 9)
+    refs = setting.refs() | {"former-control": (2.0, cases.ref_of(cases.encode(LAYOUT, former), store, "models/p/c"))}
+    strategy = {"optimizer": {"name": "sgd", "lr": (3 + 2) / 5, "momentum": 0.0}}
+    outputs = Engine(store).run(setting.job(refs, strategy=strategy)).outputs
+    assert set(outputs) == {"model"}
+    made = cases.decode(LAYOUT, cases.bytes_of(outputs["model"], store))
+    expected = (2 * former["w"] + sum(update["w"] for update in setting.updates)) / 5
+    np.testing.assert_allclose(made["w"], expected, rtol=1e-5, atol=1e-6)

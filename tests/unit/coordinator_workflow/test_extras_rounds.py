@@ -12,6 +12,7 @@ from test_workflow_faults import MortalBus
 from workflow_hub import PROJECT, Hub, Site, at_work, job_of, ref_of, stopped
 
 from hanse_coordinator.workflow.carried import Carried, reducible
+from hanse_coordinator.workflow.reducible import former_name
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.job import Job
 from hanse_fabric.messages import ObjectRef, Reduced, ReduceJob, Refusal, Task, TaskKind
@@ -44,8 +45,8 @@ class ControlHub(Hub):
         for row in job.updates:
             subject = UPDATE.of(project=job.project, run=job.run, participant=row.participant, digest=row.ref.digest)
             record = await bus.last(UPDATE.stream, subject)
-            assert record is not None
-            rows.append(json.loads(record.data)[0])
+            number = self.number(row.ref) if record is None else json.loads(record.data)[0]
+            rows += [number] * int(row.weight)
         former = 0.0 if job.model is None else self.number(job.model)
         made = json.dumps([former + job.strategy["optimizer"]["lr"] * sum(rows) / len(rows)]).encode()
         ref = ref_of(made, inline=not self.storing)
@@ -120,6 +121,47 @@ async def test_a_control_begins_at_zero_moves_by_the_share_of_all_and_goes_to_th
     last = next(job for job in controls if job.id.startswith("r3"))
     assert last.model is not None
     assert hub.number(last.model) == pytest.approx(expected - sum(DELTA[u.participant] for u in last.updates) / 3)
+
+
+async def test_a_control_stays_the_mean_of_all_when_participants_join_later(hub: ControlHub) -> None:
+    async with hub.running("north", "south"), at_work(hub.supervisor()):
+        hub.behaving()
+        usual = hub.sites["north"].behave
+        came, asked = asyncio.Event(), asyncio.Event()
+
+        def behave(task: Task) -> dict[str, Any] | None:
+            if task.step == "r1-evaluate" and not came.is_set():
+                asked.set()
+                return None
+            return usual(task)
+
+        hub.sites["north"].behave = behave
+        await hub.submit(scaffold(participants={"minimum": 2}))
+        async with asyncio.timeout(60):
+            await asked.wait()
+        east = hub.sites["east"] = Site(hub, "east")
+        await east.enrol()
+        hub.behaving()
+        came.set()
+        async with asyncio.TaskGroup() as group:
+            at_it = [group.create_task(site.run()) for site in (east, hub.sites["north"])]
+            assert (await hub.ended()).reason == ""
+            for each in at_it:
+                each.cancel()
+    first, second, third = hub.controls()
+    assert [row.participant for row in second.updates] == ["east", "north", "south", "former-control"]
+    assert (second.model, second.from_zero, second.updates[-1].weight) == (None, True, 2.0)
+    mean = (DELTA["north"] + DELTA["south"]) / 2
+    assert hub.number(second.updates[-1].ref) == pytest.approx(mean)
+    assert third.model is not None
+    # East's first change and the others' second over the three, beside what the two had before.
+    assert hub.number(third.model) == pytest.approx((2 * mean + sum(DELTA.values())) / 3)
+    assert first.strategy["optimizer"]["lr"] == third.strategy["optimizer"]["lr"] == 1.0
+
+
+def test_the_former_mean_is_called_as_no_participant() -> None:
+    assert former_name("control", ["north"]) == "former-control"
+    assert former_name("control", ["former-control"]) == "former-controlx"
 
 
 async def test_an_answer_without_the_control_is_none(hub: ControlHub) -> None:

@@ -27,6 +27,7 @@ class Carried:
         extras: the algorithm's further arrays (SCAFFOLD's `control`); none before the first round.
         counted: the last round in which each participant's answer is in the model.
         known: all participants that were present at any round so far: SCAFFOLD's and FedDyn's N.
+        before: how many these were when `extras` were made.
     """
 
     state: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Carried:
     extras: Mapping[str, ObjectRef] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
+    before: int = 0
 
     def seeing(self, present: Iterable[str]) -> Carried:
         """The same, with those who are present now."""
@@ -43,7 +45,8 @@ class Carried:
         """What the next round begins with."""
         counted = {**self.counted, **dict.fromkeys(reduction.participants, round_number)}
         return replace(
-            self, state=reduction.state, clip=reduction.clip, extras=reduction.extras, counted=counted
+            self, state=reduction.state, clip=reduction.clip, extras=reduction.extras, counted=counted,
+            before=len(self.known),
         )  # fmt: skip
 
 
@@ -66,14 +69,8 @@ def reducible(job: Job, carried: Carried, strategy: dict[str, Any] | None) -> Re
         strategy: in place of the job's; None: the job's.
     """
     known = len(carried.known)
-    extras = {name: Extra(carried.extras.get(name), _share_of_sum(known)) for name in extras_named(job)}
+    extras = {name: Extra(carried.extras.get(name), carried.before, known) for name in extras_named(job)}
     return Reducible(strategy=_strategy(strategy or job.strategy, known), extras=extras, info=info_named(job))
-
-
-def _share_of_sum(known: int) -> Strategy:
-    """c <- c + |S| / N mean(c_i+ - c_i) (SCAFFOLD, algorithm 1, line 17): the mean over all N, of whom those who did
-    not take part have not changed theirs."""
-    return lambda count: {"optimizer": {"name": "sgd", "lr": min(1.0, count / max(known, 1)), "momentum": 0.0}}
 
 
 def _strategy(strategy: dict[str, Any], known: int) -> Strategy:

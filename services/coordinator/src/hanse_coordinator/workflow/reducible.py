@@ -1,12 +1,12 @@
-"""What a reduction takes beside the updates: another strategy than the job's, extras, numbers."""
+"""What a reduction takes beside the updates: another strategy than the job's, extras, numbers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages import ObjectRef, ReduceJob, UpdateInput
 
 Strategy = Callable[[int], dict[str, Any]]
 """The strategy of a reduction of so many updates."""
@@ -14,10 +14,19 @@ Strategy = Callable[[int], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """How an extra of the answers' is reduced: to the difference that it makes to `former`, or to zeros."""
+    """An extra that is a mean over all participants, of whom those who answer tell how theirs has changed.
+
+    So c <- c + |S| / N mean(c_i+ - c_i), as SCAFFOLD has it (algorithm 1, line 17): those who are not in S have not
+    changed theirs.
+
+    Attributes:
+        former: the mean before this round; None: zeros.
+        before, now: N, of `former` and from this round on; it grows where participants join the run later.
+    """
 
     former: ObjectRef | None
-    strategy: Strategy
+    before: int
+    now: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +42,34 @@ class Reducible:
     strategy: Strategy | None = None
     extras: Mapping[str, Extra] = field(default_factory=dict)
     info: tuple[str, ...] = ()
+
+
+def extra_job(
+    job: ReduceJob, name: str, extra: Extra, changes: Mapping[str, ObjectRef], output: Callable[[str], str]
+) -> ReduceJob:
+    """The reduction of an extra, of the same answers as `job`.
+
+    Args:
+        changes: of the extra, by participant.
+        output: the outputs' place, by the reduction's id.
+    """
+    key = f"{job.id}-{name}"
+    rows = [UpdateInput(participant=row.participant, weight=1.0, ref=changes[row.participant]) for row in job.updates]
+    former, parts = extra.former, len(rows)
+    if former is not None and extra.before != extra.now:
+        # The mean of fewer is not yet that of all: (before former + sum of changes) / now, from zero.
+        rows.append(UpdateInput(participant=former_name(name, changes), weight=float(extra.before), ref=former))
+        former, parts = None, parts + extra.before
+    optimizer = {"name": "sgd", "lr": parts / extra.now, "momentum": 0.0}
+    return job.model_copy(update={
+        "id": key, "output_key": output(key), "updates": tuple(rows), "model": former, "state": {},
+        "from_zero": former is None or None, "strategy": {"optimizer": optimizer},
+    })  # fmt: skip
+
+
+def former_name(name: str, participants: Iterable[str]) -> str:
+    """What the former mean is called among the updates of those; not as one of them."""
+    taken, called = set(participants), f"former-{name}"
+    while called in taken:
+        called += "x"
+    return called

@@ -9,7 +9,7 @@ from typing import Any
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Answer, Reduction, Summed
-from hanse_coordinator.workflow.reducible import Extra, Reducible
+from hanse_coordinator.workflow.reducible import Extra, Reducible, extra_job
 from hanse_coordinator.workflow.reductions import Reductions, without
 from hanse_coordinator.workflow.steps import Steps, attempt_key
 from hanse_coordinator.workflow.storage import RunObjects
@@ -101,21 +101,16 @@ class Reducing:
         self, job: ReduceJob, answers: tuple[Answer, ...], extras: Mapping[str, Extra]
     ) -> tuple[dict[str, ObjectRef], Reduced | None]:
         """The extras reduced, of those answers whose updates `job` has reduced; or, at the end, whose are refused."""
-        by_name = {answer.participant: answer.extras for answer in answers}
         made: dict[str, ObjectRef] = {}
         for name, extra in sorted(extras.items()):
-            rows = tuple(
-                UpdateInput(participant=row.participant, weight=1.0, ref=by_name[row.participant][name])
-                for row in job.updates
-            )
-            key = f"{job.id}-{name}"
-            reduced = await self._reductions.reduce(job.model_copy(update={
-                "id": key, "updates": rows, "output_key": self._output(key), "model": extra.former, "state": {},
-                "from_zero": extra.former is None or None, "strategy": extra.strategy(len(rows)),
-            }))  # fmt: skip
+            changes = {answer.participant: answer.extras[name] for answer in answers}
+            asked = extra_job(job, name, extra, changes, self._output)
+            reduced = await self._reductions.reduce(asked)
+            if reduced.refused and not {refusal.participant for refusal in reduced.refused} <= changes.keys():
+                raise RunFailure(ErrorCode.TAMPERED, f"reduction {asked.id}: {reduced.refused[0].reason}")
             if reduced.refused:
                 return made, reduced
-            made[name] = _model_of(key, reduced)
+            made[name] = _model_of(asked.id, reduced)
         return made, None
 
     async def sum(
