@@ -115,12 +115,25 @@ WRAPPED: dict[str, dict[str, Any]] = {
     ),
 }
 
+SAMPLED: dict[str, dict[str, Any]] = {
+    f"{name} of two in three": body | {"participants": {**body["participants"], "minimum": 2, "fraction": 0.6}}
+    for name, body in AT_SITES.items()
+    if name in ("scaffold", "feddyn", "moon")
+}
+
+MASKED: dict[str, dict[str, Any]] = {
+    f"masked {name}": body | {"secure_aggregation": {"mode": "compensator"}}
+    for name, body in {"feddyn": AT_SITES["feddyn"], "fedbn": VARIANTS["fedbn"], "moon": AT_SITES["moon"]}.items()
+}
+
 JOBS: dict[str, dict[str, Any]] = {
     **{f"algorithm {name}": body for name, body in AT_SITES.items()},
     **VARIANTS,
     **{f"reduction {name}": body for name, body in REDUCTIONS.items()},
     **{f"optimizer {name}": body for name, body in OPTIMIZERS.items()},
     **WRAPPED,
+    **SAMPLED,
+    **MASKED,
 }
 
 SAME = [
@@ -135,7 +148,7 @@ other, so that none is silently something else."""
 STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "algorithm feddyn", "algorithm moon", "algorithm ditto",
     "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer adam",
-    "optimizer yogi", "optimizer adagrad",
+    "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
 ]  # fmt: skip
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
 
