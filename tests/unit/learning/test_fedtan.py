@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.job import check_job
 from hanse_fabric.tensors.layout import Rule
 from hanse_learning.communication import BROADCAST, Traffic
 from hanse_learning.config import TrainConfig, check_model
@@ -23,6 +25,7 @@ from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.shared_statistics import shared_statistics
 from hanse_learning.site.sums import Alone, Counted, Floats, Meeting, Sums
 from hanse_learning.site.training import train
+from hanse_learning.utility import check_utility
 
 MLP = {"name": "mlp", "hidden": [12, 8], "batch_norm": True, "dtype": "float64"}
 CNN = {"name": "cnn", "channels": [4, 6], "hidden": 8, "batch_norm": True, "dtype": "float64"}
@@ -327,3 +330,80 @@ def test_a_round_of_resnet_20_exchanges_what_the_paper_counts() -> None:
     traffic = Traffic(parameters=269_722, statistics=1_376, layers=19, sites=5)
     assert told[0].metrics["sums"] + 1 == traffic.fedtan(1).rounds == 58
     assert counted == traffic.fedtan(1, downlink=BROADCAST).bytes == 6_572_400
+
+
+@pytest.mark.parametrize(
+    ("train", "holds"),
+    [
+        ({"algorithm": "fedtan", "steps": 1, "batch_size": "all"}, True),
+        ({"algorithm": {"name": "fedtan", "backward": False}, "steps": 1, "batch_size": "all"}, False),
+        ({"algorithm": "fedtan", "steps": 2, "batch_size": "all"}, False),
+        ({"algorithm": "fedfgd"}, False),
+    ],
+)
+def test_with_it_batch_norm_preserves_utility(train: dict, holds: bool) -> None:
+    job = check_job({"rounds": 1, "model": {"name": "mlp", "batch_norm": True}, "train": train})
+    assert all(finding.ok for finding in check_utility(job)) == holds
+
+
+class Unusual(nn.Module):
+    """Convolutions, a layer that is used twice, one without weights, one without moving averages, a dead channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3)
+        self.twice = nn.BatchNorm2d(3, momentum=None)
+        self.bare = nn.BatchNorm2d(3, affine=False)
+        self.flat = nn.Linear(3 * 16, 4)
+        self.untracked = nn.BatchNorm1d(4, track_running_stats=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x) * torch.tensor([1.0, 0.0, 2.0], dtype=x.dtype)[:, None, None]
+        y = self.bare(torch.tanh(self.twice(torch.relu(self.twice(y)))))
+        return self.untracked(self.flat(y.flatten(1)))
+
+
+def test_layers_of_all_kinds_are_those_of_the_pooled_batch() -> None:
+    torch.manual_seed(0)
+    start = Unusual().double().state_dict()
+    rng = np.random.default_rng(1)
+    parts = {
+        "a": torch.from_numpy(rng.normal(2, 3, (3, 2, 6, 6))),
+        "b": torch.from_numpy(rng.normal(size=(5, 2, 6, 6))),
+    }
+    meeting = Meeting(list(parts))
+
+    def gradients(name: str | None) -> dict[str, torch.Tensor]:
+        module = Unusual().double()
+        module.load_state_dict(start)
+        x = torch.cat(list(parts.values())) if name is None else parts[name]
+        with contextlib.nullcontext() if name is None else shared_statistics(module, meeting.of(name), len(x)):
+            (module(x) ** 3).sum(1).mean().backward()
+        named = {key: parameter.grad for key, parameter in module.named_parameters() if parameter.grad is not None}
+        return named | {key: value.double() for key, value in module.named_buffers()}
+
+    with ThreadPoolExecutor(2) as pool:
+        ours = dict(zip(parts, pool.map(gradients, parts), strict=True))
+    for name, expected in gradients(None).items():
+        mean = (3 * ours["a"][name] + 5 * ours["b"][name]) / 8
+        torch.testing.assert_close(mean, expected, rtol=1e-9, atol=1e-10, msg=name)
+
+
+def test_local_statistics_come_near_the_pooled_ones_only_where_sites_are_alike() -> None:
+    """Property 1: without sums, the deviation falls with the batch where all sites draw from one distribution."""
+
+    def deviation(size: int, *, alike: bool) -> float:
+        rng = np.random.default_rng(2)
+        data = {
+            name: Examples(
+                (rng.standard_normal((size, 6)) + (0 if alike else 3 * i)).astype(np.float32), rng.integers(0, 4, size)
+            )
+            for i, name in enumerate("abc")
+        }
+        start = first(MLP)
+        made, _ = run_round(MLP, start, data, config(algorithm={"name": "fedavg"}))
+        return difference(made, centralized(MLP, start, data, config()), start)
+
+    alike = [deviation(size, alike=True) for size in (32, 512, 8192)]
+    assert alike[0] > 3 * alike[1] > 9 * alike[2]
+    assert deviation(8192, alike=False) > 10 * alike[2]

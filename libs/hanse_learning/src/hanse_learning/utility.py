@@ -18,6 +18,7 @@ from hanse_fabric.job import Job
 from hanse_learning.config import (
     ALL_EXAMPLES,
     AnyModel,
+    FedTanConfig,
     MlpConfig,
     SgdConfig,
     TrainConfig,
@@ -61,7 +62,7 @@ def check_utility(job: Job) -> tuple[Finding, ...]:
         return (Finding("code", job.code.name, False, "site code may do anything; nothing can be said of it"),)
     model, train, strategy = check_model(job.model), check_train(job.train), check_strategy(job.strategy)
     return (
-        *_of_model(model),
+        *_of_model(model, train),
         _of_loss(train),
         *_of_optimizer(train, strategy),
         *_of_algorithm(job, train),
@@ -85,8 +86,10 @@ def require_utility(job: Job) -> None:
         )
 
 
-def _of_model(model: AnyModel) -> Iterator[Finding]:
-    if has_batch_statistics(model):
+def _of_model(model: AnyModel, train: TrainConfig) -> Iterator[Finding]:
+    if has_batch_statistics(model) and _pools(train):
+        yield Finding("model", model.name, True, "batch normalization by the statistics of all sites' batches together")
+    elif has_batch_statistics(model):
         yield Finding("model", model.name, False, "batch normalization mixes the examples of a batch")
     else:
         yield Finding("model", model.name, True, "every layer treats each example by itself")
@@ -96,6 +99,11 @@ def _of_model(model: AnyModel) -> Iterator[Finding]:
         if rule.keep != "global":
             group = rule.match or rule.layers
             yield Finding("model.state", f"{group} {rule.keep}", False, _STATE_REASONS[rule.keep])
+
+
+def _pools(train: TrainConfig) -> bool:
+    """Whether a first local step is as on the pooled batch, batch norm included (spec 002, 3.1)."""
+    return isinstance(train.algorithm, FedTanConfig) and train.algorithm.backward
 
 
 def _of_loss(train: TrainConfig) -> Finding:
@@ -137,7 +145,7 @@ def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Find
 def _of_algorithm(job: Job, train: TrainConfig) -> Iterator[Finding]:
     name = train.algorithm.name
     full = train.batch_size == ALL_EXAMPLES
-    known = name in ("fedavg", "fedsgd", "fedfgd", "fedsmb")
+    known = name in ("fedavg", "fedsgd", "fedfgd", "fedsmb") or _pools(train)
     single = train.steps == 1 or (train.steps is None and train.epochs in (None, 1) and full)
     if not known:
         yield Finding("train.algorithm", name, False, "it changes the sites' gradients, or takes several local steps")
