@@ -62,6 +62,8 @@ AT_SITES: dict[str, dict[str, Any]] = {
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "scaffold by gradients": job({"name": "scaffold", "option": "gradient"}),
+    # Too large for messages: model, updates and controls go through the object store.
+    "scaffold in the store": job("scaffold", model={"name": "mlp", "hidden": [384, 128]}),
     "scaffold with masked signs": job("scaffold", strategy={"sign_mask": {"tau": 0.4}}),
     "per_fedavg with hessians": job({"name": "per_fedavg", "alpha": 0.05, "variant": "hf"}),
     "momentum across rounds": job(optimizer={"name": "sgd", "lr": 0.1, "momentum": 0.9, "across_rounds": True}),
@@ -146,9 +148,9 @@ SAME = [
 other, so that none is silently something else."""
 
 STATEFUL = [
-    "algorithm scaffold", "scaffold by gradients", "algorithm feddyn", "algorithm moon", "algorithm ditto",
-    "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd", "optimizer adam",
-    "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
+    "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
+    "algorithm ditto", "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd",
+    "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
 ]  # fmt: skip
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
 
