@@ -81,7 +81,7 @@ bench-strategies: $(VENV)/.developer .venv-flower/.installed
 	@$(BIN)/python benchmarks/strategies.py $(ARGS)
 
 results: $(VENV)/.developer
-	@$(BIN)/hanse lab run examples/lab/*.yaml --page docs/results.md $(ARGS)
+	@$(BIN)/hanse lab run examples/lab/*.yaml --lead examples/lab/lead.md --page docs/results.md $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-flower .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -77,6 +77,7 @@ def test_sections_are_merged_key_by_key_and_another_name_replaces_what_is_there(
     }  # fmt: skip
 
 
+@pytest.mark.timeout(300)  # it starts processes that load torch
 def test_processes_play_the_same_bits_and_what_is_kept_is_not_played_again(tmp_path: Path) -> None:
     given = cells(seeds=[1, 2], algorithms={"FedAvg": {}, "SCAFFOLD": {"train": {"algorithm": {"name": "scaffold"}}}})
     alone = outcomes_of(given, tmp_path / "alone")
@@ -116,6 +117,18 @@ def test_files_and_pages_have_tables_curves_and_what_does_not_appear(tmp_path: P
     assert (tmp_path / "docs" / "results" / "tiny-iid.svg").exists()
 
 
+def test_the_documented_experiment_can_be_played(tmp_path: Path) -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "experiments.md").read_text()
+    (tmp_path / "documented.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert len(cells_of(read_experiment(tmp_path / "documented.yaml"), tmp_path)) == 4 * 2 * 2 * 3
+
+
+def test_of_several_rows_the_best_is_held_against_the_best() -> None:
+    rows = {"a": [[0.5, 0.7]], "a2": [[0.5, 0.9]], "b": [[0.6, 0.8]], "b2": [[0.6, 0.1]]}
+    (held,) = summary(rows, claims=[claim("a", "b") | {"better": ["a", "a2"], "worse": ["b", "b2"]}]).claims()
+    assert (held.better, held.worse, held.verdict) == ("a2", "b", "appears")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_examples_can_be_played(path: Path) -> None:
     assert cells_of(read_experiment(path), path.parent)
@@ -140,6 +153,7 @@ def test_an_experiment_file_is_refused_with_what_is_wrong(tmp_path: Path, text: 
         read_experiment(tmp_path / "bad.yaml")
 
 
+@pytest.mark.timeout(300)  # it starts processes that load torch
 def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

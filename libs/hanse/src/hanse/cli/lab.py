@@ -30,6 +30,7 @@ def run(
     files: Annotated[list[Path], typer.Argument(help="Experiment files (YAML).")],
     out: Annotated[Path, typer.Option(help="Where outcomes, tables and curves are put.")] = Path(".hanse/lab"),
     page: Annotated[Path | None, typer.Option(help="Also write one page of all experiments.")] = None,
+    lead: Annotated[Path | None, typer.Option(exists=True, help="A file that the page begins with.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at once; default: the cores.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Only the first so many seeds.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="No more rounds than these.")] = None,
@@ -46,7 +47,8 @@ def run(
                 hint="pip install 'hanse-learning[torch]'",
             )
     command = [sys.executable, "-m", "hanse_learning.lab", "run", *map(str, files), "--out", str(out)]
-    for name, value in (("page", page), ("workers", workers), ("seeds", seeds), ("rounds", rounds), ("limit", limit)):
+    given = {"page": page, "lead": lead, "workers": workers, "seeds": seeds, "rounds": rounds, "limit": limit}
+    for name, value in given.items():
         command += [] if value is None else [f"--{name}", str(value)]
     command += [f"--{name}" for name, chosen in (("fresh", fresh), ("json", json)) if chosen]
     try:

@@ -54,7 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print(claims_table(summary.claims(), experiment.metric))
             print(f"in {folder}: table.md, outcomes.csv, curves")
     if arguments.page is not None:
-        write_page(summaries, arguments.page)
+        given = {} if arguments.lead is None else {"lead": arguments.lead.read_text()}
+        write_page(summaries, arguments.page, **given)
     if arguments.json:
         print(json.dumps({summary.experiment.name: as_csv(summary) for summary in summaries}))
     return 0
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("files", type=Path, nargs="+")
     command.add_argument("--out", type=Path, default=Path(".hanse/lab"), help="where outcomes, tables, curves go")
     command.add_argument("--page", type=Path, help="also write one page of all experiments")
+    command.add_argument("--lead", type=Path, help="a file that the page begins with")
     command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     command.add_argument("--seeds", type=int, help="only the first so many seeds")
     command.add_argument("--rounds", type=int, help="no more rounds than these")

@@ -72,17 +72,23 @@ class Claim(Frozen):
     """That one row is better than another, which the report holds against the seeds' outcomes.
 
     Attributes:
+        better, worse: rows; of several (rates that were tried) the one of the best mean in the column counts.
         says: the claim in words, with its source.
         partitions, attacks: in which columns; None: all.
         after: rounds, of an early comparison; None: at the end.
     """
 
     says: str
-    better: Name
-    worse: Name
+    better: Name | tuple[Name, ...]
+    worse: Name | tuple[Name, ...]
     partitions: tuple[Name, ...] | None = None
     attacks: tuple[Name, ...] | None = None
     after: int | None = Field(default=None, ge=1)
+
+    def rows(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(those of which one should be better, those of which one should be worse)."""
+        better, worse = ((each,) if isinstance(each, str) else each for each in (self.better, self.worse))
+        return better, worse
 
 
 class Experiment(Frozen):
@@ -127,9 +133,10 @@ class Experiment(Frozen):
     @model_validator(mode="after")
     def _names(self) -> Experiment:
         for number, claim in enumerate(self.claims):
+            better, worse = claim.rows()
             for field, given, known in (
-                ("better", (claim.better,), self.algorithms),
-                ("worse", (claim.worse,), self.algorithms),
+                ("better", better, self.algorithms),
+                ("worse", worse, self.algorithms),
                 ("partitions", claim.partitions or (), self.partitions),
                 ("attacks", claim.attacks or (), self.attacks),
             ):

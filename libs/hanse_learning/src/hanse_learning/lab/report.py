@@ -10,14 +10,14 @@ from hanse_learning.lab.curves import curves
 from hanse_learning.lab.summary import Held, Summary
 from hanse_learning.lab.tables import as_csv, claims_table, outcome_table, target_table, worst_table
 
-_LEAD = """# Results on small data
+_LEAD = """# Results
 
-Written by `make results` (`hanse lab run examples/lab/*.yaml --page docs/results.md`), from outcomes of the code that
-sites and aggregators run; nothing here is typed in. Each number is the mean over the seeds, ± their sample standard
-deviation; accuracies are in percent, of examples that nobody trained on. A claim **appears** where every seed agrees
-and the mean of the paired differences exceeds their deviation; **the reverse appears** where every seed says the
-opposite as clearly; otherwise it **does not appear** here, which is no proof that it is not so elsewhere: data and
-models are small, and three seeds tell large differences from small ones, no more.
+Written by `hanse lab run`, from the outcomes of its experiments. Each number is the mean over the seeds, ± their sample
+standard deviation; accuracies are in percent.
+"""
+_VERDICTS = """A claim **appears** where at least three quarters of the seeds agree (of three seeds, all) and the mean
+of the paired differences exceeds their deviation; **the reverse appears** where as many say the opposite as clearly;
+otherwise it **does not appear**, and where a run failed it **cannot be told**.
 """
 
 
@@ -42,9 +42,9 @@ def write_curves(summary: Summary, folder: Path) -> list[Path]:
     return made
 
 
-def write_page(summaries: Sequence[Summary], page: Path) -> None:
-    """One page of all experiments, with curves of those without attacks in a folder beside it."""
-    parts = [_LEAD, _overview(summaries)]
+def write_page(summaries: Sequence[Summary], page: Path, *, lead: str = _LEAD) -> None:
+    """One page of all experiments under `lead`, with curves of those without attacks in a folder beside it."""
+    parts = [lead, _overview(summaries)]
     for summary in summaries:
         parts.append(section(summary, level=2))
         if [*summary.experiment.attacks] == ["none"]:
@@ -78,16 +78,16 @@ def _overview(summaries: Sequence[Summary]) -> str:
             said = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
             counts.append(f"- {summary.experiment.title}: of {len(verdicts)} comparisons {said}")
     missing = [_told(held) for summary in summaries for held in summary.claims() if held.verdict != "appears"]
-    parts = ["## What appears, and what does not\n", "\n".join(counts) + "\n"]
+    parts = ["## What appears, and what does not\n", _VERDICTS, "\n".join(counts) + "\n"]
     if missing:
-        parts += ["Not seen here:\n", "\n".join(missing) + "\n"]
+        parts += ["What was claimed, and is not seen here:\n", "\n".join(missing) + "\n"]
     return "\n".join(parts)
 
 
 def _told(held: Held) -> str:
     column = held.partition if held.attack == "none" else f"{held.partition}, {held.attack}"
     early = f" after {held.claim.after} rounds" if held.claim.after else ""
-    return f"- {held.claim.says} ({held.claim.better} against {held.claim.worse}{early}; {column}): {held.verdict}"
+    return f"- {held.claim.says} ({held.better} against {held.worse}{early}; {column}): {held.verdict}"
 
 
 def _slug(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ class Spread:
 class Held:
     """A claim held against a column: the differences (better minus worse), in the direction in which more is better.
 
-    `appears`: every seed agrees, and the mean exceeds their deviation. `does not appear`: seeds disagree, or do not
-    differ; `the reverse appears`: every seed says the opposite so clearly; `cannot be told`: a run failed.
+    `appears`: three quarters of the seeds agree (of three seeds, all), and the mean exceeds their deviation. `the
+    reverse appears`: as many say the opposite so clearly. `does not appear`: neither. `cannot be told`: a run failed.
     """
 
     claim: Claim
+    better: str
+    worse: str
     partition: str
     attack: str
     difference: Spread
@@ -95,18 +98,28 @@ class Summary:
     def _held(self, claim: Claim, partition: str, attack: str) -> Held:
         metric = self.experiment.metric
         direction = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+        better, worse = (self._best(rows, partition, attack, claim.after, direction) for rows in claim.rows())
         differences, failed = [], 0
         for seed in self.experiment.seeds:
             pair = [
-                self._value(self._by[name, partition, attack][seed], metric, claim.after)
-                for name in (claim.better, claim.worse)
+                self._value(self._by[name, partition, attack][seed], metric, claim.after) for name in (better, worse)
             ]
             if pair[0] is None or pair[1] is None:
                 failed += 1
             else:
                 differences.append(direction * (pair[0] - pair[1]))
         spread, wins = _spread(differences, failed), sum(difference > 0 for difference in differences)
-        return Held(claim, partition, attack, spread, wins, _verdict(spread, wins, differences))
+        return Held(claim, better, worse, partition, attack, spread, wins, _verdict(spread, differences))
+
+    def _best(self, rows: Sequence[str], partition: str, attack: str, after: int | None, direction: float) -> str:
+        def mean(name: str) -> float:
+            found = [
+                self._value(each, self.experiment.metric, after) for each in self.outcomes(name, partition, attack)
+            ]
+            whole = [value for value in found if value is not None]
+            return direction * statistics.fmean(whole) if len(whole) == len(found) else float("-inf")
+
+        return max(rows, key=mean)
 
     def _value(self, outcome: Outcome, metric: str, after: int | None, *, worst: bool = False) -> float | None:
         """The mean of the last measurements, by round `after` where it is given; None where the run failed before."""
@@ -128,12 +141,13 @@ def _spread(values: Sequence[float], failed: int) -> Spread:
     return Spread(statistics.fmean(values), deviation, len(values), failed)
 
 
-def _verdict(spread: Spread, wins: int, differences: Sequence[float]) -> Verdict:
+def _verdict(spread: Spread, differences: Sequence[float]) -> Verdict:
     if spread.failed or not spread.count:
         return "cannot be told"
-    clear = abs(spread.mean) > spread.deviation
-    if wins == spread.count and clear:
-        return "appears"
-    if all(difference < 0 for difference in differences) and clear:
-        return "the reverse appears"
+    if abs(spread.mean) > spread.deviation:
+        enough = math.ceil(0.75 * spread.count)
+        if sum(difference > 0 for difference in differences) >= enough:
+            return "appears"
+        if sum(difference < 0 for difference in differences) >= enough:
+            return "the reverse appears"
     return "does not appear"

@@ -75,7 +75,7 @@ def claims_table(held: Sequence[Held], metric: str) -> str:
     rows = [
         [
             each.claim.says,
-            f"{each.claim.better} - {each.claim.worse}" + (f", round {each.claim.after}" if each.claim.after else ""),
+            f"{each.better} - {each.worse}" + (f", round {each.claim.after}" if each.claim.after else ""),
             _column_title(each.partition, each.attack),
             shown(each.difference, metric),
             f"{each.wins} of {each.difference.count}",
