@@ -27,7 +27,7 @@ from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.communication import Traffic
 from hanse_learning.config import check_model, check_train
 from hanse_learning.site.algorithms import train_round
-from hanse_learning.site.entries import arrays_of, entries_of, load
+from hanse_learning.site.entries import arrays_of, entries_of, freeze, load
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
 from hanse_learning.site.session import Session
@@ -93,8 +93,11 @@ class Played:
     def answer(self, task: SiteTask) -> None:
         asked, stack = check_train(task.config["train"]), AsyncExitStack()
         sums = Sums(task, stack, self.before, asked.algorithm.patience)  # type: ignore[union-attr]
-        module = build(check_model(MODEL), PROBLEM, seed=0)
-        load(module, task.model(), entries_of(module).travelling)
+        model = check_model(task.config["model"])
+        module = build(model, PROBLEM, seed=0)
+        entries = entries_of(module, model.buffers, model.state, task.round)
+        load(module, task.model(), entries.travelling)
+        freeze(module, entries)
         try:
             train_round(
                 Session(module=module, data=self.data, config=asked, problem=PROBLEM, seed=task.seed, sums=sums)
@@ -165,6 +168,26 @@ def test_the_sites_model_is_that_of_their_pooled_batch(
     train(module, whole, plain, PROBLEM, seed=0, on_progress=lambda *_: None)
     for name, array in arrays_of(module).items():
         np.testing.assert_allclose(second[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_statistics_freeze_from_their_round_on_and_the_forward_part_goes_by_itself(
+    undisturbed: tuple[Run, dict[int, dict[str, Any]]], project: Project, tmp_path: Path
+) -> None:
+    assert undisturbed[0].state == "completed"
+    asked = job(rounds=3, checkpoint_every=1)
+    asked["train"]["algorithm"]["backward"] = False
+    asked["model"] = MODEL | {"state": [{"layers": "statistics", "keep": "frozen", "from_round": 3}]}
+    run = completed(project.run(asked))
+    sums = [told["metrics"].get("train_sums") for _, told in sorted(rounds_of(run).items())]
+    assert sums == [2 * LAYERS, 2 * LAYERS, 0]
+    first, second, third = (
+        {name: array.copy() for name, array in read_tensors(version.download(tmp_path / f"{i}"))[1].items()}
+        for i, version in enumerate(model for model in project.models() if model.view.lineage["run"] == run.id)
+    )
+    for name in ("norm0.running_mean", "norm1.running_var"):
+        assert not np.allclose(first[name], second[name], rtol=1e-6)
+        np.testing.assert_allclose(second[name], third[name], rtol=1e-14)
+    assert not np.allclose(second["hidden0.weight"], third["hidden0.weight"], rtol=1e-6)
 
 
 def pid_of(hub: DeployedHub, name: str) -> int | None:
