@@ -10,6 +10,11 @@ import pytest
 from hanse_coordinator.api.server import MAX_BODY_BYTES
 
 JOB: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
+MASKED = JOB | {"participants": {"minimum": 3}, "weighting": "uniform", "secure_aggregation": {"mode": "compensator"}}
+NARROW = {"mode": "compensator", "bits": 32, "bound": 1e9}
+LOUD = {
+    "placement": "distributed", "mechanism": "discrete_laplace", "noise": "local-laplace", "noise_multiplier": 1e6, "clip": 1e6,
+}  # fmt: skip
 
 
 async def _post(api: Any, path: str, key: str, data: bytes) -> tuple[int, dict[str, Any]]:
@@ -52,6 +57,9 @@ async def test_a_body_where_none_is_taken_is_refused(api: Any, owner: str) -> No
         ("/v1/projects/alpha/runs", {"job": JOB | {"model": {"name": "linear"}}}, "model.name"),
         ("/v1/projects/alpha/runs", {"job": JOB | {"train": {"loss": "mse"}}}, "train.loss"),
         ("/v1/projects/alpha/check", {"job": JOB | {"train": {"epoch": 1}}}, "epoch"),
+        ("/v1/projects/alpha/check", {"job": MASKED | {"secure_aggregation": NARROW}}, "secure_aggregation.bound"),
+        ("/v1/projects/alpha/runs", {"job": MASKED | {"secure_aggregation": NARROW}}, "a ring of 32 bits"),
+        ("/v1/projects/alpha/check", {"job": MASKED | {"privacy": LOUD}}, "with noise up to"),
     ],
 )
 async def test_a_bad_field_is_named(api: Any, owner: str, path: str, body: Any, told: str) -> None:

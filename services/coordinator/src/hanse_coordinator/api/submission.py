@@ -6,6 +6,7 @@ import asyncio
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
+from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_learning.config import check_learning
@@ -26,6 +27,9 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     check_learning(job, project.data_schema)
     check_job_strategy(job)
     check_rules(job)
+    if job.secure_aggregation is not None:
+        # The smallest round must fit its ring; larger ones are checked when they begin.
+        plan_of(job, job.secure_aggregation, job.participants.minimum)
     if job.utility_preserving:
         require_utility(job)
     if job.initial_model is not None:
