@@ -154,7 +154,7 @@ def test_the_silent_are_who_the_others_waited_for_unless_somebody_failed() -> No
             failures=tuple(Failure(participant=n, outcome=Outcome.FAILED, code=c) for n, c in codes.items()),
         )  # fmt: skip
 
-    assert remaining(gathered("", a="quorum", b="quorum", c="unavailable")) == ("a", "b", "c")
+    assert remaining(gathered("", a="quorum", b="quorum", c="quorum")) == ("a", "b", "c")
     assert remaining(gathered("a", b="training-failed")) == ("a", "c", "d")
     assert remaining(gathered("", a="quorum", b="training-failed")) == ("a", "c", "d")
     assert remaining(gathered("abc")) == ("a", "b", "c")

@@ -94,6 +94,28 @@ async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> No
     assert raised.value.code is ErrorCode.QUORUM
 
 
+async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> None:
+    class Flaky(MemoryBus):
+        refusals = 2
+
+        async def publish(self, subject: str, data: bytes, **options: Any) -> int:
+            if self.refusals and ".exchange." in subject:
+                self.refusals -= 1
+                raise HanseError(ErrorCode.UNAVAILABLE, "the bus is away")
+            return await super().publish(subject, data, **options)
+
+    broker = MemoryBroker()
+    site = Site(tmp_path, broker)
+    site.link.bus = Flaky(broker)
+    async with (
+        asyncio.timeout(60),
+        session(broker, ("north",)),
+        exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10) as exchange,
+    ):
+        assert exchange is not None
+        assert np.frombuffer(await exchange("l0-mean", np.ones(2).tobytes())).tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     "asked",
     [

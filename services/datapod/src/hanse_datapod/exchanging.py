@@ -6,6 +6,7 @@ its algorithm: these sums have neither.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -18,8 +19,11 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import END_KEY, Task, TaskKind
 from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import keep_trying
 from hanse_fabric.subjects import EXCHANGE
 from hanse_learning.config import TrainConfig, check_train, patience_of
+
+_LEAST_WAIT = 0.1
 
 
 @asynccontextmanager
@@ -50,10 +54,15 @@ async def exchanging(
             if key == END_KEY:
                 await exchange.end()
                 return b""
+            ends = time.monotonic() + patience
+            given = np.frombuffer(values, "<f8")
             try:
-                total = await exchange.sum(key, np.frombuffer(values, "<f8"), timeout=patience)
+                # Contributing twice is contributing once: a bus that is away for a moment breaks no sum.
+                total = await keep_trying(
+                    lambda: exchange.sum(key, given, timeout=max(_LEAST_WAIT, ends - time.monotonic())), patience
+                )
             except HanseError as error:
-                if error.code is not ErrorCode.TIMEOUT:
+                if error.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):
                     raise
                 raise HanseError(ErrorCode.QUORUM, error.message, hint="the step is done again without them") from None
             return total.astype("<f8").tobytes()

@@ -17,8 +17,8 @@ from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef,
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN})
 _MOST_EXTRAS = 4
-IN_VAIN = frozenset({ErrorCode.QUORUM.code, ErrorCode.UNAVAILABLE.code})
-"""Codes of sites that have waited for others, or for the hub, and would take part again."""
+IN_VAIN = ErrorCode.QUORUM.code
+"""Code of sites that have waited for others, and would take part again."""
 _WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 
 
@@ -89,7 +89,7 @@ class Collector:
         while not self.complete:
             now = clock.now()
             if together is not None and self.failures:
-                if any(failure.code not in IN_VAIN for failure in self.failures.values()):
+                if any(failure.code != IN_VAIN for failure in self.failures.values()):
                     return
                 if not broken:
                     limit, broken = min(deadline, now + timedelta(seconds=together)), True

@@ -65,7 +65,7 @@ def remaining(gathered: Gathered) -> tuple[str, ...]:
     Where a site has failed by itself, the others still wait for it, and are silent for that reason. Where all who have
     spoken have waited in vain, the silent are those they waited for.
     """
-    failed = {failure.participant for failure in gathered.failures if failure.code not in IN_VAIN}
+    failed = {failure.participant for failure in gathered.failures if failure.code != IN_VAIN}
     gone = failed or set(gathered.silent)
     return tuple(name for name in gathered.asked if name not in gone)
 
