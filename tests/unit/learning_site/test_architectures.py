@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from hanse_fabric.errors import HanseError
+from hanse_fabric.schema import ArraySchema
 from hanse_learning.config import BUILT_IN, check_model, has_batch_statistics
+from hanse_learning.config.models import SMALLEST_SIDE
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.models import BUILDERS, build
 
@@ -96,6 +98,7 @@ def test_examples_do_not_depend_on_each_other_without_batch_statistics() -> None
     ("config", "shape", "said"),
     [
         ({"name": "resnet20", "normalization": "group", "groups": 32}, (3, 32, 32), "32 does not divide 16"),
+        ({"name": "vgg6", "normalization": "group", "groups": 48}, (3, 32, 32), "48 does not divide 64"),
         ({"name": "resnet8", "stem": "large"}, (3, 32, 32), "stem"),
         ({"name": "resnet18", "normalization": "instance"}, (3, 32, 32), "normalization"),
         ({"name": "resnet101"}, (3, 32, 32), "resnet101"),
@@ -110,3 +113,27 @@ def test_what_cannot_be_built_is_refused_with_its_reason(
     with pytest.raises(HanseError) as caught:
         module_of(config, shape, 10)
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize("name", sorted(SMALLEST_SIDE))
+def test_images_that_are_too_small_are_refused_when_the_job_is_submitted(name: str) -> None:
+    least = SMALLEST_SIDE[name]
+    config = {"name": name, **({"hidden": [4]} if name == "vgg16" else {})}
+
+    def schema(side: int) -> ArraySchema:
+        return ArraySchema(kind="array", shape=(3, side, side), task="classification", classes=4)
+
+    check_model(config, schema(least))
+    with torch.device("meta"):
+        module = module_of(config, (3, least, least), 4).eval()
+        assert module(torch.zeros(1, 3, least, least)).shape == (1, 4)
+    with pytest.raises(HanseError, match=rf"{name}.*it takes {least}"):
+        check_model(config, schema(least - 1))
+    with pytest.raises(HanseError, match=name):
+        module_of(config, (3, least - 1, least - 1), 4)
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "preact_resnet18", "cnn"])
+def test_other_models_take_images_of_any_size(name: str) -> None:
+    with torch.device("meta"):
+        assert module_of({"name": name}, (3, 1, 1), 4).eval()(torch.zeros(2, 3, 1, 1)).shape == (2, 4)

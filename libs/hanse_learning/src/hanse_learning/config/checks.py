@@ -12,7 +12,15 @@ from hanse_fabric.job import Job
 from hanse_fabric.messages.base import explain
 from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
 from hanse_learning.config.combinations import check_groups, check_together
-from hanse_learning.config.models import BUILT_IN, OF_IMAGES, AnyModel, LinearConfig, LogisticConfig, ModelConfig
+from hanse_learning.config.models import (
+    BUILT_IN,
+    OF_IMAGES,
+    SMALLEST_SIDE,
+    AnyModel,
+    LinearConfig,
+    LogisticConfig,
+    ModelConfig,
+)
 from hanse_learning.config.training import TrainConfig
 
 _MODEL: TypeAdapter[AnyModel] = TypeAdapter(ModelConfig)
@@ -88,6 +96,9 @@ def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:
     shape = (len(schema.features),) if isinstance(schema, TabularSchema) else schema.shape
     if isinstance(model, OF_IMAGES) and len(shape) not in (2, 3):
         raise invalid("model.name", model.name, f"a model for examples of shape {list(shape)}", hint="use mlp")
+    least = SMALLEST_SIDE.get(model.name, 1)
+    if isinstance(model, OF_IMAGES) and min(shape[-2:]) < least:
+        raise invalid("model.name", model.name, f"a model for images as small as {list(shape[-2:])}; it takes {least}")
     if model.inputs is not None and model.inputs != shape:
         raise invalid("model.inputs", list(model.inputs), f"the schema's {list(shape)}")
     outputs = schema.classes if schema.task == "classification" else 1

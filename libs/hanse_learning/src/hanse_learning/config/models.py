@@ -6,7 +6,7 @@ the examples of a batch, so that differential privacy and utility-preserving tra
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -81,6 +81,16 @@ class _Normalized(_Built):
     groups: int = Field(default=32, ge=1, le=1024)
     activation: Literal["relu", "mish"] = "relu"
 
+    @model_validator(mode="after")
+    def _groups_fit(self) -> Self:
+        name: str = getattr(self, "name", "")
+        narrowest = 16 if name == "resnet20" else 64  # of which all other widths are multiples
+        if self.normalization == "group" and narrowest % self.groups:
+            raise ValueError(
+                f"groups: {self.groups} does not divide {narrowest}, the narrowest normalized width of {name}"
+            )
+        return self
+
 
 class LenetConfig(_Built):
     """LeNet-5: two convolutions of 5x5 with pooling, and three linear layers (LeCun et al., 1998; with ReLU)."""
@@ -124,12 +134,7 @@ class ResnetConfig(_Normalized):
     stem: Literal["small", "large"] = "small"
 
     @model_validator(mode="after")
-    def _groups_fit(self) -> ResnetConfig:
-        narrowest = 16 if self.name == "resnet20" else 64
-        if self.normalization == "group" and narrowest % self.groups:
-            raise ValueError(
-                f"groups: {self.groups} does not divide {narrowest}, the narrowest normalized width of {self.name}"
-            )
+    def _stem_fits(self) -> Self:
         if self.stem == "large" and self.name in ("resnet8", "resnet9", "resnet20"):
             raise ValueError(f"stem: large is not of {self.name}, which is for small images")
         return self
@@ -148,6 +153,10 @@ AnyModel = (
 )
 ModelConfig = Annotated[AnyModel, Field(discriminator="name")]
 OF_IMAGES = (CnnConfig, LenetConfig, TwoLayerCnnConfig, ThreeLayerCnnConfig, VggConfig, ResnetConfig)
+SMALLEST_SIDE = {
+    "lenet": 12, "2cfnn": 4, "3cfnn": 18, "vgg6": 8, "vgg11": 32, "vgg16": 32, "resnet8": 8, "resnet9": 8,
+}  # fmt: skip
+"""Pixels of an image's height and width that are left to the last layer; 1 for all others."""
 BUILT_IN = frozenset(
     {
         "logistic", "linear", "mlp", "cnn", "lenet", "2cfnn", "3cfnn", "vgg6", "vgg11", "vgg16", "resnet8", "resnet9",

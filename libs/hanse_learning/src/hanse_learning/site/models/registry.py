@@ -10,6 +10,7 @@ from torch import nn
 
 from hanse_fabric.errors import invalid
 from hanse_learning.config import AnyModel
+from hanse_learning.config.models import SMALLEST_SIDE
 from hanse_learning.site.examples import Problem
 
 Builder = Callable[[Any, Problem], nn.Module]
@@ -44,9 +45,11 @@ def image_shape(name: str, problem: Problem) -> tuple[int, int, int]:
     """(channels, height, width) of the problem's images.
 
     Raises:
-        HanseError: INVALID_INPUT where its examples are no images.
+        HanseError: INVALID_INPUT where its examples are no images, or too small for the model.
     """
     if len(problem.shape) not in (2, 3):
         raise invalid("model.name", name, f"a model for examples of shape {list(problem.shape)}", hint="use mlp")
+    if min(problem.shape[-2:]) < SMALLEST_SIDE.get(name, 1):
+        raise invalid("model.name", name, f"a model for images as small as {list(problem.shape[-2:])}")
     depth = problem.shape[0] if len(problem.shape) == 3 else 1
     return depth, problem.shape[-2], problem.shape[-1]
