@@ -50,8 +50,10 @@ lint: $(VENV)/.developer
 	@$(BIN)/mypy $(PACKAGES:%=-p %)
 	@$(BIN)/lint-imports
 
+# Unit tests wait more than they compute, so three share two cores; the others start real servers and run one by one.
 test: lint
-	@$(BIN)/pytest -m 'not large' $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit $(ARGS)
+	@$(BIN)/pytest -m 'not large' tests/integration tests/e2e tests/chaos $(ARGS)
 
 soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)
