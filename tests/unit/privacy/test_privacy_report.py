@@ -46,7 +46,30 @@ def test_shares_of_noise_name_the_coalition_that_defeats_them() -> None:
 
 def test_the_papers_own_scale_is_not_passed_off_as_its_printed_epsilon() -> None:
     said = describe(job(SHARES | {"scale": "literal"}, secure_aggregation={"mode": "compensator"}))
-    assert "the true one is as many times larger" in said
+    assert "the true one of each round's sum is as many times larger" in said
+    assert "4 times with 4 sites" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "law"),
+    [
+        ({"noise": "local-laplace"}, "the sum of 10 Laplace variables, with 10 times the variance"),
+        ({"noise": "oblivious"}, "not one Laplace variable"),
+        ({"noise": "oblivious-shuffled"}, "not one Laplace variable"),
+        ({"noise": "distributed-gamma", "colluding": 2}, "1.25 times the variance of the Laplace variable"),
+        ({"noise": "distributed-gamma"}, "one Laplace variable, if all 10"),
+        ({"noise": None, "mechanism": "discrete_gaussian", "colluding": 5}, "10 discrete Gaussians, with 2 times"),
+    ],
+)
+def test_what_the_noise_of_a_sum_really_is_stands_in_the_report(changes: dict[str, Any], law: str) -> None:
+    masked = {"secure_aggregation": {"mode": "compensator"}, "weighting": "uniform"}
+    assert law in describe(job(SHARES | {"colluding": 0} | changes, **masked), active=10)
+
+
+def test_noise_that_is_no_share_of_a_sum_has_no_such_line() -> None:
+    assert "Noise in each coordinate" not in describe(
+        job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0})
+    )
 
 
 def test_what_depends_on_a_sites_data_is_left_to_its_ledger() -> None:

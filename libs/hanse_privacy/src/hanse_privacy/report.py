@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hanse_fabric.job import Job
 from hanse_fabric.privacy import Privacy
 from hanse_privacy.noise.gaussian import gaussian_epsilon
-from hanse_privacy.noise.labels import coalitions
+from hanse_privacy.noise.labels import coalitions, law_in_words
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
 
@@ -25,17 +25,21 @@ class Report:
         unit: what one unit of data is, that is hidden.
         adversary: from whom.
         guarantee: epsilon and delta, over the whole run.
+        noise: what the noise in a sum of shares really is; empty where each site, or the hub, adds its own.
         not_covered: what the numbers do not speak of, a sentence each.
     """
 
     unit: str
     adversary: str
     guarantee: str
+    noise: str
     not_covered: tuple[str, ...]
 
     def text(self) -> str:
         """As it stands in the run's record."""
         said = [f"Hidden: {self.unit}.", f"From: {self.adversary}.", f"Guarantee: {self.guarantee}."]
+        if self.noise:
+            said.append(f"Noise in each coordinate of a round's sum: {self.noise}.")
         return "\n".join([*said, "Not covered:", *(f"- {item}" for item in self.not_covered)])
 
 
@@ -55,7 +59,8 @@ def report(job: Job, privacy: Privacy, *, active: int) -> Report:
     return Report(
         unit=_unit(privacy),
         adversary=_adversary(job, privacy, active),
-        guarantee=_guarantee(job, privacy),
+        guarantee=_guarantee(job, privacy, active),
+        noise=law_in_words(privacy, active) if privacy.placement == "distributed" else "",
         not_covered=tuple(_not_covered(job, privacy)),
     )
 
@@ -95,7 +100,7 @@ def _adversary(job: Job, privacy: Privacy, active: int) -> str:
             return f"{resists}{against}{helper if mode == 'compensator' else ''}"
 
 
-def _guarantee(job: Job, privacy: Privacy) -> str:
+def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
     rounds = f"all {job.rounds} rounds together, each done once" if job.rounds > 1 else "the one round, done once"
     delta = f"delta {privacy.delta:g}"
     epsilon = run_epsilon(privacy, job.rounds)
@@ -106,8 +111,9 @@ def _guarantee(job: Job, privacy: Privacy) -> str:
         )
     if privacy.placement == "distributed" and privacy.scale == "literal":
         return (
-            f"the paper's literal scale: epsilon {epsilon:g} is what it prints, and the true one is as many times "
-            f"larger as there are sites in the sum; each site's ledger charges the true one"
+            f"the paper's literal scale: epsilon {epsilon:g} is what it prints, for a mean, and the true one of each "
+            f"round's sum is as many times larger as there are sites in it, {active} times with {active} sites; each "
+            f"site's ledger charges the true one"
         )
     own = ""
     if privacy.site_epsilon:

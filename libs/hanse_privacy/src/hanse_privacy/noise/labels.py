@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_fabric.privacy import Privacy
-from hanse_privacy.noise.aggregate import GAUSSIAN, aggregate, check_distributed, least_answers
+from hanse_privacy.noise.aggregate import GAUSSIAN, aggregate, check_distributed, least_answers, parts_of
 from hanse_privacy.noise.gaussian import concentrated_epsilon
 from hanse_privacy.noise.parts import PAIRS
 
@@ -126,6 +126,26 @@ def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
                 f"more than {privacy.colluding} sites that collude or drop out: the others' shares are less than the "
                 f"noise that was asked for; one site's against all others are 1/{active - privacy.colluding} of it",
             )
+
+
+def law_in_words(privacy: Privacy, active: int) -> str:
+    """What the noise of a sum over `active` sites is, beside the noise that the guarantee needs: without its scale,
+    which an accountant finds."""
+    parts = max(1, parts_of(privacy, active))
+    if privacy.mechanism in GAUSSIAN:
+        return f"a sum of {active} discrete Gaussians, with {active / parts:.4g} times the variance that is needed"
+    if privacy.noise != "distributed-gamma":
+        close = ", close to normal" if active >= 30 else ""
+        return (
+            f"the sum of {active} Laplace variables{close}, with {active} times the variance of the one that is "
+            "needed; not one Laplace variable"
+        )
+    if parts == active:
+        return f"one Laplace variable, if all {active} sites' shares are in it"
+    return (
+        f"a variance-gamma variable, with {active / parts:.4g} times the variance of the Laplace variable that is "
+        f"needed, of which any {parts} sites contribute a whole one"
+    )
 
 
 def thesis_epsilon(claimed: float, participants: int, coordinates: int, rounds: int) -> float:
