@@ -51,6 +51,7 @@ class Budgets:
     projects: Mapping[str, Budget] = field(default_factory=dict)
 
     def of(self, project: str) -> Budget | None:
+        """The budget of a project; None: unlimited."""
         return self.projects.get(project, self.project)
 
 
@@ -84,6 +85,7 @@ class Balance:
 
     @property
     def remaining(self) -> float | None:
+        """Epsilon that is left; None where there is no ceiling."""
         return None if self.epsilon is None else max(0.0, self.epsilon - self.spent)
 
 

@@ -41,6 +41,7 @@ class Work:
 
     @property
     def rate(self) -> float:
+        """The probability of an example to be in a batch."""
         return min(1.0, self.batch_size / self.examples)
 
     @classmethod

@@ -46,6 +46,7 @@ class Aggregate:
 
     @property
     def variance(self) -> float:
+        """In the square of the scale's unit."""
         return 2 * self.count * self.scale**2 if self.count else self.scale**2
 
     @property

@@ -205,6 +205,11 @@ def _grid(scale: float) -> float:
 
 
 def check_positive(**numbers: float) -> None:
+    """Refuse, naming it, a number that is not finite and above 0.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
     for name, value in numbers.items():
         if not 0 < value < math.inf:
             raise HanseError(ErrorCode.INVALID_INPUT, f"{name}: {value}, expected a finite number above 0")

@@ -28,10 +28,12 @@ _TELLING = frozenset({"scaffold", "fedtan"})
 
 
 def masked(found: Callable[[Job, SecureAggregation], str | None]) -> Callable[[Job], str | None]:
+    """A condition of jobs with `secure_aggregation`, which is given that section too."""
     return lambda job: None if job.secure_aggregation is None else found(job, job.secure_aggregation)
 
 
 def private(found: Callable[[Job, Privacy], str | None]) -> Callable[[Job], str | None]:
+    """A condition of jobs with `privacy`, which is given that section too."""
     return lambda job: None if job.privacy is None else found(job, job.privacy)
 
 
