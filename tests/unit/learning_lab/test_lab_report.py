@@ -112,7 +112,7 @@ def test_files_and_pages_have_tables_curves_and_what_does_not_appear(tmp_path: P
     assert len(drawn.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
     write_page([found], tmp_path / "docs" / "results.md")
     page = (tmp_path / "docs" / "results.md").read_text()
-    assert "- a & b above <c> (a & b against <c>; IID): the reverse appears" in page
+    assert "- a & b above <c> (a & b less <c>, IID: -5.0 ± 0.0): the reverse appears" in page
     assert "](results/tiny-iid.svg)" in page
     assert (tmp_path / "docs" / "results" / "tiny-iid.svg").exists()
 

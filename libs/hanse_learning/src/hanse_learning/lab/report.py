@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hanse_learning.lab.curves import curves
 from hanse_learning.lab.summary import Held, Summary
-from hanse_learning.lab.tables import as_csv, claims_table, outcome_table, target_table, worst_table
+from hanse_learning.lab.tables import as_csv, claims_table, outcome_table, shown, target_table, worst_table
 
 _LEAD = """# Results
 
@@ -71,23 +71,25 @@ def section(summary: Summary, *, level: int) -> str:
 
 
 def _overview(summaries: Sequence[Summary]) -> str:
-    counts = []
+    parts = ["## What appears, and what does not\n", _VERDICTS]
     for summary in summaries:
-        verdicts = [held.verdict for held in summary.claims()]
-        if verdicts:
-            said = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
-            counts.append(f"- {summary.experiment.title}: of {len(verdicts)} comparisons {said}")
-    missing = [_told(held) for summary in summaries for held in summary.claims() if held.verdict != "appears"]
-    parts = ["## What appears, and what does not\n", _VERDICTS, "\n".join(counts) + "\n"]
-    if missing:
-        parts += ["What was claimed, and is not seen here:\n", "\n".join(missing) + "\n"]
+        claims = summary.claims()
+        if not claims:
+            continue
+        verdicts = [held.verdict for held in claims]
+        counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
+        parts.append(f"**{summary.experiment.title}**, {len(claims)} comparisons: {counts}.\n")
+        missing = [_told(held, summary.experiment.metric) for held in claims if held.verdict != "appears"]
+        if missing:
+            parts.append("\n".join(missing) + "\n")
     return "\n".join(parts)
 
 
-def _told(held: Held) -> str:
+def _told(held: Held, metric: str) -> str:
     column = held.partition if held.attack == "none" else f"{held.partition}, {held.attack}"
     early = f" after {held.claim.after} rounds" if held.claim.after else ""
-    return f"- {held.claim.says} ({held.better} against {held.worse}{early}; {column}): {held.verdict}"
+    rows = f"{held.better} less {held.worse}{early}, {column}: {shown(held.difference, metric)}"
+    return f"- {held.claim.says} ({rows}): {held.verdict}"
 
 
 def _slug(text: str) -> str:
