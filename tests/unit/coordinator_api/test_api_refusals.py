@@ -11,9 +11,11 @@ from hanse_coordinator.api.server import MAX_BODY_BYTES
 
 JOB: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 MASKED = JOB | {"participants": {"minimum": 3}, "weighting": "uniform", "secure_aggregation": {"mode": "compensator"}}
+PAIRWISE = MASKED | {"secure_aggregation": {"mode": "pairwise", "threshold": 3}}
 NARROW = {"mode": "compensator", "bits": 32, "bound": 1e9}
 LOUD = {
-    "placement": "distributed", "mechanism": "discrete_laplace", "noise": "local-laplace", "noise_multiplier": 1e6, "clip": 1e6,
+    "placement": "distributed", "mechanism": "discrete_laplace", "noise": "local-laplace", "noise_multiplier": 1e6,
+    "clip": 1e6,
 }  # fmt: skip
 
 
@@ -60,6 +62,8 @@ async def test_a_body_where_none_is_taken_is_refused(api: Any, owner: str) -> No
         ("/v1/projects/alpha/check", {"job": MASKED | {"secure_aggregation": NARROW}}, "secure_aggregation.bound"),
         ("/v1/projects/alpha/runs", {"job": MASKED | {"secure_aggregation": NARROW}}, "a ring of 32 bits"),
         ("/v1/projects/alpha/check", {"job": MASKED | {"privacy": LOUD}}, "with noise up to"),
+        ("/v1/projects/alpha/check", {"job": PAIRWISE | {"participants": {"minimum": 6}}}, "more than half of the 6"),
+        ("/v1/projects/alpha/check", {"job": PAIRWISE | {"participants": {"minimum": 301}}}, "at most 300"),
     ],
 )
 async def test_a_bad_field_is_named(api: Any, owner: str, path: str, body: Any, told: str) -> None:

@@ -9,9 +9,11 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
+from hanse_fabric.privacy import SecureAggregation
 from hanse_learning.config import check_learning
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
+from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
 
 
@@ -28,8 +30,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     check_job_strategy(job)
     check_rules(job)
     if job.secure_aggregation is not None:
-        # The smallest round must fit its ring; larger ones are checked when they begin.
-        plan_of(job, job.secure_aggregation, job.participants.minimum)
+        _check_masked(job, job.secure_aggregation)
     if job.utility_preserving:
         require_utility(job)
     if job.initial_model is not None:
@@ -48,6 +49,15 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
             f"the run waits {job.participants.patience:.0f} s for them",
         )
     return ()
+
+
+def _check_masked(job: Job, sums: SecureAggregation) -> None:
+    """The smallest round must fit its ring, and in mode pairwise have its threshold; larger ones are checked when they
+    begin."""
+    least = job.participants.minimum
+    plan_of(job, sums, least)
+    if sums.mode == "pairwise":
+        threshold_of(sums.threshold, members=least, minimum=sums.minimum)
 
 
 def object_key(project: str, digest: str) -> str:
