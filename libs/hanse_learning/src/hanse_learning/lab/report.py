@@ -61,7 +61,7 @@ def section(summary: Summary, *, level: int) -> str:
     test = "the same held-out examples for all" if experiment.test == "common" else "each site's own held-out examples"
     facts = (
         f"*{experiment.sites} sites, {experiment.rounds} rounds, seeds {', '.join(map(str, experiment.seeds))}; "
-        f"{experiment.metric} on {test}{goal}; {summary.seconds:.0f} s of computing.*"
+        f"{experiment.metric} on {test}{goal}.*"
     )
     parts = [f"{'#' * level} {experiment.title}\n", experiment.about.strip() + "\n", facts + "\n"]
     parts += [table for table in (outcome_table(summary), worst_table(summary), target_table(summary)) if table]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -53,7 +57,7 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
             yield key, play(task)
         return
     # Not forked: torch's threads do not survive it.
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn"), _begin)
     try:
         futures = {pool.submit(_play, task.model_dump_json()): key for key, task in tasks.items()}
         for future in as_completed(futures, limit):
@@ -66,6 +70,19 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
         raise HanseError(ErrorCode.TIMEOUT, f"experiment: not done within {limit:g} s") from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    """A worker ends with whoever started it, and leaves ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), name="parent", daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 def _play(task: str) -> str | tuple[str, str, str]:

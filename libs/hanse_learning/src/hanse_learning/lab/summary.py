@@ -54,11 +54,6 @@ class Summary:
             place = self._by.setdefault((cell.algorithm, cell.partition, cell.attack), {})
             place[cell.task.seed] = outcome
 
-    @property
-    def seconds(self) -> float:
-        """Of all cells together."""
-        return sum(outcome.seconds for seeds in self._by.values() for outcome in seeds.values())
-
     def outcomes(self, algorithm: str, partition: str, attack: str) -> list[Outcome]:
         """By seed."""
         return [*self._by[algorithm, partition, attack].values()]
