@@ -29,6 +29,11 @@ SECTIONS = {
     "krum": {"reduction": {"name": "krum", "byzantine": 2}},
     "multi_krum-adam": {"reduction": {"name": "multi_krum", "byzantine": 2}, "optimizer": {"name": "adam"}},
     "bulyan-masked": {"reduction": {"name": "bulyan", "byzantine": 1}, "sign_mask": {"tau": 0.6}},
+    "trimmed_mean-adagrad": {
+        "reduction": {"name": "trimmed_mean", "fraction": 0.2},
+        "optimizer": {"name": "adagrad"},
+    },
+    "norm_clipping-avgm": {"reduction": {"name": "norm_clipping", "norm": 30.0}, "optimizer": {"name": "sgd"}},
     "fednova": {"reduction": {"name": "fednova"}},
     "qfedavg": {"reduction": {"name": "qfedavg", "q": 1.0, "lr": 0.1}},
 }
