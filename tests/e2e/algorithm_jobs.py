@@ -184,6 +184,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         _kept({"layers": "batch_norm", "keep": "local", "from_round": 2}),
         "what is local is so from the first round on",
     ),
+    "nothing left to train in round 3": (
+        job(model={**MLP, "state": [{"match": "*", "keep": "frozen", "from_round": 3}]}),
+        "leave a parameter to train, from round 3 on",
+    ),
     "batch norm where utility is preserved": (
         job("fedsgd", model=NORMALIZED, batch_size="all") | {"utility_preserving": True},
         "batch",

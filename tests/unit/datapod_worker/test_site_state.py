@@ -235,7 +235,17 @@ def test_frozen_statistics_are_used_in_training(tmp_path: Path) -> None:
     ("model", "said"),
     [
         (MLP | {"state": [{"match": "hidden9.*", "keep": "local"}]}, "hidden9"),
-        (MLP | {"state": [{"match": "*", "keep": "frozen"}]}, "leave a parameter to train"),
+        (MLP | {"state": [{"match": "*.*", "keep": "frozen"}]}, "leave a parameter to train"),
+        (
+            MLP
+            | {
+                "state": [
+                    {"match": "hidden*", "keep": "frozen"},
+                    {"match": "out*", "keep": "frozen", "from_round": 7},
+                ]
+            },
+            "all frozen from round 7 on",
+        ),
     ],
 )
 def test_rules_that_fit_nothing_or_leave_nothing_are_refused_before_the_first_round(

@@ -68,6 +68,16 @@ LOCAL_OUTPUT = [{"layers": "output", "keep": "local"}]
         ({"name": "mlp", "state": [{"layers": "convolution", "keep": "frozen"}]}, {}, "that this mlp has"),
         ({"name": "mlp", "state": [{"layers": "output", "keep": "local", "from_round": 2}]}, {}, "from_round"),
         ({"name": "mlp", "state": [{"keep": "local"}]}, {}, "give match or layers"),
+        ({"name": "mlp", "state": [{"match": "*", "keep": "frozen", "from_round": 7}]}, {}, "from round 7 on"),
+        ({"name": "mlp", "state": [{"layers": "linear", "keep": "frozen"}]}, {}, "leave a parameter to train"),
+        (
+            {
+                "name": "logistic",
+                "state": [{"layers": "output", "keep": "frozen", "from_round": 2}, {"match": "*", "keep": "local"}],
+            },
+            {},
+            "from round 2 on",
+        ),
         (
             {"name": "mlp", "state": [{"match": "hidden*", "keep": "frozen", "from_round": 3}]},
             {"algorithm": "scaffold"},
@@ -81,6 +91,12 @@ def test_what_model_and_training_cannot_do_together_is_refused_when_submitted(
     with pytest.raises(HanseError) as caught:
         check_learning(check_job({"rounds": 3, "model": model, "train": train}))
     assert said in caught.value.message
+
+
+def test_what_is_frozen_later_may_leave_a_kind_of_layer_to_train() -> None:
+    check_model({"name": "mlp", "batch_norm": True, "state": [{"layers": "linear", "keep": "frozen"}]})
+    kept = [{"layers": "output", "keep": "local"}, {"match": "*", "keep": "frozen", "from_round": 7}]
+    check_model({"name": "mlp", "state": kept})
 
 
 def test_binary_loss_is_for_two_classes() -> None:

@@ -12,6 +12,7 @@ from hanse_learning.config.models import (
     AnyModel,
     LinearConfig,
     LogisticConfig,
+    MlpConfig,
     ResnetConfig,
     VggConfig,
     has_batch_statistics,
@@ -21,7 +22,7 @@ from hanse_learning.config.training import TrainConfig
 
 
 def check_groups(model: AnyModel) -> None:
-    """Check that the model has layers of every kind that its `state` names.
+    """Check that the model has layers of every kind that its `state` names, and that not all of them are frozen.
 
     Raises:
         HanseError: INVALID_INPUT.
@@ -38,6 +39,15 @@ def check_groups(model: AnyModel) -> None:
     for number, rule in enumerate(model.state):
         if rule.layers is not None and not there.get(rule.layers, True):
             raise invalid(f"model.state[{number}].layers", rule.layers, f"a kind of layer that this {model.name} has")
+        if (
+            rule.keep == "frozen"
+            and _takes_all(rule, model)
+            and all(before.keep == "frozen" for before in model.state[:number])
+        ):
+            raise invalid(
+                f"model.state[{number}]", f"{rule.match or rule.layers} frozen",
+                f"rules that leave a parameter to train, from round {rule.from_round} on, too",
+            )  # fmt: skip
 
 
 def check_together(model: AnyModel, train: TrainConfig) -> None:
@@ -78,6 +88,13 @@ def state_rules(model: AnyModel, train: TrainConfig | Mapping[str, Any]) -> tupl
     if not fedrep or any(rule.keep == "local" for rule in model.state):
         return model.state
     return (*model.state, StateRule(layers="output", keep="local"))
+
+
+def _takes_all(rule: StateRule, model: AnyModel) -> bool:
+    """Whether a rule is of every parameter. Of other patterns, the sites find out before the first round."""
+    if isinstance(model, LogisticConfig | LinearConfig):
+        return rule.match == "*" or rule.layers in ("linear", "output")
+    return rule.match == "*" or (rule.layers == "linear" and isinstance(model, MlpConfig) and not model.batch_norm)
 
 
 def _all_local(rules: tuple[StateRule, ...]) -> bool:

@@ -47,7 +47,8 @@ def entries_of(
         state: which entries are local or frozen.
 
     Raises:
-        HanseError: INVALID_INPUT for a pattern or rule that fits nothing, or a rule that does not fit the dtype.
+        HanseError: INVALID_INPUT for a pattern or rule that fits nothing, a rule that does not fit the dtype, or rules
+            that would leave no parameter to train in a later round.
     """
     patterns = dict(buffers or {})
     parameters = dict(module.named_parameters())
@@ -57,6 +58,10 @@ def entries_of(
         if not any(fnmatchcase(name, pattern) for name in names):
             raise invalid("model.buffers", pattern, "a pattern of one of the buffers " + (", ".join(names) or "(none)"))
     kept = kept_by(module, state, round_number)
+    for later in {rule.from_round for rule in state if rule.keep == "frozen" and rule.from_round > round_number}:
+        then = kept_by(module, state, later)
+        if parameters and all(then[name] == "frozen" for name in parameters):
+            raise invalid("model.state", f"all frozen from round {later} on", "rules that leave a parameter to train")
     rules = {
         name: next((rule for pattern, rule in patterns.items() if fnmatchcase(name, pattern)), None) for name in names
     }
