@@ -61,13 +61,15 @@ def check_together(model: AnyModel, train: TrainConfig) -> None:
         raise invalid("train.batch_size", 1, "two or more: batch norm has no variance over one example")
     if train.loss == "binary" and model.outputs not in (None, 1):
         raise invalid("model.outputs", model.outputs, "1, which train.loss binary needs for its two classes")
-    if isinstance(model, LogisticConfig | LinearConfig) and name in ("moon", "fedrep"):
+    if _has_one_layer(model) and name in ("moon", "fedrep"):
         raise invalid(
             "train.algorithm.name", name, f"an algorithm that can do with one layer, which {model.name} has",
             hint="use a model with hidden layers, such as mlp",
         )  # fmt: skip
-    if name == "fedrep" and _all_local(state_rules(model, train)):
+    if name == "fedrep" and _all_local(state_rules(model, train), model):
         raise invalid("model.state", "all entries local", "rules that leave fedrep entries to share")
+    if name == "fedrep" and not any(r.keep == "local" and r.layers != "statistics" for r in state_rules(model, train)):
+        raise invalid("model.state", "statistics local", "rules that give fedrep a layer to train at the site")
     for number, rule in enumerate(model.state):
         if name in ("scaffold", "feddyn") and rule.keep == "frozen" and rule.from_round > 1:
             raise HanseError(
@@ -90,12 +92,16 @@ def state_rules(model: AnyModel, train: TrainConfig | Mapping[str, Any]) -> tupl
     return (*model.state, StateRule(layers="output", keep="local"))
 
 
+def _has_one_layer(model: AnyModel) -> bool:
+    return isinstance(model, LogisticConfig | LinearConfig) or (isinstance(model, MlpConfig) and not model.hidden)
+
+
 def _takes_all(rule: StateRule, model: AnyModel) -> bool:
     """Whether a rule is of every parameter. Of other patterns, the sites find out before the first round."""
-    if isinstance(model, LogisticConfig | LinearConfig):
+    if _has_one_layer(model):
         return rule.match == "*" or rule.layers in ("linear", "output")
     return rule.match == "*" or (rule.layers == "linear" and isinstance(model, MlpConfig) and not model.batch_norm)
 
 
-def _all_local(rules: tuple[StateRule, ...]) -> bool:
-    return bool(rules) and rules[0].match == "*" and rules[0].keep == "local"
+def _all_local(rules: tuple[StateRule, ...], model: AnyModel) -> bool:
+    return bool(rules) and rules[0].keep == "local" and _takes_all(rules[0], model)
