@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from test_role_views import ROUNDS, SITES, Seen, check_differences, played
@@ -18,36 +16,40 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class Remembered:
-    """The secrets of all sites, as they are drawn."""
+    """The secrets of all sites, taken where each is used: sites draw in threads, so the order of draws says nothing."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.keys: list[bytes] = []
-        self.drawn: list[bytes] = []
-        create = RunKey.create
+        self._own: list[bytes] = []
+        self._wraps: list[bytes] = []
+        create, own_check, wrapping_key = RunKey.create, shares.own_check, shares.wrapping_key
 
         def key() -> RunKey:
             made = create()
             self.keys.append(made.private_bytes)
             return made
 
-        def drawn(count: int) -> bytes:
-            made = secrets.token_bytes(count)
-            if count == 32:
-                self.drawn.append(made)
-            return made
+        def checked(session: str, sender: str, own: bytes) -> bytes:
+            self._own.append(own)
+            return own_check(session, sender, own)
+
+        def wrapping(wrap: bytes, session: str, sender: str) -> bytes:
+            self._wraps.append(wrap)
+            return wrapping_key(wrap, session, sender)
 
         patch.setattr(RunKey, "create", key)
-        patch.setattr(shares, "secrets", SimpleNamespace(token_bytes=drawn))
+        patch.setattr(shares, "own_check", checked)
+        patch.setattr(shares, "wrapping_key", wrapping)
 
     @property
     def own(self) -> dict[str, bytes]:
         """Seeds of own masks: recovered where the site is in the sum."""
-        return {f"own seed {n}": seed for n, seed in enumerate(self.drawn[::2])}
+        return {f"own seed {n}": seed for n, seed in enumerate(self._own)}
 
     @property
     def hidden(self) -> dict[str, bytes]:
         """Run keys, and what wraps pair keys: recovered where the site dropped out, which none did."""
-        wraps = {f"wrapping secret {n}": secret for n, secret in enumerate(self.drawn[1::2])}
+        wraps = {f"wrapping secret {n}": secret for n, secret in enumerate(self._wraps)}
         return wraps | {f"run key {n}": key for n, key in enumerate(self.keys)}
 
 
@@ -57,7 +59,8 @@ async def test_in_a_pairwise_run_no_role_has_seen_an_update_or_a_key(
     remembered = Remembered(monkeypatch)
     seen: Seen = await played(tmp_path, monkeypatch, "pairwise", None)
     assert len(remembered.keys) == SITES
-    assert len(remembered.drawn) == 2 * SITES * 2 * ROUNDS
+    assert len(remembered.own) == SITES * 2 * ROUNDS
+    assert len(remembered.hidden) == SITES * 2 * ROUNDS + SITES
     for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.COMPENSATOR, Role.MODEL_REGISTRY):
         view = seen.by(role)
         assert find_secret(view, seen.secrets() | remembered.hidden) == [], role
