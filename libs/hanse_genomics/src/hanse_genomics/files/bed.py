@@ -1,0 +1,126 @@
+""".bed files: two bits a genotype, SNP by SNP, read with bounded memory by pread.
+
+Hanse reads the packed bytes itself, because counting on packed bits is what makes PLINK fast, and libraries give one
+number for each genotype, 4 to 32 times as many bytes. bed-reader is the oracle in the tests.
+Format: https://www.cog-genomics.org/plink/1.9/formats#bed. 00: two copies of A1, 01: missing, 10: one copy, 11: none.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_genomics.arrays import Packed
+
+_MAGIC = b"\x6c\x1b"
+_HEADER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """A .bed file that has been checked; it is opened anew for each read, so that threads may share it.
+
+    Attributes:
+        samples, snps: as the .fam and .bim files have them.
+    """
+
+    path: Path
+    samples: int
+    snps: int
+    _written: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a SNP."""
+        return -(-self.samples // 4)
+
+    def read(self, rows: slice | NDArray[np.int64]) -> Packed:
+        """SNPs by their rows in the .bim file, in the order asked for: uint8 (S, ceil(n/4)).
+
+        Raises:
+            HanseError: CONFLICT when the file was changed since it was checked.
+            IndexError: a row that the file does not have.
+        """
+        wanted = np.arange(self.snps, dtype=np.int64)[rows] if isinstance(rows, slice) else np.asarray(rows, np.int64)
+        if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= self.snps):
+            raise IndexError(f"{self.path.name}: rows {wanted.min()} to {wanted.max()} of {self.snps}")
+        packed: Packed = np.empty((len(wanted), self.row_bytes), dtype=np.uint8)
+        if not len(wanted):
+            return packed
+        # Runs of rows that stand one after the other in the file are read at once.
+        starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 2) != 1)
+        stops = np.append(starts[1:], len(wanted))
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._check_unchanged(os.fstat(file))
+            whole = memoryview(packed.data).cast("B")
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                into = whole[start * self.row_bytes : stop * self.row_bytes]
+                self._fill(file, into, _HEADER + int(wanted[start]) * self.row_bytes)
+        finally:
+            os.close(file)
+        return packed
+
+    def _fill(self, file: int, into: memoryview, offset: int) -> None:
+        while len(into):
+            done = os.preadv(file, [into], offset)
+            if not done:
+                raise self._changed()
+            into, offset = into[done:], offset + done
+
+    def _check_unchanged(self, stat: os.stat_result) -> None:
+        if stat.st_mtime_ns != self._written or stat.st_size != _HEADER + self.snps * self.row_bytes:
+            raise self._changed()
+
+    def _changed(self) -> HanseError:
+        return HanseError(
+            ErrorCode.CONFLICT, f"{self.path.name}: was changed while the study ran",
+            hint="a study's files stay as they are until it has ended",
+        )  # fmt: skip
+
+
+def open_bed(path: Path, samples: int, snps: int) -> Bed:
+    """Check a .bed file against the numbers of its .fam and .bim files.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT for wrong magic bytes, individual-major order, or a size that does not fit.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER)
+            stat = os.fstat(file.fileno())
+    except FileNotFoundError:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{path.name}: there is no such file") from None
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: cannot be read: {error.strerror}") from None
+    if head[:2] != _MAGIC:
+        raise _refuse(
+            path, f"begins with bytes {head[:2].hex(' ') or '(none)'}, expected 6c 1b, the mark of a PLINK 1 .bed file",
+            "write it anew: plink --bfile ... --make-bed --out ...",
+        )  # fmt: skip
+    if head[2:] == b"\x00":
+        raise _refuse(
+            path, "is individual-major (third byte 00), expected SNP-major (01)",
+            "turn it: plink --bfile ... --make-bed --out ...",
+        )  # fmt: skip
+    if head[2:] != b"\x01":
+        raise _refuse(path, f"third byte is {head[2:].hex() or '(none)'}, expected 01, SNP-major", "")
+    expected = _HEADER + snps * -(-samples // 4)
+    if stat.st_size != expected:
+        what = "is cut off" if stat.st_size < expected else "is too long"
+        raise _refuse(
+            path,
+            f"{what}: it has {stat.st_size} bytes, expected {expected} for the {samples} samples of the .fam file and "
+            f"the {snps} SNPs of the .bim file",
+            "the three files must come of one run of PLINK; copy them again",
+        )
+    return Bed(path, samples, snps, stat.st_mtime_ns)
+
+
+def _refuse(path: Path, what: str, hint: str) -> HanseError:
+    return HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: {what}", hint=hint)

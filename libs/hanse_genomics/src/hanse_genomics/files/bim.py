@@ -1,0 +1,74 @@
+""".bim files: the SNPs, in the order of the .bed file. Six columns: chromosome, name, centimorgans, position, A1, A2."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from sys import intern
+
+import numpy as np
+
+from hanse_genomics.files.lines import Table, read_table
+from hanse_genomics.files.snps import LABELS, MT, UNKNOWN, XY, SnpTable
+
+_CODES = {label: code for code, label in enumerate(LABELS)} | {str(code): code for code in range(27)}
+_CODES |= {"M": MT, "PAR1": XY, "PAR2": XY}
+_NUMBER = re.compile(r"-?[0-9]{1,10}")
+_LAST = 2**31 - 2
+"""PLINK's largest position."""
+
+
+def read_bim(path: Path) -> SnpTable:
+    """Read a .bim file.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT when a line has not six columns, a chromosome that PLINK does not know, a
+            position that is not a whole number, or twice the same allele; when it is empty.
+    """
+    table = read_table(path, 6, "chromosome, name, centimorgans, position, A1, A2")
+    if not table.rows:
+        raise table.refuse(0, "the file", "", "at least one SNP")
+    a1, a2 = _alleles(table.column(4)), _alleles(table.column(5))
+    for row in _equal(a1, a2):
+        if a1[row] != UNKNOWN:
+            raise table.refuse(row, "A2", a2[row], "another allele than A1, or 0 where it is unknown")
+    return SnpTable(_chromosomes(table), _positions(table), table.column(1), a1, a2)
+
+
+def _chromosomes(table: Table) -> np.ndarray:
+    words = table.column(0)
+    codes: dict[str, int] = {}
+    for word in set(words):
+        code = _CODES.get(word.upper().removeprefix("CHR"))
+        if code is None:
+            raise table.refuse(
+                words.index(word), "the chromosome", word, "0 to 26, X, Y, XY or MT",
+                hint="leave other contigs out: plink --bfile ... --allow-extra-chr --chr 1-26 --make-bed",
+            )  # fmt: skip
+        codes[word] = code
+    return np.array([codes[word] for word in words], dtype=np.int8)
+
+
+def _positions(table: Table) -> np.ndarray:
+    words = table.column(3)
+    joined = "".join(words)
+    if not (joined.isascii() and joined.isdigit()):
+        for row, word in enumerate(words):
+            if not _NUMBER.fullmatch(word):
+                raise table.refuse(row, "the position", word, "a whole number of base pairs")
+    positions = np.array(list(map(int, words)), dtype=np.int64)
+    if int(positions.max()) > _LAST:
+        row = int(positions.argmax())
+        raise table.refuse(row, "the position", words[row], f"at most {_LAST}")
+    return positions
+
+
+def _alleles(words: list[str]) -> list[str]:
+    """Alleles with one object for each that differs, and one name for the unknown one."""
+    known = {word: intern(word) for word in set(words)}
+    known["."] = UNKNOWN
+    return [known[word] for word in words]
+
+
+def _equal(a1: list[str], a2: list[str]) -> list[int]:
+    return [row for row, (one, other) in enumerate(zip(a1, a2, strict=True)) if one is other]

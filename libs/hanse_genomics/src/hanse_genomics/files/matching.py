@@ -1,0 +1,109 @@
+"""A cohort's rows of the study's SNPs, turned so that every site counts copies of the same allele."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_genomics.arrays import Packed
+from hanse_genomics.files.alleles import oriented
+from hanse_genomics.files.cohort import Cohort
+from hanse_genomics.files.snps import CommonSnps, SnpTable
+from hanse_genomics.genotypes.packed import swap
+
+_POSITION_BITS = 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """The study's SNPs in a cohort's files.
+
+    Attributes:
+        rows: int64 (S,): each SNP's row in the .bim file.
+        swapped: bool (S,): the cohort's A1 is the study's `second` allele.
+        flipped: bool (S,): the cohort has it from the other strand.
+    """
+
+    cohort: Cohort
+    rows: NDArray[np.int64]
+    swapped: NDArray[np.bool_]
+    flipped: NDArray[np.bool_]
+
+    def packed(self, start: int, stop: int) -> Packed:
+        """Genotypes of the study's SNPs [start, stop), whose count is copies of `first`: uint8 (S, ceil(n/4)).
+
+        Raises:
+            HanseError: CONFLICT when the file was changed since it was opened.
+        """
+        packed = self.cohort.packed(self.rows[start:stop])
+        swap(packed, self.swapped[start:stop])
+        return packed
+
+
+def match(cohort: Cohort, snps: CommonSnps) -> Matched:
+    """Find the study's SNPs in a cohort.
+
+    Raises:
+        HanseError: CONFLICT when one is not there, or with other alleles: the files are others than those that the
+            study was opened with.
+    """
+    own = cohort.snps
+    rows = find(own, snps)
+    known: dict[tuple[str, str, str, str], tuple[bool, bool] | None] = {}
+    turns: list[tuple[bool, bool]] = []
+    for quadruple in zip(
+        [own.a1[row] for row in rows], [own.a2[row] for row in rows], snps.first, snps.second, strict=True
+    ):
+        if quadruple not in known:
+            known[quadruple] = oriented(*quadruple)
+        turn = known[quadruple]
+        if turn is None:
+            name = snps.name[len(turns)]
+            raise _changed(f"{name} has alleles {'/'.join(quadruple[:2])}, the study has {'/'.join(quadruple[2:])}")
+        turns.append(turn)
+    both = np.array(turns, dtype=bool).reshape(-1, 2)
+    return Matched(cohort, rows, both[:, 0].copy(), both[:, 1].copy())
+
+
+def find(own: SnpTable, snps: CommonSnps) -> NDArray[np.int64]:
+    """Rows of the study's SNPs in a table: int64 (S,), by chromosome, position and name.
+
+    Raises:
+        HanseError: CONFLICT when one is not there.
+    """
+    if not len(snps):
+        return np.zeros(0, dtype=np.int64)
+    keys, wanted = _keys(own), _keys(snps)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    low = np.searchsorted(ordered, wanted, side="left")
+    count = np.searchsorted(ordered, wanted, side="right") - low
+    rows = order[np.minimum(low, len(order) - 1)]
+    # Where several SNPs stand at one place, and positions are often not known at all, the name decides.
+    for at in np.flatnonzero(count != 1).tolist():
+        if count[at] == 0:
+            raise _changed(f"{snps.name[at]} is not in the .bim file any more")
+    several = np.flatnonzero(count > 1)
+    if len(several):
+        crowded = np.flatnonzero(np.isin(keys, np.unique(wanted[several])))
+        row_of = {(int(keys[row]), own.name[row]): row for row in crowded.tolist()}
+        rows[several] = [row_of.get((int(wanted[at]), snps.name[at]), 0) for at in several.tolist()]
+    names = [own.name[row] for row in rows.tolist()]
+    if names != snps.name:
+        at = next(at for at, name in enumerate(names) if name != snps.name[at])
+        raise _changed(f"{snps.name[at]} is not in the .bim file any more")
+    return rows
+
+
+def _keys(snps: SnpTable | CommonSnps) -> NDArray[np.int64]:
+    return (snps.code.astype(np.int64) << _POSITION_BITS) + snps.position
+
+
+def _changed(what: str) -> HanseError:
+    return HanseError(
+        ErrorCode.CONFLICT, f"the .bim file was changed while the study ran: {what}",
+        hint="a study's files stay as they are until it has ended",
+    )  # fmt: skip

@@ -1,0 +1,12 @@
+"""What sites compute: numpy, no bus. STEPS names every function that a study may ask of a site."""
+
+from __future__ import annotations
+
+from hanse_genomics.site import opening
+from hanse_genomics.site.step import SiteStep, SiteStudy
+
+STEPS: dict[str, SiteStep] = {
+    **opening.STEPS,
+}
+
+__all__ = ["STEPS", "SiteStep", "SiteStudy"]
