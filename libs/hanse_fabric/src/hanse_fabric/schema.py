@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.study import ColumnName
 
 
 class Column(Frozen):
@@ -39,10 +41,40 @@ class ArraySchema(Frozen):
     maximum: float | None = None
 
 
+class GenotypesSchema(Frozen):
+    """PLINK files (.bed, .bim, .fam) and, beside them, columns of phenotypes and covariates.
+
+    Attributes:
+        assembly: of the genome that positions count on (`GRCh38`), for people: no file says it.
+        phenotypes, covariates: columns that every site's phenotype and covariate file must have.
+    """
+
+    kind: Literal["genotypes"] = "genotypes"
+    assembly: str | None = Field(default=None, max_length=64)
+    phenotypes: tuple[ColumnName, ...] = Field(default=(), max_length=256)
+    covariates: tuple[ColumnName, ...] = Field(default=(), max_length=256)
+
+
 class OpenSchema(Frozen):
     """The site's own `load()` knows; nothing is checked but that there are examples."""
 
     kind: Literal["open"] = "open"
 
 
-DataSchema = Annotated[TabularSchema | ArraySchema | OpenSchema, Field(discriminator="kind")]
+LearnableSchema = TabularSchema | ArraySchema | OpenSchema
+"""What models are trained on."""
+DataSchema = Annotated[TabularSchema | ArraySchema | GenotypesSchema | OpenSchema, Field(discriminator="kind")]
+
+
+def learnable(schema: DataSchema) -> LearnableSchema:
+    """The schema, where models can be trained on such data.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for genotypes.
+    """
+    if isinstance(schema, GenotypesSchema):
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH, "schema.kind: the project has genotypes, no model is trained on these",
+            hint="workflow: association_study is for them; training wants a project of its own",
+        )  # fmt: skip
+    return schema

@@ -18,7 +18,7 @@ from hanse_datapod.rehearsed_round import RehearsedRounds
 from hanse_fabric.job import Job, parse_job
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
-from hanse_fabric.schema import DataSchema, OpenSchema
+from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 if TYPE_CHECKING:
     from hanse_datapod.worker.tasks import Done
@@ -63,7 +63,7 @@ def rehearse(
     from hanse_datapod.data.load import read_examples
     from hanse_fabric.tensors.file import read_tensors, write_tensors
 
-    known = schema or OpenSchema()
+    known = learnable(schema or OpenSchema())
     settings = DataSettings(train=data)
     train = read_examples(data, settings, known)
     tested = {str(path): read_examples(path, settings, known) for path in tests}
@@ -98,7 +98,7 @@ def evaluate_file(
     """
     from hanse_datapod.data.load import read_examples
 
-    known = schema or OpenSchema()
+    known = learnable(schema or OpenSchema())
     tested = {str(path): read_examples(path, DataSettings(train=path), known) for path in tests}
     _require_whole(job)
     config = _config(job, known, list(tested.values()))
@@ -134,7 +134,7 @@ def _private(job: Job, config: dict[str, Any], number: int, examples: int, model
     return {"privacy": told | {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}}
 
 
-def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, Any]:
+def _config(job: Job, schema: LearnableSchema, parts: list[Examples]) -> dict[str, Any]:
     """The task's config; the number of classes that no schema tells is that of all files together."""
     from hanse_learning.config import BUILT_IN
 
@@ -150,7 +150,7 @@ def _config(job: Job, schema: DataSchema, parts: list[Examples]) -> dict[str, An
 
 def _work(
     kind: TaskKind, config: dict[str, Any], seed: int, number: int, model: Path | None, output: Path,
-    schema: DataSchema, code: Path | None, train: Examples, *, test: Examples | None = None,
+    schema: LearnableSchema, code: Path | None, train: Examples, *, test: Examples | None = None,
     extras: Mapping[str, Path] | None = None,
 ) -> Done:  # fmt: skip
     from hanse_datapod.data.load import SiteData

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.job import Job
 from hanse_fabric.messages.base import explain
-from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
+from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 from hanse_learning.config.combinations import check_groups, check_together
 from hanse_learning.config.models import (
     BUILT_IN,
@@ -41,8 +41,9 @@ def check_model(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             hint="for example {name: mlp, hidden: [64]}; built in are " + ", ".join(sorted(BUILT_IN)),
         ) from None
     check_groups(model)
-    if schema is not None and not isinstance(schema, OpenSchema):
-        _fits(model, schema)
+    known = learnable(schema) if schema is not None else OpenSchema()
+    if not isinstance(known, OpenSchema):
+        _fits(model, known)
     return model
 
 
@@ -63,13 +64,14 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             f"train: {explain(error)}",
             hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
         ) from None
-    if train.loss is not None and schema is not None and not isinstance(schema, OpenSchema):
+    known = learnable(schema) if schema is not None else OpenSchema()
+    if train.loss is not None and not isinstance(known, OpenSchema):
         named = train.loss if isinstance(train.loss, str) else train.loss.name
-        if (named == "mse") == (schema.task == "classification"):
-            expected = "cross_entropy, binary or focal" if schema.task == "classification" else "mse"
-            raise invalid("train.loss", named, f"{expected}, which {schema.task} needs")
-        if named == "binary" and schema.classes not in (None, 2):
-            raise invalid("train.loss", named, f"cross_entropy or focal, for the schema has {schema.classes} classes")
+        if (named == "mse") == (known.task == "classification"):
+            expected = "cross_entropy, binary or focal" if known.task == "classification" else "mse"
+            raise invalid("train.loss", named, f"{expected}, which {known.task} needs")
+        if named == "binary" and known.classes not in (None, 2):
+            raise invalid("train.loss", named, f"cross_entropy or focal, for the schema has {known.classes} classes")
     return train
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
-from hanse_fabric.schema import DataSchema, OpenSchema, TabularSchema
+from hanse_fabric.schema import DataSchema, OpenSchema, TabularSchema, learnable
 
 _OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
 
@@ -54,16 +54,17 @@ def pose(
     Raises:
         HanseError: INVALID_INPUT where nothing says it.
     """
-    if isinstance(schema, OpenSchema):
+    known = learnable(schema)
+    if isinstance(known, OpenSchema):
         whole = examples is not None and examples.y.dtype.kind in "iu"
         task: Literal["classification", "regression"] = (
             "classification" if loss in _OF_CLASSES or (loss is None and whole) else "regression"
         )
         shape, classes = inputs, outputs
     else:
-        task = schema.task
-        shape = (len(schema.features),) if isinstance(schema, TabularSchema) else schema.shape
-        classes = schema.classes or outputs
+        task = known.task
+        shape = (len(known.features),) if isinstance(known, TabularSchema) else known.shape
+        classes = known.classes or outputs
     if shape is None:
         if examples is None:
             raise invalid("model.inputs", None, "a shape, for neither schema nor data tell it")

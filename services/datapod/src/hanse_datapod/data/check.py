@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema
+from hanse_fabric.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema
 from hanse_learning.site.examples import Examples
 
 
@@ -23,7 +23,7 @@ class Raw:
     unit: str = "row"
 
 
-def checked(raw: Raw, schema: DataSchema) -> Examples:
+def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     """The examples in float32, with labels in int64.
 
     Raises:
@@ -55,7 +55,7 @@ def mismatch(message: str) -> HanseError:
     return HanseError(ErrorCode.SCHEMA_MISMATCH, message, hint="correct the data, or the project's schema")
 
 
-def _shape(schema: DataSchema) -> tuple[int, ...] | None:
+def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:
     if isinstance(schema, ArraySchema):
         return schema.shape
     return (len(schema.features),) if isinstance(schema, TabularSchema) else None
@@ -75,7 +75,7 @@ def _refuse_first(raw: Raw, name: str, flat: NDArray[Any], bad: NDArray[np.bool_
         raise mismatch(f"{raw.where}: {name} of {raw.unit} {row + 1}, value {column + 1}: {value} is not {expected}")
 
 
-def _targets(raw: Raw, schema: DataSchema) -> NDArray[Any]:
+def _targets(raw: Raw, schema: LearnableSchema) -> NDArray[Any]:
     y = raw.y
     column = y.reshape(-1, 1)
     if y.dtype.kind == "f":

@@ -14,12 +14,12 @@ from PIL import Image, UnidentifiedImageError
 
 from hanse_datapod.data.check import Raw, mismatch
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, DataSchema
+from hanse_fabric.schema import ArraySchema, LearnableSchema
 
 _ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
 
 
-def read_images(folder: Path, schema: DataSchema, max_bytes: int) -> Raw:
+def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
     """Pixels in [0, 1]: (n, height, width), or (n, 3, height, width) for colour.
 
     Raises:
@@ -50,7 +50,7 @@ def read_images(folder: Path, schema: DataSchema, max_bytes: int) -> Raw:
     return Raw(f"data {folder}", np.stack(images), np.array(found, dtype=np.int64), "image")
 
 
-def _labels(folder: Path, schema: DataSchema) -> dict[str, int]:
+def _labels(folder: Path, schema: LearnableSchema) -> dict[str, int]:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if names and all(name.isascii() and name.isdigit() for name in names):
         return {name: int(name) for name in sorted(names, key=int)}

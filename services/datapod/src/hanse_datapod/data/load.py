@@ -13,7 +13,7 @@ from hanse_datapod.data.check import Raw, checked
 from hanse_datapod.data.npz import read_npz
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.schema import DataSchema
+from hanse_fabric.schema import LearnableSchema
 from hanse_learning.site.examples import Examples
 
 
@@ -29,7 +29,7 @@ class SiteData:
         return sum(part.x.nbytes + part.y.nbytes for part in (self.train, self.test) if part is not None)
 
 
-def read_site_data(settings: DataSettings, schema: DataSchema, code: Path | None = None) -> SiteData:
+def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path | None = None) -> SiteData:
     """Read, check, split.
 
     Raises:
@@ -47,7 +47,7 @@ def read_site_data(settings: DataSettings, schema: DataSchema, code: Path | None
     return SiteData(train, test)
 
 
-def read_examples(path: Path, settings: DataSettings, schema: DataSchema) -> Examples:
+def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
     """Read and check one file or folder.
 
     Raises:
@@ -70,7 +70,7 @@ def read_examples(path: Path, settings: DataSettings, schema: DataSchema) -> Exa
     return checked(raw, schema)
 
 
-def _read(path: Path, kind: str, settings: DataSettings, schema: DataSchema) -> Raw:
+def _read(path: Path, kind: str, settings: DataSettings, schema: LearnableSchema) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
     if kind == "npz":
         return read_npz(path, settings.max_bytes)
@@ -110,7 +110,7 @@ def _split(data: Examples, settings: DataSettings) -> SiteData:
     return SiteData(data.take(np.sort(order[tested:])), data.take(np.sort(order[:tested])) if tested else None)
 
 
-def _by_code(code: Path | None, schema: DataSchema) -> tuple[Examples, Examples | None]:
+def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Examples | None]:
     from hanse_datapod.worker.site_code import load_code
 
     file = load_code(code)

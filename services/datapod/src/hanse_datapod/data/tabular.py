@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, mismatch
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, Column, DataSchema, TabularSchema
+from hanse_fabric.schema import ArraySchema, Column, LearnableSchema, TabularSchema
 
 _TARGETS = ("target", "label", "y")
 
 
-def read_csv(path: Path, schema: DataSchema) -> Raw:
+def read_csv(path: Path, schema: LearnableSchema) -> Raw:
     """Features (n, k) and target (n,); rows are counted as lines of the file, the header being line 1.
 
     Raises:
@@ -37,7 +37,7 @@ def read_csv(path: Path, schema: DataSchema) -> Raw:
     return _raw(path, frame, schema, "line", 2)
 
 
-def read_parquet(path: Path, schema: DataSchema) -> Raw:
+def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     """Features (n, k) and target (n,); rows are counted from 1.
 
     Raises:
@@ -54,7 +54,7 @@ def read_parquet(path: Path, schema: DataSchema) -> Raw:
     return _raw(path, frame, schema, "row", 1)
 
 
-def _raw(path: Path, frame: pd.DataFrame, schema: DataSchema, unit: str, first: int) -> Raw:
+def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int) -> Raw:
     if isinstance(schema, ArraySchema) and len(schema.shape) != 1:
         raise mismatch(f"data file {path}: a table, the schema says arrays of shape {list(schema.shape)}")
     if isinstance(schema, TabularSchema):

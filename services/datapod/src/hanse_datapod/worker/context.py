@@ -9,7 +9,7 @@ from typing import Any
 
 from hanse_datapod.data.load import SiteData
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import DataSchema
+from hanse_fabric.schema import LearnableSchema
 from hanse_learning.site.sums import Sums
 
 
@@ -24,7 +24,7 @@ class WorkContext:
     model: Path | None
     output: Path
     state: Path
-    schema: DataSchema
+    schema: LearnableSchema
     code: Path | None
     data: Callable[[], SiteData]
     on_progress: Callable[[float, str], None]

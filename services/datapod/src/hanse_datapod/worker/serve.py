@@ -18,7 +18,7 @@ from hanse_datapod.worker.sums import RemoteSums
 from hanse_datapod.worker.tasks import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import DataSchema, OpenSchema
+from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], dict[str, Any]]
@@ -53,7 +53,7 @@ class Server:
         self._send({"kind": "error", "code": code.code, "message": message, "hint": hint})
 
     def _do(self, body: dict[str, Any]) -> dict[str, Any]:
-        schema = _SCHEMA.validate_python(body["schema"]) if body["schema"] is not None else OpenSchema()
+        schema = learnable(_SCHEMA.validate_python(body["schema"])) if body["schema"] is not None else OpenSchema()
         settings = DataSettings.model_validate(body["data"])
         code = Path(body["code"]) if body["code"] is not None else None
         if body["operation"] == "check":
@@ -93,7 +93,7 @@ class Server:
             "note": outcome.note,
         }
 
-    def _load(self, settings: DataSettings, schema: DataSchema, code: Path | None) -> SiteData:
+    def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
         key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
         known = self._data.get(key)
         if known is not None:
