@@ -53,6 +53,7 @@ from hanse_fabric.messages import (
     RunEvent,
     SealedSeed,
     Stage,
+    StudyJob,
     Task,
     TaskKind,
     UpdateInput,
@@ -106,6 +107,11 @@ EXAMPLES: tuple[Message, ...] = (
     Reduced(
         **WHERE, job="r1-train", outputs={"model": INLINE}, seconds=0.5, bytes_read=100,
         refused=(Refusal(participant="south", reason="not finite", code="invalid-input"),),
+    ),
+    StudyJob(
+        **WHERE, id="c0001-linear", function="linear", study={"test": "linear"},
+        settings={"first": 0, "last": 256}, updates=(UpdateInput(participant="north", weight=1, ref=STORED),),
+        inputs={"frame": INLINE}, output_key="models/triage/y",
     ),
     ExchangeJob(**WHERE, id="r1-train-sums", participants=("north", "south"), deadline=AT),
     Contribution(**WHERE, participant="north", key="mean", values=b"AAAAAAAA8D8="),

@@ -12,6 +12,19 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.names import Digest
 from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_fabric.study import Study
+
+STUDY = "association_study"
+"""The workflow of genome-wide association studies."""
+
+LEAST_COHORTS = 3
+"""Of which a sum is made, unless a study's owner wants otherwise: of two, each knows the other's."""
+
+_OF_TRAINING = (
+    "rounds", "model", "train", "code", "strategy", "weighting", "evaluate", "stop", "checkpoint_every",
+    "initial_model", "utility_preserving",
+)  # fmt: skip
+"""What a study has nothing to do with."""
 
 
 class Participation(Frozen):
@@ -84,6 +97,8 @@ class Job(Frozen):
     """A run's description.
 
     Attributes:
+        workflow: `federated_averaging` trains a model; `association_study` does the section `study`.
+        rounds: of training; a study has none.
         model: `{name: ..., ...}`, a built-in architecture; or whatever site code understands.
         train: local training: loss, optimizer, epochs or steps, batch size.
         strategy: `{reduction: {name: ...}, optimizer: {name: ...}}`; the default is federated averaging.
@@ -94,12 +109,13 @@ class Job(Frozen):
         secure_aggregation: sums of which nobody sees the summands; None: aggregators see the updates.
         privacy: differential privacy; None: none.
         utility_preserving: refuse the job unless it equals training on pooled data (`hanse run check` says why not).
+        study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
-    workflow: Literal["federated_averaging"] = "federated_averaging"
-    rounds: int = Field(ge=1, le=100_000)
+    workflow: Literal["federated_averaging", "association_study"] = "federated_averaging"
+    rounds: int = Field(default=0, ge=1, le=100_000)
     participants: Participation = Participation()
-    model: dict[str, Any]
+    model: dict[str, Any] = {}
     train: dict[str, Any] = {}
     code: SiteCode | None = None
     strategy: dict[str, Any] = {}
@@ -112,9 +128,60 @@ class Job(Frozen):
     secure_aggregation: SecureAggregation | None = None
     privacy: Privacy | None = None
     utility_preserving: bool = False
+    study: Study | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_study(cls, body: Any) -> Any:
+        """A study's sums are masked, and of three cohorts at least, where its job does not say how."""
+        if not isinstance(body, dict) or body.get("workflow") != STUDY:
+            return body
+        body = {"secure_aggregation": {"mode": "compensator"}, "participants": {}, **body}
+        if body.get("rounds") == 0:  # as it was written down
+            del body["rounds"]
+        participants = body["participants"]
+        if isinstance(participants, dict) and "minimum" not in participants:
+            body["participants"] = {**participants, "minimum": LEAST_COHORTS}
+        return body
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Job:
+        if self.workflow != STUDY:
+            if self.study is not None:
+                raise ValueError(f"study: it belongs to workflow {STUDY}, workflow is {self.workflow}")
+            if self.rounds < 1:
+                raise ValueError("rounds: none are given, 1 or more rounds of training are needed")
+            return self
+        if self.study is None:
+            raise ValueError(f"study: none is given, workflow {STUDY} needs the section that says what is tested")
+        if self.secure_aggregation is None:
+            raise ValueError(
+                "secure_aggregation: none is given, but a study's statistics are never shown to the hub: leave it out, "
+                "or name the mode compensator or pairwise"
+            )
+        for name in _OF_TRAINING:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: {getattr(self, name)!r} belongs to training, workflow is {STUDY}")
+        for name in ("fraction", "quorum", "grace"):
+            value = getattr(self.participants, name)
+            if value != Participation.model_fields[name].default:
+                raise ValueError(f"participants.{name}: {value!r} is given, but all cohorts of a study take part in it")
+        if self.participants.minimum < LEAST_COHORTS and not self.study.few_cohorts:
+            raise ValueError(
+                f"participants.minimum: {self.participants.minimum} is not at least {LEAST_COHORTS}: sums of fewer "
+                "cohorts tell them each other's numbers; study.few_cohorts: true says that their owners know"
+            )
+        if self.privacy is not None:
+            raise ValueError(
+                "privacy: differential privacy is not there for studies: noise in the sums of every SNP would leave "
+                "none of the small p-values that they look for; what leaves a site is masked sums alone"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_meet(self) -> Job:
+        if self.study is not None:
+            return self
         if self.stop is not None and self.evaluate.every == 0:
             raise ValueError(
                 f"stop.metric {self.stop.metric!r} is never measured: evaluate.every is 0, 1 or more is needed"

@@ -27,6 +27,7 @@ from hanse_fabric.messages.reductions import (
     ReduceJob,
     Refusal,
     RingSum,
+    StudyJob,
     Tally,
     UpdateInput,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "RunEvent",
     "SealedSeed",
     "Stage",
+    "StudyJob",
     "Tally",
     "Task",
     "TaskKind",

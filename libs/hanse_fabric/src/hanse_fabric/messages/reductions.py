@@ -114,6 +114,36 @@ class ReduceJob(Message):
     from_zero: bool | None = None
 
 
+class StudyJob(Message):
+    """A joint computation of a study: sum what the cohorts sent, and run the hub's function on it.
+
+    Answered by `Reduced`, with `outputs` (objects of named arrays) and `facts`.
+
+    Attributes:
+        function: name of the function of `hanse_genomics.hub`.
+        study: the job's section (`hanse_fabric.study.Study` reads it).
+        settings: what this step is told.
+        updates: sorted by participant; none where the sites have no part in it.
+        sum: how the updates are masked; None: the function is given each cohort's arrays.
+        inputs: what former steps have made, by name.
+        output_key: prefix of the outputs' keys: `<output_key>/<output name>`.
+    """
+
+    schema_id: ClassVar[str] = "hanse.study_job/1"
+
+    id: StepKey
+    project: Slug
+    run: RunId
+    step: StepKey
+    function: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    study: dict[str, Any]
+    settings: dict[str, Any] = {}
+    updates: tuple[UpdateInput, ...] = ()
+    sum: RingSum | None = None
+    inputs: dict[str, ObjectRef] = {}
+    output_key: ObjectKey
+
+
 class Refusal(Frozen):
     """An update that cannot be reduced, and why."""
 
@@ -130,7 +160,7 @@ class Tally(Frozen):
 
 
 class Reduced(Message):
-    """The outcome of a ReduceJob: outputs, or uploads, or parts, or the updates that must be left out.
+    """The outcome of a ReduceJob or StudyJob: outputs, or uploads, or parts, or the updates that must be left out.
 
     Attributes:
         outputs: finished objects by output name ("model", and state arrays). Small ones are inline.
@@ -138,6 +168,7 @@ class Reduced(Message):
         error: why the job cannot succeed at all; empty if it did.
         seconds, bytes_read: for the metrics.
         clip: the next round's clipping norm, where central privacy moves it (WHOLE, SHARD).
+        facts: small things that a study's step has found (StudyJob).
     """
 
     schema_id: ClassVar[str] = "hanse.reduced/1"
@@ -155,3 +186,4 @@ class Reduced(Message):
     bytes_read: int = Field(default=0, ge=0)
     tally: Tally | None = None
     clip: float | None = Field(default=None, gt=0)
+    facts: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ class TaskKind(StrEnum):
     """INITIALIZE makes the first model from the run's seed; TRAIN makes an update; EVALUATE only metrics.
 
     The others carry a privacy protocol's messages in `payload`: ADVERTISE keys, SHARE secrets or noise among the sites,
-    UNMASK what the dropped have left in the sum.
+    UNMASK what the dropped have left in the sum. STUDY computes arrays for a step of a genome-wide association study.
     """
 
     INITIALIZE = "initialize"
@@ -28,6 +28,7 @@ class TaskKind(StrEnum):
     ADVERTISE = "advertise"
     SHARE = "share"
     UNMASK = "unmask"
+    STUDY = "study"
 
 
 class Task(Message):
@@ -36,7 +37,8 @@ class Task(Message):
     Attributes:
         id: derived from run, step and participant.
         round: the round, from 1; 0 before the first.
-        config: what the trainer needs (the job's `model`, `train`, `evaluate`, `code` sections).
+        config: what the trainer needs (the job's `model`, `train`, `evaluate`, `code` sections); of a STUDY `study`
+            (the job's section), `step` (the function's name) and `settings` (what that step is told).
         seed: for this run, round and participant (INITIALIZE: for the run alone).
         model: the model to start from; None for INITIALIZE.
         peers: how many participants the step was sent to, which a site's policy may bound from below.
@@ -44,7 +46,8 @@ class Task(Message):
         masking: how the answer is to be masked; None: not at all.
         privacy: the noise that the site adds, and what its ledger is charged; None: none.
         payload: what a privacy protocol has for this participant.
-        extras: further objects that the algorithm needs beside the model, by name (SCAFFOLD's `control`).
+        extras: further objects that the algorithm needs beside the model, by name (SCAFFOLD's `control`); of a STUDY
+            what former steps have made.
         trained: the last round of this run in which this participant's answer was counted, 0 where none was: what a
             site keeps between rounds is taken as of then. None: not told.
     """
@@ -85,7 +88,8 @@ class Result(Message):
 
     Attributes:
         task: the task's id.
-        update: what was made: for TRAIN the difference to the task's model (parameters) and values (buffers).
+        update: what was made: for TRAIN the difference to the task's model (parameters) and values (buffers); for STUDY
+            the step's arrays.
         examples: number of training (or, for EVALUATE, test) examples behind it.
         metrics: finite numbers by name.
         reason: why, where the outcome is not DONE; in plain words.
