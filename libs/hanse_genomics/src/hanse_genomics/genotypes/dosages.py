@@ -20,6 +20,8 @@ def _table(dtype: str) -> NDArray[Any]:
     return table
 
 
+_LOWER = np.array([1, 4, 16, 64], dtype=np.uint8)
+_PLACES = np.arange(4)
 _TABLES = {name: _table(name) for name in ("float32", "float64")}
 
 
@@ -43,16 +45,17 @@ def missing(packed: Packed, samples: int) -> tuple[Counts, Counts]:
     Returns:
         (SNP, sample): int64 (M,) each, ordered by SNP, then sample.
     """
-    lower = packed & ~(packed >> 1) & 0x55
-    row, octet = np.nonzero(lower)
-    found = lower[row, octet]
-    snps, people = [], []
-    for shift in range(4):
-        here = np.flatnonzero(found & (1 << 2 * shift))
-        snps.append(row[here])
-        people.append(octet[here] * 4 + shift)
-    snp, person = np.concatenate(snps), np.concatenate(people)
+    lower = packed >> 1
+    np.invert(lower, out=lower)
+    lower &= packed
+    lower &= 0x55
+    octets = np.flatnonzero(lower.reshape(-1) != 0)
+    # Bytes are in order and so are the four genotypes of each: nothing is left to sort.
+    marked = lower.reshape(-1)[octets, None] & _LOWER != 0
+    cells = (octets[:, None] * 4 + _PLACES)[marked]
+    snp = cells // (4 * packed.shape[1])
+    person = cells - snp * (4 * packed.shape[1])
+    if 4 * packed.shape[1] == samples:
+        return snp, person
     real = person < samples
-    snp, person = snp[real], person[real]
-    order = np.lexsort((person, snp))
-    return snp[order], person[order]
+    return snp[real], person[real]
