@@ -15,7 +15,7 @@ from hanse_datapod.agent import Agent
 from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import Outbox
 from hanse_datapod.policy import Policy
-from hanse_datapod.worker.port import DataSummary, WorkOutcome, WorkRequest, extra_output
+from hanse_datapod.worker.port import WORKED, DataSummary, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -75,6 +75,8 @@ class CountingWorker:
         self.info: dict[str, float] = {}
         self.note = ""
         self._count = count
+        self.kinds = WORKED
+        self.rested = 0
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         self.requests.append(request)
@@ -109,6 +111,9 @@ class CountingWorker:
         if self.unfit is not None:
             raise self.unfit
         return DataSummary(10, 2, "0" * 64)
+
+    async def rest(self) -> None:
+        self.rested += 1
 
     async def close(self) -> None:
         """Nothing to stop."""

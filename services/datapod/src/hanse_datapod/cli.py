@@ -46,10 +46,17 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     running.add_argument("--home", type=Path, help="this site's folder")
     running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process")
     running.add_argument("--homes-file", type=Path, help="a file that lists such folders, one a line")
-    running.add_argument("--data", help="training data; with --homes, {name} stands for the folder's name")
+    running.add_argument(
+        "--data",
+        help="training data, or the prefix of .bed, .bim and .fam; with --homes, {name} stands for the folder's name",
+    )
     running.add_argument("--test", help="test data; {name} as for --data")
     running.add_argument("--test-fraction", type=float, help="share of the data for tests where there is no test file")
-    running.add_argument("--data-kind", choices=["auto", "csv", "parquet", "npz", "images", "code"])
+    running.add_argument("--data-kind", choices=["auto", "csv", "parquet", "npz", "images", "plink", "code"])
+    running.add_argument("--phenotypes", help="file of phenotypes beside genotypes; {name} as for --data")
+    running.add_argument("--covariates", help="file of covariates beside genotypes; {name} as for --data")
+    running.add_argument("--studies-at-once", type=int, help="steps of studies under way at once (2)")
+    running.add_argument("--threads", type=int, help="threads of the linear algebra of studies (1)")
     running.add_argument("--policy", type=Path, help="the site's policy file")
     running.add_argument("--code", type=Path, help="the site's own code; the policy must list its digest")
     running.add_argument("--join-url", help="address of the hub, to join on the first start")
@@ -100,9 +107,12 @@ def _run(given: argparse.Namespace) -> int:
     homes = list(given.homes or [])
     if given.homes_file is not None:
         homes += [Path(line.strip()) for line in given.homes_file.read_text().splitlines() if line.strip()]
-    names = ("home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca")
+    names = (
+        "home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca", "studies_at_once",
+        "threads",
+    )  # fmt: skip
     options: dict[str, Any] = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    for name in ("data", "test"):
+    for name in ("data", "test", "phenotypes", "covariates"):
         if getattr(given, name) is not None:
             options[name] = Path(getattr(given, name))
     return run(homes, options)

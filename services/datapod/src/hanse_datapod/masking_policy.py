@@ -11,18 +11,19 @@ import base64
 from pydantic import Field
 
 from hanse_datapod.refusal import forbidden
+from hanse_datapod.studies_policy import tells_snps
 from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.messages.masking import Masking, MaskingMode, X25519Key
 from hanse_fabric.names import Digest
 
-_TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE})
+_TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
 
 
 class MaskingPolicy(Frozen):
     """What the site wants of masked sums.
 
     Attributes:
-        required: nothing of training and evaluation leaves but within a masked sum.
+        required: nothing of training, evaluation and studies leaves but within a masked sum (but a study's SNPs).
         compensator: the public key (base64) of the compensator whose help is accepted; None: of none.
         minimum: sums of fewer participants are refused, and the compensator is told to refuse them.
         roster: SHA-256 (hex) over the keys of the project's sites: with others, the compensator must not add.
@@ -42,7 +43,8 @@ class MaskingPolicy(Frozen):
             HanseError: POLICY naming the rule, the task's value and what is allowed.
         """
         masking = task.masking
-        if self.required and task.kind in _TELLING and (masking is None or masking.mode is MaskingMode.RING):
+        telling = task.kind in _TELLING and not tells_snps(task)
+        if self.required and telling and (masking is None or masking.mode is MaskingMode.RING):
             asked = "a task without masking" if masking is None else "mode ring, which hides nothing,"
             raise forbidden(
                 "masking.required", asked, "compensator, pairwise",

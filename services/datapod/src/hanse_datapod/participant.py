@@ -36,9 +36,13 @@ class Joining:
 
 
 async def take_part(
-    home: Path, worker: Worker, policy: Policy, joining: Joining, *, on_ready: Callable[[], None] | None = None
-) -> None:
+    home: Path, worker: Worker, policy: Policy, joining: Joining, *, studies_at_once: int = 2,
+    on_ready: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
     """Join if need be, connect, and work until cancelled. Servers that are away are waited for.
+
+    Args:
+        studies_at_once: steps of studies under way at once.
 
     Raises:
         HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log;
@@ -54,7 +58,8 @@ async def take_part(
         link = await _patiently("bus", lambda: SiteLink.connect(identity, cert=joining.bus_cert, key=joining.bus_key))
         stack.push_async_callback(link.close)
         agent = Agent(
-            link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox
+            link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,
+            studies_at_once=studies_at_once,
         )  # fmt: skip
         if on_ready is not None:
             on_ready()

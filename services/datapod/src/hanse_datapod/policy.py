@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from hanse_datapod.masking_policy import MaskingPolicy
 from hanse_datapod.privacy_policy import PrivacyPolicy
 from hanse_datapod.refusal import forbidden
+from hanse_datapod.studies_policy import STUDY_WORKFLOW, StudiesPolicy, is_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
@@ -54,6 +55,7 @@ class Policy(Frozen):
         minimum_participants: a round with fewer is refused, for the sum of few hides little.
         masking: in which masked sums this site's answers may be.
         privacy: the noise that is wanted, and the budget that it is charged to.
+        studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
     projects: tuple[Slug, ...] | None = None
@@ -65,6 +67,7 @@ class Policy(Frozen):
     limits: LimitPolicy = LimitPolicy()
     masking: MaskingPolicy = MaskingPolicy()
     privacy: PrivacyPolicy = PrivacyPolicy()
+    studies: StudiesPolicy = StudiesPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.
@@ -75,22 +78,30 @@ class Policy(Frozen):
         if self.projects is not None and task.project not in self.projects:
             raise forbidden("projects", task.project, self.projects)
         if task.workflow not in self.workflows:
-            raise forbidden("workflows", task.workflow, self.workflows)
+            raise forbidden("workflows", task.workflow, self.workflows, hint=_opt_in(task.workflow))
         # The first model is made from the seed alone; rounds touch the site's data.
         if task.kind is not TaskKind.INITIALIZE and task.peers < self.minimum_participants:
             raise forbidden("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")
-        name = _section(task.config, "model").get("name")
-        if self.models is not None and name not in self.models:
-            raise forbidden("models", name, self.models)
-        code = _section(task.config, "code").get("digest")
-        if code is not None:
-            self.check_code(str(code))
-        if task.kind is TaskKind.TRAIN and not self.outputs.updates:
-            raise forbidden("outputs.updates", "a training task", "nothing but metrics may leave")
+        if is_study(task):
+            self.studies.check(task)
+        else:
+            self._check_training(task)
+        if task.kind in (TaskKind.TRAIN, TaskKind.STUDY) and not self.outputs.updates:
+            asked = "a study" if is_study(task) else "a training task"
+            raise forbidden("outputs.updates", asked, "nothing but metrics may leave")
         self.masking.check(task)
         self.privacy.check(task)
         if task.model is not None and task.model.size > self.limits.model_mib << 20:
             raise forbidden("limits.model_mib", f"a model of {task.model.size >> 20} MiB", self.limits.model_mib)
+
+    def _check_training(self, task: Task) -> None:
+        name = _section(task.config, "model").get("name")
+        # The messages of a masking protocol say nothing about models in a study.
+        if self.models is not None and name not in self.models and task.workflow != STUDY_WORKFLOW:
+            raise forbidden("models", name, self.models)
+        code = _section(task.config, "code").get("digest")
+        if code is not None:
+            self.check_code(str(code))
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.
@@ -146,6 +157,12 @@ def load_policy(path: Path | None) -> Policy:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
         ) from None
+
+
+def _opt_in(workflow: str) -> str:
+    if workflow != STUDY_WORKFLOW:
+        return ""
+    return f"the site's administrator allows studies in the policy file: workflows: [{workflow}]"
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ class PrivacyPolicy(Frozen):
     """Differential privacy.
 
     Attributes:
-        required: refuse training without a privacy section in the job.
+        required: refuse training without a privacy section in the job, and studies, which have none.
         placements: whose noise is accepted; None: any, but with `required` not `central`, where the hub sees plain
             updates.
         epsilon, delta: the whole site's budget, over all projects; epsilon None: unlimited, but written down.
@@ -57,6 +57,11 @@ class PrivacyPolicy(Frozen):
         Raises:
             HanseError: POLICY.
         """
+        if task.kind is TaskKind.STUDY and self.required:
+            raise forbidden(
+                "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
+                hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
+            )  # fmt: skip
         if task.kind is not TaskKind.TRAIN:
             return
         if task.privacy is None:

@@ -1,4 +1,6 @@
-"""The tasks that wait: of each run only the newest, so that a site that was away does the round that is open now."""
+"""The tasks that wait: of each run that trains only the newest, so that a site that was away does the round that is
+open now; of a study all, for its steps are under way side by side.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,31 @@ class TaskQueue:
 
     async def take(self) -> OpenTask:
         """The next task to do."""
+        while True:
+            await self._ready.wait()
+            if self._tasks:
+                return self._tasks.pop(next(iter(self._tasks)))
+            self._ready.clear()
+
+
+class StudyQueue:
+    """Open tasks of studies, in the order in which they came; a step that is opened anew replaces its former task."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[tuple[str, str], OpenTask] = {}
+        self._ready = asyncio.Event()
+
+    def offer(self, opened: OpenTask) -> None:
+        """Take a task in."""
+        self._tasks[opened.task.run, opened.task.step] = opened
+        self._ready.set()
+
+    def drop(self, run: str) -> None:
+        """Forget the tasks of a run that has ended."""
+        self._tasks = {key: opened for key, opened in self._tasks.items() if key[0] != run}
+
+    async def take(self) -> OpenTask:
+        """The next task to do; any number may wait for one."""
         while True:
             await self._ready.wait()
             if self._tasks:

@@ -40,9 +40,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
-    shared = SharedWorker(settings.code, participants=len(listed))
+    shared = SharedWorker(settings.code, participants=len(listed), threads=settings.threads)
     workers = [shared.participant(_data(settings, home)) for home in listed]
-    await shared.start()  # torch loads while the sites join
+    await shared.start()  # libraries load while the sites join
     joining = Joining(
         url=settings.join_url,
         token=settings.token.get_secret_value() if not homes else "",
@@ -60,7 +60,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
 
     parts = []
     for home, worker in zip(listed, workers, strict=True):
-        part = take_part(home, worker, policy, joining, on_ready=partial(ready, home))
+        part = take_part(
+            home, worker, policy, joining, studies_at_once=settings.studies_at_once, on_ready=partial(ready, home)
+        )
         parts.append(service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}"))
     try:
         await service.stopping.wait()
@@ -100,4 +102,6 @@ def _data(settings: DatapodSettings, home: Path) -> DataSettings:
         test=named(settings.test),
         test_fraction=settings.test_fraction,
         kind=settings.data_kind,
+        phenotypes=named(settings.phenotypes),
+        covariates=named(settings.covariates),
     )

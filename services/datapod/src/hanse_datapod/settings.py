@@ -17,16 +17,26 @@ class DatapodSettings(ServiceSettings):
         default=Path("/var/lib/hanse-datapod"), description="folder of the datapod's keys, journal and outbox log"
     )
     data: Path | None = Field(
-        default=None, description="training data: CSV, Parquet or NPZ file, or a folder with one subfolder per class"
+        default=None,
+        description="training data: CSV, Parquet or NPZ file, or a folder with one subfolder per class; of genotypes "
+        "the path of .bed, .bim and .fam without the ending",
     )
     test: Path | None = Field(default=None, description="test data; if unset, a share of the training data")
     test_fraction: float = Field(
         default=0.2, ge=0, lt=1, description="share of the data set aside for tests where there is no test file"
     )
-    data_kind: Literal["auto", "csv", "parquet", "npz", "images", "code"] = Field(
+    data_kind: Literal["auto", "csv", "parquet", "npz", "images", "plink", "code"] = Field(
         default="auto",
         description="kind of the data; auto goes by the ending; code calls load() of the site code",
     )
+    phenotypes: Path | None = Field(
+        default=None, description="file of phenotypes beside genotypes: a header FID IID NAME ..., one line a person"
+    )
+    covariates: Path | None = Field(default=None, description="file of covariates beside genotypes, likewise")
+    studies_at_once: int = Field(
+        default=2, ge=1, le=8, description="steps of studies under way at once: one computes while others are sent"
+    )
+    threads: int = Field(default=1, ge=1, le=256, description="threads of the linear algebra of studies")
     policy: Path | None = Field(default=None, description="the site's policy file (YAML); if unset, the default holds")
     code: Path | None = Field(
         default=None, description="the site's own Python file with train() and test(); the policy must list its digest"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from hanse_datapod.outbox import Leaving
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
 from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import open_or_unknown
 from hanse_fabric.subjects import PROGRESS
 
 TICK_S = 1.0
@@ -68,16 +68,10 @@ async def _watch(
                 await link.progress(task, *told)
             if time.monotonic() - looked > LOOK_S:
                 looked = time.monotonic()
-                if not await _still_open(link, task):
+                if not await open_or_unknown(link, task):
                     raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
         return work.result()
     finally:
         if not work.done():
             work.cancel()
             await asyncio.wait({work})
-
-
-async def _still_open(link: SiteLink, task: Task) -> bool:
-    with suppress(HanseError):
-        return await link.is_open(task)
-    return True  # the hub does not answer: it may still wait for this

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from hanse_datapod.masking import MASKED_SPARE
 from hanse_datapod.space import needed_for, require_space
+from hanse_datapod.studies_policy import is_study
 from hanse_datapod.worker.port import SPARE
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.site import durable
@@ -15,13 +19,17 @@ from hanse_fabric.site import durable
 PLAIN = ".plain"
 """Ending of an update that the worker has written and that will not leave as it is."""
 _KEPT_S = 2 * 86_400
+_STUDY_KEPT_S = 40 * 86_400  # longer than a task can be open
+_STUDIES = "studies"
 
 
 class Workplace:
-    """The folders `work` and `state` of one home. Its methods block."""
+    """The folders `work`, `state` and `studies` of one home. Its methods block, and any thread may call them."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self._lock = threading.Lock()
+        self._under_way: set[str] = set()
 
     def output(self, task: Task) -> Path:
         """Where the update lies that leaves."""
@@ -33,11 +41,11 @@ class Workplace:
         return output.with_suffix(PLAIN) if masked(task) else output
 
     def state(self, task: Task) -> Path:
-        """What stays at the site between the rounds of a run."""
-        return self._home / "state" / task.run
+        """What stays at the site between the rounds of a run, or the steps of a study."""
+        return self._home / (_STUDIES if is_study(task) else "state") / task.run
 
     def prepare(self, task: Task) -> None:
-        """Clear what tasks before have left, and look for space.
+        """Clear what tasks before have left, and look for space. The task is under way until `drop_plain`.
 
         Raises:
             HanseError: NO_SPACE.
@@ -46,20 +54,45 @@ class Workplace:
         with durable.space_errors(self._home):
             work.mkdir(exist_ok=True, mode=0o700)
             self.state(task).mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._clear(work, task)
+            os.utime(self.state(task))
+        with self._lock:
+            self._under_way.add(task.id)
+            self._clear(work, task)
         require_space(self._home, needed_for(task))
 
     def _clear(self, work: Path, task: Task) -> None:
-        """Remove large updates that nobody can ask for any more: older ones of this run, and those past their time.
-        One stays, for the next update to be written over. Plain updates that a crash has left are removed always."""
+        """Remove large updates that nobody can ask for any more: of a run that trains older ones, and all that are past
+        their time. One stays, for the next update to be written over. Plain updates that a crash has left are removed
+        always; nothing is, of a task that is under way."""
         oldest, spare = time.time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
+        others = self._under_way - {task.id}
         for path in work.iterdir():
-            if PLAIN in path.suffixes:
-                path.unlink(missing_ok=True)
-            elif path.name.startswith(f"{task.run}.") and path.suffix == ".update":
-                path.replace(spare)
-            elif path.name.startswith(f"{task.run}.") or path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+            owner = path.name.split(".")[1:2]
+            if owner and owner[0] in others:
+                continue
+            mine = path.name.startswith(f"{task.run}.") and not is_study(task)
+            with suppress(FileNotFoundError):  # another task's, which was done meanwhile
+                if PLAIN in path.suffixes:
+                    path.unlink()
+                elif mine and path.suffix == ".update":
+                    path.replace(spare)
+                elif mine or path.stat().st_mtime < oldest:
+                    path.unlink()
+
+    def forget(self, run: str) -> bool:
+        """Remove all that the study of a run has left; False: there was nothing."""
+        state = self._home / _STUDIES / run
+        known = state.exists()
+        shutil.rmtree(state, ignore_errors=True)
+        for path in (self._home / "work").glob(f"{run}.*"):
+            path.unlink(missing_ok=True)
+        return known
+
+    def forget_old(self) -> None:
+        """Remove what studies have left that no task can be open of any more: nobody has said that they ended."""
+        for folder in (self._home / _STUDIES).glob("*"):
+            if folder.stat().st_mtime < time.time() - _STUDY_KEPT_S:
+                self.forget(folder.name)
 
     def hand_down(self, task: Task, before: str, *, large: bool) -> bool:
         """Make a large update of task `before` this task's of the same run; False: it is not there any more."""
@@ -72,7 +105,9 @@ class Workplace:
         return output.exists()
 
     def drop_plain(self, task: Task) -> None:
-        """Remove the update that will not leave as it is, and what was made beside it."""
+        """Remove the update that will not leave as it is, and what was made beside it: the task is done."""
+        with self._lock:
+            self._under_way.discard(task.id)
         if masked(task):
             worked = self.worked(task)
             for path in (worked, *worked.parent.glob(f"{worked.name}.*")):

@@ -20,10 +20,13 @@ _SPARE = "spare"
 
 
 class ModelCache:
-    """The newest KEPT models in one folder. A file that was not written by this process is verified before use."""
+    """The newest `kept` models in one folder. A file that was not written by this process is verified before use.
+    Those who ask at the same time wait for each other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, kept: int = KEPT) -> None:
         self._folder = folder
+        self._kept = kept
+        self._turn = asyncio.Lock()
         self._verified: OrderedDict[str, Path] = OrderedDict()
 
     async def get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
@@ -32,14 +35,18 @@ class ModelCache:
         Raises:
             HanseError: TAMPERED when the content is not the announced one; NO_SPACE; what `download` raises.
         """
+        async with self._turn:
+            return await self._get(ref, download)
+
+    async def _get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
         path = self._folder / ref.digest
         known = ref.digest in self._verified and path.exists()
         if not known and not await asyncio.to_thread(_holds, path, ref):
             await self._download(ref, path, download)
         self._verified[ref.digest] = path
         self._verified.move_to_end(ref.digest)
-        if len(self._verified) > KEPT or len(self._verified) == 1:
-            while len(self._verified) > KEPT:
+        if len(self._verified) > self._kept or len(self._verified) == 1:
+            while len(self._verified) > self._kept:
                 self._verified.popitem(last=False)
             await asyncio.to_thread(self._prune)
         return path

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hanse_fabric import __version__
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task
+from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
 from hanse_fabric.site.cache import KEPT, ModelCache
 from hanse_fabric.site.identity import SiteIdentity
 from hanse_fabric.site.remote import ask_link
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hanse_fabric.store.transfer import Transfer
 
 T = TypeVar("T")
+OBJECTS_KEPT = 24
+"""Objects of studies: several steps are under way at once, each with a few."""
 _RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
@@ -65,6 +67,7 @@ class SiteLink:
         self._transfer = transfer
         self._cache = ModelCache(identity.home / "cache")
         self._extras = ModelCache(identity.home / "extras")
+        self._objects = ModelCache(identity.home / "objects", kept=OBJECTS_KEPT)
 
     @classmethod
     async def connect(cls, identity: SiteIdentity, *, cert: Path | None = None, key: Path | None = None) -> SiteLink:
@@ -156,14 +159,14 @@ class SiteLink:
             HanseError: as `fetch`; INVALID_INPUT for more than are kept.
         """
         extras = task.extras or {}
-        if len(extras) > KEPT:
+        study = task.kind is TaskKind.STUDY
+        cache, most = (self._objects, OBJECTS_KEPT // 3) if study else (self._extras, KEPT)
+        if len(extras) > most:
             raise HanseError(
-                ErrorCode.INVALID_INPUT, f"task {task.id}.extras: {len(extras)} are more than {KEPT}",
+                ErrorCode.INVALID_INPUT, f"task {task.id}.extras: {len(extras)} are more than {most}",
                 hint="upgrade the datapod",
             )  # fmt: skip
-        return {
-            name: await self._fetch(task, f"extras.{name}", ref, self._extras, seconds) for name, ref in extras.items()
-        }
+        return {name: await self._fetch(task, f"extras.{name}", ref, cache, seconds) for name, ref in extras.items()}
 
     async def _fetch(self, task: Task, what: str, ref: ObjectRef, cache: ModelCache, seconds: float) -> Path:
         async def download(path: Path) -> None:
@@ -337,6 +340,13 @@ def result_for(
         extras=dict(extras) if extras else None,
         info=dict(info) if info else None,
     )
+
+
+async def open_or_unknown(link: SiteLink, task: Task) -> bool:
+    """Whether the hub waits for an answer to the task, as far as one can know: it may, where it does not answer."""
+    with suppress(HanseError):
+        return await link.is_open(task)
+    return True
 
 
 async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float) -> T:

@@ -10,7 +10,8 @@ from pydantic import Field
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
 
-DataKind = Literal["auto", "csv", "parquet", "npz", "images", "code"]
+DataKind = Literal["auto", "csv", "parquet", "npz", "images", "plink", "code"]
+PLINK_FILES = (".bed", ".bim", ".fam")
 
 _SUFFIXES: dict[str, DataKind] = {
     ".csv": "csv",
@@ -24,11 +25,13 @@ class DataSettings(Frozen):
     """The site's data.
 
     Attributes:
-        train: a CSV, Parquet or NPZ file, or a folder with one subfolder of images a class; None for kind `code`.
+        train: a CSV, Parquet or NPZ file, a folder with one subfolder of images a class, or the path of .bed, .bim and
+            .fam files without the ending; None for kind `code`.
         test: the same for test data; None: `test_fraction` of `train` is set aside by `split_seed`.
         test_fraction: share of the examples set aside where there is no test file; 0 for none.
         kind: of both; `auto` goes by the name's ending; `code` calls `load()` of the site's own code file.
-        max_bytes: a larger file is refused before it is read.
+        max_bytes: a larger file is refused before it is read, but for genotypes, which are read piece by piece.
+        phenotypes, covariates: files with columns FID IID ... beside genotypes.
     """
 
     train: Path | None = None
@@ -37,6 +40,27 @@ class DataSettings(Frozen):
     split_seed: int = 0
     kind: DataKind = "auto"
     max_bytes: int = Field(default=64 << 30, ge=1)
+    phenotypes: Path | None = None
+    covariates: Path | None = None
+
+    @property
+    def prefix(self) -> Path:
+        """The genotypes' files without the ending.
+
+        Raises:
+            HanseError: INVALID_INPUT where none are given.
+        """
+        if self.train is None:
+            raise HanseError(ErrorCode.INVALID_INPUT, "data: none given, the prefix of .bed, .bim and .fam expected")
+        return self.train.with_suffix("") if self.train.suffix in PLINK_FILES else self.train
+
+    @property
+    def is_genotypes(self) -> bool:
+        """Whether studies are computed on the data, and no model is trained."""
+        if self.kind != "auto" or self.train is None:
+            return self.kind == "plink"
+        path = self.train
+        return path.suffix in PLINK_FILES or (not path.exists() and Path(f"{path}.bed").exists())
 
     def kind_of(self, path: Path) -> DataKind:
         """The kind of one file or folder.
@@ -46,6 +70,8 @@ class DataSettings(Frozen):
         """
         if self.kind != "auto":
             return self.kind
+        if self.is_genotypes:
+            return "plink"
         if path.is_dir():
             return "images"
         found = _SUFFIXES.get(path.suffix.lower())

@@ -1,4 +1,6 @@
-"""The worker's process: reads requests from stdin, trains, answers on stdout. Started by `worker.process` only."""
+"""The worker's process: reads requests from stdin, trains or computes on genotypes (`--studies`), answers on stdout.
+Started by `worker.process` only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
+from hanse_datapod.worker.answering import Do, Receive, Send, answer
 from hanse_datapod.worker.frames import pack, read_frame
+from hanse_fabric import garbage
 
 Requests = queue.SimpleQueue[dict[str, Any]]
 
@@ -44,12 +48,20 @@ def main() -> None:
         outgoing.write(pack(body))
         outgoing.flush()
 
-    from hanse_datapod.worker.serve import Server  # torch is loaded here, while the agent joins
-
-    server = Server(send, requests.get)
+    do = _server(send, requests.get)  # libraries are loaded here, while the agent joins
     send({"kind": "ready"})
     while True:
-        server.answer(requests.get())
+        answer(requests.get(), do, send)
+
+
+def _server(send: Send, receive: Receive) -> Do:
+    if "--studies" in sys.argv[1:]:
+        from hanse_datapod.worker.study_server import StudyServer
+
+        return StudyServer(send).do
+    from hanse_datapod.worker.serve import Server
+
+    return Server(send, receive).do
 
 
 if __name__ == "__main__":

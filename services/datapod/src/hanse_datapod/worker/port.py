@@ -19,7 +19,11 @@ def extra_output(output: Path, name: str) -> Path:
     return output.with_name(f"{output.name}.{name}")
 
 
-WORKED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
+TRAINED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
+"""Kinds of tasks for a worker that trains models."""
+STUDIED = frozenset({TaskKind.STUDY})
+"""Kinds of tasks for a worker that computes on genotypes."""
+WORKED = TRAINED | STUDIED
 """Kinds of tasks that are for a worker, each under its own rules of the policy; no other may reach it."""
 
 OnProgress = Callable[[float, str], None]
@@ -37,7 +41,7 @@ class WorkRequest:
     Attributes:
         config: the task's `config`.
         model: tensor file of the received model; None for INITIALIZE.
-        output: file to write the update (TRAIN) or first model (INITIALIZE) to.
+        output: file to write the update (TRAIN), first model (INITIALIZE) or arrays (STUDY) to.
         state: folder for what stays at the site between rounds (the agent gives one per run).
         time_limit: seconds.
         memory_limit: bytes of resident memory of the worker process; None: unlimited.
@@ -66,6 +70,7 @@ class WorkOutcome:
 
     Attributes:
         update: the request's `output`, or None for EVALUATE.
+        examples: behind it; of a STUDY people with phenotype and covariates.
         seconds: the worker's time.
         extras: further updates that the algorithm sends, by name.
         info: numbers for the strategy.
@@ -92,7 +97,12 @@ class DataSummary:
 
 
 class Worker(Protocol):
-    """Trains and evaluates. One request at a time; others wait for their turn."""
+    """Trains and evaluates, or computes on genotypes. One request at a time; others wait for their turn."""
+
+    @property
+    def kinds(self) -> frozenset[TaskKind]:
+        """What it does with its data; a request of another kind is refused."""
+        ...
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         """Do one task's work; the same request on the same machine gives the same bits.
@@ -108,6 +118,9 @@ class Worker(Protocol):
         Raises:
             HanseError: SCHEMA_MISMATCH, INVALID_INPUT, NOT_FOUND or TOO_LARGE, naming file, column, row and value.
         """
+
+    async def rest(self) -> None:
+        """Give memory back after a study, once nothing is under way; the next request finds it again."""
 
     async def close(self) -> None:
         """Stop the worker's process."""

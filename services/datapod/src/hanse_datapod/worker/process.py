@@ -1,7 +1,7 @@
 """The worker's process as the agent sees it: started at once, warm between tasks, killed at a limit, restarted.
 
-The process is `python -m hanse_datapod.worker`. It ends by itself when its stdin closes, so it never
-outlives the agent. It gets none of the agent's HANSE_ variables: site code runs in it.
+The process is `python -m hanse_datapod.worker`, with `--studies` for one without torch. It ends by itself when its
+stdin closes, so it never outlives the agent. It gets none of the agent's HANSE_ variables: site code runs in it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.exchanged import answer_sum
 from hanse_datapod.worker.frames import length_of, pack
-from hanse_datapod.worker.port import DataSummary, Exchanging, OnProgress, WorkOutcome, WorkRequest, extra_output
+from hanse_datapod.worker.port import Exchanging, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import DataSchema
 
 _START_LIMIT = 120.0
-_CHECK_LIMIT = 3600.0
+CHECK_LIMIT = 3600.0
 _MEMORY_EVERY = 0.05
 _STOP_LIMIT = 5.0
-_KEPT_FREE = 1 << 30
+# glibc gives large blocks back to the system when they are freed, and the next round's gradients would be fresh pages
+# again, which cost a third of a small round's time: up to this much free memory is kept.
+_TRAINING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+# The same for tiles of genotypes; what a site has of its files is mapped apart, and given back when it is dropped.
+_STUDYING = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
 _log = logging.getLogger(__name__)
 
 
@@ -42,10 +43,17 @@ class _Child:
     ready: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """One child process that answers one request at a time."""
+    """One child process that answers one request at a time.
 
+    Attributes:
+        studies: it computes on genotypes, and loads no torch.
+        threads: of its linear algebra.
+    """
+
+    studies: bool = False
+    threads: int = 1
     _child: _Child | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
@@ -60,9 +68,10 @@ class WorkerProcess:
             sys.executable,
             "-m",
             "hanse_datapod.worker",
+            *(["--studies"] if self.studies else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=_environment(),
+            env=_environment(_STUDYING if self.studies else _TRAINING, self.threads),
         )
         self._child = _Child(process)
 
@@ -98,6 +107,11 @@ class WorkerProcess:
         if answer["kind"] == "error":
             raise HanseError(ErrorCode.of(answer["code"]), answer["message"], hint=answer["hint"])
         return answer
+
+    async def rest(self) -> None:
+        """End the child once its request is done; the next request starts one."""
+        async with self._turn:
+            await self._kill()
 
     async def close(self) -> None:
         """Kill the child; a request that waits for it ends with an error."""
@@ -139,17 +153,34 @@ class WorkerProcess:
                         return answer
                     reading = asyncio.ensure_future(_read(child))
                 if time.monotonic() >= ends:
-                    raise HanseError(
-                        ErrorCode.TIMEOUT, f"training did not end within {time_limit:g} s and was stopped",
-                        hint="fewer epochs, or a longer limit in the site's policy and the job's deadline",
-                    )  # fmt: skip
+                    raise self._too_long(time_limit)
                 if memory_limit is not None:
-                    _check_memory(child.process.pid, memory_limit)
+                    self._check_memory(child.process.pid, memory_limit)
         finally:
             if not reading.done():
                 reading.cancel()
                 with suppress(asyncio.CancelledError):
                     await reading
+
+    def _too_long(self, limit: float) -> HanseError:
+        what, less = ("the study's step", "smaller chunks") if self.studies else ("training", "fewer epochs")
+        return HanseError(
+            ErrorCode.TIMEOUT, f"{what} did not end within {limit:g} s and was stopped",
+            hint=f"{less}, or a longer limit in the site's policy and the job's deadline",
+        )  # fmt: skip
+
+    def _check_memory(self, pid: int, limit: int) -> None:
+        try:
+            used = psutil.Process(pid).memory_info().rss
+        except psutil.NoSuchProcess:
+            return  # the reader notices
+        if used > limit:
+            what, less = ("the study", "smaller chunks") if self.studies else ("training", "a smaller batch or model")
+            raise HanseError(
+                ErrorCode.TOO_LARGE,
+                f"{what} used {used >> 20} MiB of memory, {limit >> 20} are allowed, and was stopped",
+                hint=f"{less}, or a higher limit in the site's policy",
+            )
 
     async def _kill(self) -> None:
         child, self._child = self._child, None
@@ -162,94 +193,10 @@ class WorkerProcess:
                 await child.process.wait()
 
 
-class ProcessWorker:
-    """A site's worker: one data set, one process (its own, or one that others use too).
-
-    Args:
-        data: where the data lie.
-        code: the site code's file, or a folder with one `<name>.py` for each name.
-        schema: what the data are read by until `check_data` gives the project's; None: whatever they look like.
-        process: a process that somebody else stops.
-        alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
-    """
-
-    def __init__(
-        self,
-        data: DataSettings,
-        code: Path | None = None,
-        schema: DataSchema | None = None,
-        *,
-        process: WorkerProcess | None = None,
-        alone: bool = True,
-    ) -> None:
-        self._data = data.model_dump(mode="json")
-        self._code = str(code) if code is not None else None
-        self._schema = schema.model_dump(mode="json") if schema is not None else None
-        self._owned, self._alone = process is None, alone
-        self._process = process or WorkerProcess()
-
-    async def start(self) -> None:
-        """Start the process now, so that torch loads while the agent joins."""
-        await self._process.start()
-
-    @property
-    def pid(self) -> int | None:
-        """The process's id, where one runs."""
-        return self._process.pid
-
-    async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
-        """See `Worker.work`."""
-        body = self._body("work") | {
-            "kind": request.kind.value,
-            "config": request.config,
-            "seed": request.seed,
-            "round": request.round,
-            "model": str(request.model) if request.model is not None else None,
-            "output": str(request.output),
-            "state": str(request.state),
-            "extras": {name: str(path) for name, path in request.extras.items()},
-            "trained": request.trained,
-            # Participants that share a process take turns: each would wait in it for the others.
-            "exchange": request.exchange is not None and self._alone,
-        }
-        answer = await self._process.request(
-            body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress,
-            exchange=request.exchange,
-        )  # fmt: skip
-        return WorkOutcome(
-            update=request.output if answer["update"] else None,
-            examples=answer["examples"],
-            metrics=answer["metrics"],
-            seconds=answer["seconds"],
-            code_digest=answer["code_digest"],
-            extras={name: extra_output(request.output, name) for name in answer["extras"]},
-            info=answer["info"],
-            note=answer["note"],
-        )
-
-    async def check_data(self, schema: DataSchema) -> DataSummary:
-        """See `Worker.check_data`."""
-        self._schema = schema.model_dump(mode="json")
-        answer = await self._process.request(
-            self._body("check"), time_limit=_CHECK_LIMIT, memory_limit=None, on_progress=lambda _fraction, _text: None
-        )
-        return DataSummary(answer["examples"], answer["test_examples"], answer["fingerprint"])
-
-    async def close(self) -> None:
-        """Stop the process, unless it is shared."""
-        if self._owned:
-            await self._process.close()
-
-    def _body(self, operation: str) -> dict[str, Any]:
-        return {"operation": operation, "data": self._data, "code": self._code, "schema": self._schema}
-
-
-def _environment() -> dict[str, str]:
+def _environment(allocator: dict[str, str], threads: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
-    # glibc gives large blocks back to the system when they are freed, and the next round's gradients would be fresh
-    # pages again, which cost a third of a small round's time: up to this much free memory is kept.
-    allocator = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(_KEPT_FREE)}
-    return allocator | kept | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    libraries = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    return allocator | kept | libraries | {"PYTHONHASHSEED": "0"}
 
 
 def _write(child: _Child, frame: bytes) -> None:
@@ -273,16 +220,3 @@ async def _read(child: _Child) -> dict[str, Any]:
         ) from None  # fmt: skip
     answer: dict[str, Any] = json.loads(text)
     return answer
-
-
-def _check_memory(pid: int, limit: int) -> None:
-    try:
-        used = psutil.Process(pid).memory_info().rss
-    except psutil.NoSuchProcess:
-        return  # the reader notices
-    if used > limit:
-        raise HanseError(
-            ErrorCode.TOO_LARGE,
-            f"training used {used >> 20} MiB of memory, {limit >> 20} are allowed, and was stopped",
-            hint="a smaller batch or model, or a higher limit in the site's policy",
-        )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,15 @@ from pydantic import TypeAdapter
 
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.answering import Receive, Send, throttled
 from hanse_datapod.worker.context import WorkContext
 from hanse_datapod.worker.sums import RemoteSums
 from hanse_datapod.worker.tasks import execute
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
-Send = Callable[[dict[str, Any]], None]
-Receive = Callable[[], dict[str, Any]]
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
-_PROGRESS_EVERY = 0.2
 
 
 class Server:
@@ -36,23 +31,8 @@ class Server:
         self._data: OrderedDict[str, SiteData] = OrderedDict()
         self._bytes = 0
 
-    def answer(self, body: dict[str, Any]) -> None:
-        """Do one request and send its answer, an error included."""
-        try:
-            self._send({"kind": "done"} | self._do(body))
-        except HanseError as error:
-            self._send({"kind": "error", "code": error.code.code, "message": error.message, "hint": error.hint})
-        except MemoryError:
-            self._error(ErrorCode.TOO_LARGE, "the worker ran out of memory", "a smaller batch, model or data set")
-        # Whatever a library or site code raises becomes a reason that the owner reads; the process goes on.
-        except Exception as error:
-            traceback.print_exc()
-            self._error(ErrorCode.TRAINING_FAILED, f"{type(error).__name__}: {error}"[:1500], "see the datapod's log")
-
-    def _error(self, code: ErrorCode, message: str, hint: str) -> None:
-        self._send({"kind": "error", "code": code.code, "message": message, "hint": hint})
-
-    def _do(self, body: dict[str, Any]) -> dict[str, Any]:
+    def do(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Do one request: the answer's body. Raises what goes wrong."""
         schema = learnable(_SCHEMA.validate_python(body["schema"])) if body["schema"] is not None else OpenSchema()
         settings = DataSettings.model_validate(body["data"])
         code = Path(body["code"]) if body["code"] is not None else None
@@ -76,7 +56,7 @@ class Server:
                 schema=schema,
                 code=code,
                 data=lambda: self._load(settings, schema, code),
-                on_progress=self._throttled(),
+                on_progress=throttled(self._send),
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
                 sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
@@ -105,15 +85,3 @@ class Server:
         while self._bytes > _KEPT_BYTES and len(self._data) > 1:
             self._bytes -= self._data.popitem(last=False)[1].nbytes
         return data
-
-    def _throttled(self) -> Callable[[float, str], None]:
-        last = -_PROGRESS_EVERY
-
-        def report(fraction: float, text: str) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= _PROGRESS_EVERY:
-                last = now
-                self._send({"kind": "progress", "fraction": min(1.0, max(0.0, fraction)), "text": text[:200]})
-
-        return report

@@ -7,7 +7,7 @@ import numpy as np
 from hanse_datapod.worker import built_in
 from hanse_datapod.worker.coded import by_code
 from hanse_datapod.worker.context import Done, WorkContext
-from hanse_datapod.worker.port import WORKED
+from hanse_datapod.worker.port import TRAINED
 from hanse_datapod.worker.site_code import load_code
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
@@ -23,7 +23,7 @@ def execute(work: WorkContext) -> Done:
     Raises:
         HanseError: see `Worker.work`.
     """
-    if work.kind not in WORKED:
+    if work.kind not in TRAINED:
         raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
     make_repeatable(work.seed % 2**63)
     np.random.seed(work.seed % 2**32)

@@ -1,0 +1,86 @@
+"""The site's genotypes before any study: its files, and the columns that the project's schema asks for."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hanse_datapod.data.settings import PLINK_FILES, DataSettings
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import DataSchema, GenotypesSchema, OpenSchema
+from hanse_genomics.files.bed import open_bed
+from hanse_genomics.files.bim import read_bim
+from hanse_genomics.files.cohort import Cohort
+from hanse_genomics.files.columns import read_columns
+from hanse_genomics.files.fam import Person, read_fam
+
+
+def check_genotypes(data: DataSettings, schema: DataSchema) -> dict[str, Any]:
+    """Read what can be wrong, and hold it against the schema: `examples`, the samples, and a `fingerprint`.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT naming file, line, value and expectation; SCHEMA_MISMATCH.
+    """
+    if not isinstance(schema, GenotypesSchema | OpenSchema):
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH,
+            f"data {data.prefix.name}: genotypes, the project's schema is of kind {schema.kind}",
+            hint="a project of kind genotypes is for these data",
+        )
+    fam = read_fam(Path(f"{data.prefix}.fam"))
+    snps = len(read_bim(Path(f"{data.prefix}.bim")))
+    open_bed(Path(f"{data.prefix}.bed"), len(fam.ids), snps)
+    if isinstance(schema, GenotypesSchema):
+        _columns("phenotypes", data.phenotypes, schema.phenotypes, fam.ids)
+        _columns("covariates", data.covariates, schema.covariates, fam.ids)
+    return {"examples": len(fam.ids), "fingerprint": fingerprint(data)}
+
+
+def complete_samples(cohort: Cohort) -> int:
+    """People whose phenotype and covariates are known."""
+    known = ~np.isnan(cohort.phenotype)
+    if cohort.covariates.size:
+        known &= ~np.isnan(cohort.covariates).any(axis=1)
+    return int(np.count_nonzero(known))
+
+
+def version_of(data: DataSettings) -> str:
+    """Changes when a file is written anew."""
+    found = []
+    for path in _files(data):
+        if path.exists():
+            stat = path.stat()
+            found.append(f"{path.name}:{stat.st_mtime_ns}:{stat.st_size}")
+    return "|".join(found)
+
+
+def fingerprint(data: DataSettings) -> str:
+    """SHA-256 over the text files; of the genotypes, which may be larger than memory, over size and date."""
+    digest = hashlib.sha256()
+    for path in _files(data):
+        if not path.exists():
+            continue
+        stat = path.stat()
+        digest.update(f"{path.suffix}:{stat.st_size}".encode())
+        digest.update(str(stat.st_mtime_ns).encode() if path.suffix == ".bed" else path.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(data: DataSettings) -> list[Path]:
+    beside = [path for path in (data.phenotypes, data.covariates) if path is not None]
+    return [Path(f"{data.prefix}{ending}") for ending in PLINK_FILES] + beside
+
+
+def _columns(what: str, path: Path | None, names: tuple[str, ...], people: list[Person]) -> None:
+    if not names:
+        return
+    if path is None:
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH,
+            f"{what}: this site has no file of them, the project's schema asks for {', '.join(names)}",
+            hint=f"give --{what} FILE, with a header FID IID {' '.join(names)}",
+        )
+    read_columns(path, names, people)

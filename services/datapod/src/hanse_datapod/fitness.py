@@ -1,0 +1,48 @@
+"""Whether the site's data are what the project declared: looked at once, before the first task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from hanse_datapod.worker.port import Worker
+from hanse_fabric.errors import HanseError
+from hanse_fabric.schema import DataSchema
+
+_log = logging.getLogger(__name__)
+
+
+class DataCheck:
+    """Holds the data against the project's schema. A site with unfit data stays up to say so.
+
+    Attributes:
+        unfit: why the data are refused, once they are.
+    """
+
+    def __init__(self, worker: Worker, schema: DataSchema) -> None:
+        self._worker, self._schema = worker, schema
+        self._examples = 0
+        self._done = asyncio.Event()
+        self.unfit: HanseError | None = None
+
+    async def run(self) -> None:
+        """Look at the data."""
+        try:
+            summary = await self._worker.check_data(self._schema)
+            self._examples = summary.examples
+            _log.info("data checked", extra={"examples": summary.examples, "test_examples": summary.test_examples})
+        except HanseError as error:
+            _log.error("the data are refused", extra={"code": error.code.code, "reason": error.message})
+            self.unfit = error
+        self._done.set()
+
+    async def examples(self) -> int:
+        """The number of examples, once the data were looked at.
+
+        Raises:
+            HanseError: `unfit`.
+        """
+        await self._done.wait()
+        if self.unfit is not None:
+            raise self.unfit
+        return self._examples

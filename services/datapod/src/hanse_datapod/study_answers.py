@@ -1,0 +1,45 @@
+"""What a site answers to a step of a study: arrays of which each has its ring, or the list of its SNPs."""
+
+from __future__ import annotations
+
+from hanse_datapod.answers import resting
+from hanse_datapod.journal import Finished
+from hanse_datapod.policy import Policy
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task
+from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import result_for
+
+
+def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
+    """Whether what was computed may leave: of enough people, and each array in the ring that was announced for it.
+
+    Raises:
+        HanseError: POLICY; INVALID_INPUT where hub and site do not mean the same step.
+    """
+    policy.studies.check_samples(outcome.examples)
+    policy.check_examples(outcome.examples, tell=False)
+    if task.masking is None or outcome.update is None:
+        return
+    from hanse_fabric.tensors.file import layout_of
+
+    rings = task.masking.ring.entries
+    strangers = sorted({entry.name for entry in layout_of(outcome.update)} ^ rings.keys())
+    if strangers:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"task {task.id}: of arrays {', '.join(strangers[:8])} either a ring is announced or values are computed "
+            "here, expected both",
+            hint="hub and datapod are of different releases: upgrade the older one",
+        )
+
+
+def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> Finished:
+    """The signed answer of a step that is not masked. How many people there are is not in it.
+
+    Raises:
+        HanseError: NO_SPACE.
+    """
+    ref, data = (None, None) if outcome.update is None else resting(link, task, outcome.update)
+    return Finished(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)
