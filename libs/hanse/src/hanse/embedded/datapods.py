@@ -13,21 +13,23 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_TH
 
 
 def datapod(
-    name: str, *, home: Path, url: str, token: str, data: Path, test: Path | None = None, policy: Path | None = None
-) -> ChildSpec:
+    name: str, *, home: Path, url: str, token: str, data: Path, test: Path | None = None, policy: Path | None = None,
+    phenotypes: Path | None = None, covariates: Path | None = None,
+) -> ChildSpec:  # fmt: skip
     """A datapod that joins at its first start and runs until it is stopped.
 
     Args:
         home: folder for its identity and state.
         url, token: where and how it joins; not used once it has joined.
-        data, test: its files.
+        data, test: its files; of genotypes the prefix of .bed, .bim and .fam.
+        phenotypes, covariates: beside genotypes.
     """
     argv = [sys.executable, "-m", "hanse_datapod", "run", "--home", str(home), "--data", str(data)]
     argv += ["--join-url", url, "--token", token]
-    if test is not None:
-        argv += ["--test", str(test)]
-    if policy is not None:
-        argv += ["--policy", str(policy)]
+    named = {"--test": test, "--policy": policy, "--phenotypes": phenotypes, "--covariates": covariates}
+    for option, path in named.items():
+        if path is not None:
+            argv += [option, str(path)]
     return ChildSpec(f"datapod-{name}", argv, _ENVIRONMENT)
 
 

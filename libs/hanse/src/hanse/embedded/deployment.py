@@ -20,10 +20,12 @@ from hanse.hub import Hub, Project
 
 @dataclass(frozen=True, slots=True)
 class SiteFiles:
-    """A site's data."""
+    """A site's data: files for training and tests; or the prefix of .bed, .bim and .fam, and what lies beside them."""
 
     train: Path
     test: Path | None = None
+    phenotypes: Path | None = None
+    covariates: Path | None = None
 
 
 class Deployment:
@@ -77,7 +79,7 @@ class Deployment:
         token = await asyncio.to_thread(self.project.invite, name)
         spec = datapod(
             name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test,
-            policy=self._policy(),
+            policy=self._policy(), phenotypes=files.phenotypes, covariates=files.covariates,
         )  # fmt: skip
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
