@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from hanse_genomics.hub import alignment
+from hanse_genomics.hub import alignment, association, collecting, samples
 from hanse_genomics.hub.step import Finished, HubStep
 
 STEPS: dict[str, HubStep] = {
     **alignment.STEPS,
+    **association.STEPS,
+    **collecting.STEPS,
+    **samples.STEPS,
 }
 
 __all__ = ["STEPS", "Finished", "HubStep"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hanse_genomics.site import opening
+from hanse_genomics.site import counts, opening, samples
 from hanse_genomics.site.step import SiteStep, SiteStudy
 
 STEPS: dict[str, SiteStep] = {
     **opening.STEPS,
+    **counts.STEPS,
+    **samples.STEPS,
 }
 
 __all__ = ["STEPS", "SiteStep", "SiteStudy"]

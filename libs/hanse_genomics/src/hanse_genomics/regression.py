@@ -1,0 +1,140 @@
+"""The regressions' part of a study: what is done once for the covariates, and what for each chunk. No numpy here.
+
+Once: sums of the columns, then of their products about the mean, of which the hub makes the frame in which sites
+standardise (mean 0, sum of squares N, orthogonal, over all cohorts); for logistic the model of the covariates alone.
+A chunk of linear regressions is one masked sum. A chunk of logistic ones begins at the covariates' model, where the
+weights are the same for every SNP; later sums are of the SNPs alone that have not converged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.study import Study
+from hanse_genomics import groups, rings
+from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
+
+X = 23
+NULL_ITERATIONS = 50
+FIRTH_ITERATIONS = 100
+"""At which the hub gives a SNP up; the conductor's own limit is the same, so that neither waits for the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is known of the covariates.
+
+    Attributes:
+        frame: how sites standardise; null: the model of the covariates alone (logistic).
+        samples: complete ones of all cohorts; people: all of them.
+        facts: for the summary.
+    """
+
+    frame: Handle
+    null: Handle | None
+    samples: int
+    people: int
+    facts: Mapping[str, Fact]
+
+
+async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], codes: set[int]) -> Model:
+    """Make the frame, and for logistic the model of the covariates alone.
+
+    Args:
+        sizes: samples by group.
+        codes: the chromosomes of the study's SNPs: on X, sex is a covariate always, as in PLINK.
+
+    Raises:
+        HanseError: INVALID_INPUT naming a covariate that is constant or that others explain.
+    """
+    x_sex = X in codes and not study.sex and 0 < sizes["complete/male"] < groups.size(sizes, "complete")
+    settings: dict[str, Fact] = {"x_sex": x_sex, "samples": groups.size(sizes, "complete")}
+    limbs = rings.limbs(len(verbs.cohorts))
+    summed = await verbs.compute(Asked("totals", "totals", settings, rings={"sums": limbs}))
+    centre = {"centre": summed.outputs["centre"]}
+    made = await verbs.compute(Asked("moments", "moments", settings, to_sites=centre, rings={"products": limbs}))
+    people, samples = groups.size(sizes, "all"), groups.size(sizes, "complete")
+    frame = made.outputs["frame"]
+    if study.test == "linear":
+        return Model(frame, None, samples, people, made.facts)
+    null = made.outputs["null"]
+    ring = rings.reals(_bound(samples), len(verbs.cohorts))
+    for iteration in range(NULL_ITERATIONS):
+        step = await verbs.compute(
+            Asked(
+                f"null-{iteration}",
+                "null",
+                {**settings, "iteration": iteration},
+                to_sites={"frame": frame, "null": null},
+                rings={"sums": ring},
+            )
+        )
+        null = step.outputs["null"]
+        if step.facts["done"]:
+            return Model(frame, null, samples, people, {**made.facts, **step.facts})
+    raise HanseError(
+        ErrorCode.INVALID_INPUT,
+        f"covariates: the logistic model of the covariates alone has not converged in {NULL_ITERATIONS} iterations: "
+        "they tell cases from controls without error",
+    )
+
+
+async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings: Mapping[str, Fact]) -> Handle:
+    """A chunk's regressions: the handle of its results.
+
+    Args:
+        key: of the chunk; settings: its range, ploidy and groups.
+    """
+    cohorts = len(verbs.cohorts)
+    of = {"counts": rings.counts(model.people, cohorts), "sums": rings.reals(_bound(model.samples), cohorts)}
+    if study.test == "linear":
+        made = await verbs.compute(
+            Asked(f"{key}-linear", "linear", settings, to_sites={"frame": model.frame}, rings=of)
+        )
+        return made.outputs["results"]
+    made = await verbs.compute(
+        Asked(
+            f"{key}-logistic-0",
+            "logistic_first",
+            settings,
+            to_sites={"frame": model.frame, "null": model.null},
+            rings=of,
+        )
+    )
+    for kind, most in (("logistic", study.max_iterations), ("firth", FIRTH_ITERATIONS)):
+        for iteration in range(1, most + 1):
+            if made.facts["next"] != kind:
+                break
+            made = await _iterate(verbs, model, f"{key}-{kind}-{iteration}", kind, iteration, settings, made)
+    return made.outputs["results"]
+
+
+async def _iterate(
+    verbs: StudyVerbs,
+    model: Model,
+    key: str,
+    kind: str,
+    iteration: int,
+    settings: Mapping[str, Any],
+    made: Made,
+) -> Made:
+    return await verbs.compute(
+        Asked(
+            key,
+            kind,
+            {**settings, "iteration": iteration},
+            to_sites={"frame": model.frame, "betas": made.outputs["betas"]},
+            at_hub={"state": made.outputs["state"]},
+            rings={"sums": rings.reals(_bound(model.samples), len(verbs.cohorts))},
+        )
+    )
+
+
+def _bound(samples: int) -> float:
+    """Of a sum over standardised columns and genotypes: 2 N by Cauchy-Schwarz; twice that for rounding and missing
+    values that are subtracted.
+    """
+    return 4.0 * samples + 16.0

@@ -1,0 +1,60 @@
+"""In which rings a study's sums are taken: as exact as 32 or 64 bits let them be. No numpy here: the hub decides it.
+
+Counts are integers and exact. Real statistics are sums over standardised columns, whose magnitude Cauchy-Schwarz
+bounds by the number of samples, so that the range that must be announced tells nobody anything of the data. Sums of
+which nothing is known beforehand, those of the raw columns, go as integers in limbs (`hanse_genomics.wide`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.masking import Ring
+from hanse_privacy.ring.plan import capacity, largest_sum
+
+LIMB_BITS = 40
+LIMBS = 6
+"""A wide number: LIMBS limbs of LIMB_BITS bits, the last with the sign."""
+
+MOST_FRACTION = 52
+"""Fraction bits beyond which a float64 near 1 has nothing to say."""
+
+
+def counts(samples: int, cohorts: int) -> Ring:
+    """Of counts that no cohort can have above `samples`: 32 bits where they hold the sum."""
+    bits: Literal[32, 64] = 64
+    if cohorts * (samples + 1) <= capacity(32):
+        bits = 32
+    return Ring(bits=bits, fraction=0, bound=float(max(samples, 1)))
+
+
+def people(cohorts: int) -> Ring:
+    """Of numbers of samples, before anything is known: up to 2^40 in a cohort."""
+    return _checked(Ring(bits=64, fraction=0, bound=2.0**LIMB_BITS), cohorts)
+
+
+def limbs(cohorts: int) -> Ring:
+    """Of the limbs of wide numbers."""
+    return _checked(Ring(bits=64, fraction=0, bound=2.0**LIMB_BITS), cohorts)
+
+
+def reals(bound: float, cohorts: int) -> Ring:
+    """Of real numbers within +-bound: as many fraction bits as 64 bits have room for.
+
+    Raises:
+        HanseError: INVALID_INPUT when not even whole numbers fit.
+    """
+    for fraction in range(MOST_FRACTION, 0, -1):
+        ring = Ring(bits=64, fraction=fraction, bound=bound)
+        if largest_sum(ring, cohorts) <= capacity(64):
+            return ring
+    raise HanseError(
+        ErrorCode.INVALID_INPUT, f"sums of {cohorts} cohorts within +-{bound:g} do not fit a ring of 64 bits"
+    )
+
+
+def _checked(ring: Ring, cohorts: int) -> Ring:
+    if largest_sum(ring, cohorts) > capacity(ring.bits):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"participants: {cohorts} are more than a study can sum")
+    return ring

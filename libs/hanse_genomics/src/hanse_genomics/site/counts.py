@@ -1,0 +1,40 @@
+"""A site's steps `chi_square` and `trend`: genotype counts by group, of which everything else follows at the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hanse_genomics.arrays import Arrays, Counts, Packed
+from hanse_genomics.genotypes import Groups, count, group
+from hanse_genomics.site.matched import matched
+from hanse_genomics.site.samples import members
+from hanse_genomics.site.step import SiteStep, SiteStudy
+
+
+def grouped(site: SiteStudy, names: Sequence[str]) -> Groups:
+    """The groups of these names, made once."""
+    key = f"groups {' '.join(names)}"
+    if key not in site.cache:
+        site.cache[key] = group(np.stack([members(site, name) for name in names]))
+    found: Groups = site.cache[key]
+    return found
+
+
+def genotype_counts(site: SiteStudy, packed: Packed, settings: Mapping[str, Any]) -> Counts:
+    """int64 (S, G, 3): samples of each group in `settings.groups` with 0, 1, 2 copies of the study's first allele.
+
+    Those with a missing genotype are the rest of the group, whose size the hub knows.
+    """
+    return np.ascontiguousarray(count(packed, grouped(site, settings["groups"]))[:, :, :3])
+
+
+def counts(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+    """Genotype counts of the SNPs [start, stop) of the study."""
+    packed = matched(site).packed(settings["start"], settings["stop"])
+    return {"counts": genotype_counts(site, packed, settings)}
+
+
+STEPS: dict[str, SiteStep] = {"chi_square": counts, "trend": counts}

@@ -1,0 +1,60 @@
+"""A site's step `samples`: how many samples there are of every kind; and where the study's SNPs lie in its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_genomics import groups
+from hanse_genomics.arrays import Arrays
+from hanse_genomics.site.columns import complete
+from hanse_genomics.site.matched import learn
+from hanse_genomics.site.step import SiteStep, SiteStudy
+from hanse_genomics.verbs import Fact
+
+Members = NDArray[np.bool_]
+
+
+def members(site: SiteStudy, group: str) -> Members:
+    """Who belongs to a group (`hanse_genomics.groups`): bool (n,)."""
+    status, _, sex = group.partition("/")
+    cohort = site.cohort
+    chosen = np.ones(cohort.samples, dtype=bool)
+    known = ~np.isnan(cohort.phenotype)
+    for word in status.split("_"):
+        if word == "founder":
+            chosen &= cohort.founder
+        elif word == "complete":
+            chosen &= complete(site)
+        elif word == "case":
+            chosen &= cohort.phenotype == 1
+        elif word == "control":
+            chosen &= cohort.phenotype == 0
+        elif word == "other":
+            chosen &= ~known
+    if sex:
+        chosen &= (cohort.sex == 1) == (sex == "male")
+    return chosen
+
+
+def samples(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+    """Numbers of samples.
+
+    Args:
+        given: `snps`, of the step `open`.
+
+    Returns:
+        people int64: samples by `groups.ALL`; of a quantity nobody is a case or a control.
+    """
+    learn(site, given["snps"])
+    binary = site.study.is_binary
+    counts = [
+        0 if not binary and ("case" in name or "control" in name) else int(members(site, name).sum())
+        for name in groups.ALL
+    ]
+    return {"people": np.array(counts, dtype=np.int64)}
+
+
+STEPS: dict[str, SiteStep] = {"samples": samples}
