@@ -1,0 +1,1 @@
+"""Results as people use them: PLINK's table, Parquet, and what reads them again."""
