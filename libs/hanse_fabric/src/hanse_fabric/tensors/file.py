@@ -89,13 +89,16 @@ def layout_of(source: Path | bytes | memoryview) -> Layout:
 
 
 def layout_like(arrays: Arrays, template: Mapping[str, Entry] | None = None) -> Layout:
-    """A layout for arrays: parameters, but for entries that `template` describes otherwise."""
-    from hanse_fabric.tensors.layout import dtype_name
+    """A layout for arrays: parameters where they are floats, buffers of the newest where they are integers, but for
+    entries that `template` describes otherwise."""
+    from hanse_fabric.tensors.layout import Rule, dtype_name
+
+    def entry(name: str, array: np.ndarray) -> Entry:
+        rule = Rule.PARAMETER if array.dtype.kind == "f" else Rule.KEEP_NEWEST
+        return Entry(name, dtype_name(array.dtype), tuple(array.shape), rule)
 
     described = template or {}
-    return Layout.of(
-        described.get(name, Entry(name, dtype_name(array.dtype), tuple(array.shape))) for name, array in arrays.items()
-    )
+    return Layout.of(described.get(name, entry(name, array)) for name, array in arrays.items())
 
 
 def _read_layout(path: Path) -> tuple[Layout, int]:
