@@ -15,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Study
 from hanse_genomics import groups, regression, rings
 from hanse_genomics.groups import Ploidy
+from hanse_genomics.structure.conduct import components
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
 
@@ -64,9 +65,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=people))
     told = _Told(opened.facts, _sizes(sampled.facts))
     if study.structure.components:
-        from hanse_genomics.structure import conduct as find_components
-
-        told.structure = (await find_components(verbs, study, snps)).facts
+        told.structure = await components(verbs, study, snps, _spans(sampled.facts), told.sizes)
     spans = _spans(sampled.facts)
     model = None
     if study.is_regression:
@@ -134,8 +133,8 @@ def cut(spans: list[list[int]], size: int) -> list[Chunk]:
 
 def covariates(study: Study) -> tuple[str, ...]:
     """Names of a study's covariates, in the order of the sites' columns."""
-    components = tuple(f"PC{at + 1}" for at in range(study.structure.components))
-    return (*study.covariates, *(("SEX",) if study.sex else ()), *components)
+    found = tuple(f"PC{at + 1}" for at in range(study.structure.components))
+    return (*study.covariates, *(("SEX",) if study.sex else ()), *found)
 
 
 def _settings(study: Study, chunk: Chunk, sizes: Mapping[str, int]) -> dict[str, Fact]:

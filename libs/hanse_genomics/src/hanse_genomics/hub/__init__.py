@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_genomics.hub import alignment, association, collecting, samples
+from hanse_genomics.hub import alignment, association, collecting, samples, structure
 from hanse_genomics.hub.step import Finished, HubStep
 
 STEPS: dict[str, HubStep] = {
@@ -10,6 +10,7 @@ STEPS: dict[str, HubStep] = {
     **association.STEPS,
     **collecting.STEPS,
     **samples.STEPS,
+    **structure.STEPS,
 }
 
 __all__ = ["STEPS", "Finished", "HubStep"]

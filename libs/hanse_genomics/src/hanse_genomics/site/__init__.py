@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hanse_genomics.site import counts, opening, samples
+from hanse_genomics.site import counts, opening, samples, structure
 from hanse_genomics.site.step import SiteStep, SiteStudy
 
 STEPS: dict[str, SiteStep] = {
     **opening.STEPS,
     **counts.STEPS,
     **samples.STEPS,
+    **structure.STEPS,
 }
 
 __all__ = ["STEPS", "SiteStep", "SiteStudy"]
