@@ -15,7 +15,7 @@ from hanse_datapod.agent import Agent
 from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import Outbox, verify_log
 from hanse_datapod.policy import Policy
-from hanse_datapod.worker.port import DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINED, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
@@ -85,6 +85,7 @@ class Doubling:
 
     def __init__(self) -> None:
         self.rounds: list[int] = []
+        self.kinds = TRAINED
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         self.rounds.append(request.round)
@@ -94,6 +95,9 @@ class Doubling:
 
     async def check_data(self, schema: DataSchema) -> DataSummary:
         return DataSummary(5, 1, "0" * 64)
+
+    async def rest(self) -> None:
+        """Nothing to give back."""
 
     async def close(self) -> None:
         """Nothing to stop."""

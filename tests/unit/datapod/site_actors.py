@@ -76,7 +76,7 @@ class CountingWorker:
         self.note = ""
         self._count = count
         self.kinds = WORKED
-        self.rested = 0
+        self.rested = asyncio.Event()
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         self.requests.append(request)
@@ -113,7 +113,7 @@ class CountingWorker:
         return DataSummary(10, 2, "0" * 64)
 
     async def rest(self) -> None:
-        self.rested += 1
+        self.rested.set()
 
     async def close(self) -> None:
         """Nothing to stop."""

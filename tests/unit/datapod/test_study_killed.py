@@ -1,0 +1,43 @@
+"""Killed with two steps of a study under way: what was finished is sent as it was, what was not is computed again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hanse_datapod.journal import FILE
+from hanse_datapod.outbox import LOG, verify_log
+
+LIFE = Path(__file__).parent / "study_life.py"
+# The first three syncs are of the start, the first publication is the sign of life.
+MOMENTS = [("sync", 4), ("sync", 5), ("sync", 7), ("before-publish", 3), ("after-publish", 4)]
+
+
+def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(LIFE), str(home), *map(str, kill_at)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "number"), MOMENTS)
+def test_killed_in_the_middle_each_step_has_one_answer_whose_bytes_never_change(
+    tmp_path: Path, what: str, number: int
+) -> None:
+    home = tmp_path / "site"
+    first = live(home, what, number)
+    assert first.returncode == -9, first.stderr
+    finished = (home / FILE).read_bytes().count(b'"kind":"finished"')
+    computed = len((home / "computed").read_text())
+    second, third = live(home), live(home)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == third.stdout
+    assert len((home / "computed").read_text()) == computed + 2 - finished
+    assert verify_log(home).broken is None
+    left = [json.loads(line) for line in (home / LOG).read_text().splitlines()]
+    for kind in ("masked-update", "tally", "result"):
+        assert len({entry["digest"] for entry in left if entry["what"] == kind}) == 2

@@ -1,0 +1,225 @@
+"""Steps of a study at a site: side by side, dropped when nobody waits, hidden, and forgotten with their run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from masked_actors import opened
+from site_actors import Site, task
+from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
+
+from hanse_datapod.handin import leaving
+from hanse_datapod.journal import Journal
+from hanse_datapod.outbox import verify_log
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_privacy.masks.stream import MaskStream, Purpose
+
+STEPS = [f"c{number:04}-counts" for number in range(6)]
+
+
+@pytest.fixture
+async def cohort(tmp_path: Path) -> AsyncIterator[Site]:
+    made = Site(tmp_path / "site", worker=Cohort(), policy=study_policy())
+    yield made
+    await made.stop()
+
+
+def worker_of(site: Site) -> Cohort:
+    assert isinstance(site.worker, Cohort)
+    return site.worker
+
+
+async def test_all_open_steps_of_a_run_are_computed_and_none_supersedes_another(cohort: Site) -> None:
+    for step in STEPS:
+        await cohort.give(masked_step(step))
+    await cohort.start()
+    results = await cohort.results(len(STEPS))
+    assert sorted(result.step for result, _ in results) == STEPS
+    assert {(result.outcome, result.reason) for result, _ in results} == {(Outcome.DONE, "")}
+    assert worker_of(cohort).stopped == []
+
+
+async def test_two_steps_are_under_way_at_once_and_no_more(cohort: Site) -> None:
+    worker = worker_of(cohort)
+    worker.hold = asyncio.Event()
+    await cohort.start()
+    for step in STEPS:
+        await cohort.give(masked_step(step))
+    await asyncio.wait_for(worker.both.wait(), 60)
+    worker.hold.set()
+    await cohort.results(len(STEPS))
+    assert worker.most_at_once == 2
+
+
+async def test_what_leaves_is_the_arrays_under_the_mask_that_the_seed_makes(cohort: Site) -> None:
+    await cohort.start()
+    given = masked_step()
+    await cohort.give(given)
+    [(result, _)] = await cohort.results(1)
+    assert result.seed is not None
+    _, arrays = decode_tensors(await cohort.update_of(result))
+    # In the file's order: floats before integers.
+    elements = np.concatenate([arrays["sums"].ravel(), arrays["counts"].ravel()])
+    mask = np.zeros_like(elements)
+    MaskStream(opened(given, result.seed).seed, Purpose.UPDATE).add_to(mask, 0)
+    plain = (elements - mask).view(np.int64)
+    assert np.allclose(plain[:6] * 2.0**-45, COUNTS["sums"], rtol=0, atol=2.0**-46)
+    assert np.array_equal(plain[6:], COUNTS["counts"].ravel())
+    assert not np.any(elements.view(np.int64)[6:] == COUNTS["counts"].ravel())
+    assert (result.examples, result.metrics) == (0, {})
+
+
+async def test_the_list_of_snps_leaves_plainly_and_says_nothing_of_how_many_people_there_are(cohort: Site) -> None:
+    await cohort.start()
+    await cohort.give(study_step())
+    [(result, _)] = await cohort.results(1)
+    assert (result.outcome, result.examples, result.tally) == (Outcome.DONE, 0, None)
+    _, arrays = decode_tensors(await cohort.update_of(result))
+    assert np.array_equal(arrays["counts"], COUNTS["counts"])
+
+
+async def test_a_step_that_was_closed_while_it_waited_is_dropped(cohort: Site) -> None:
+    worker = worker_of(cohort)
+    worker.hold = asyncio.Event()
+    await cohort.start()
+    first, second, closed, last = (masked_step(step) for step in STEPS[:4])
+    await cohort.give(first)
+    await cohort.give(second)
+    await asyncio.wait_for(worker.both.wait(), 60)
+    for each in (closed, last):
+        await cohort.give(each)
+    await cohort.close_step(closed)
+    worker.hold.set()
+    answered = [result.step for result, _ in await cohort.results(3)]
+    assert sorted(answered) == [first.step, second.step, last.step]
+    assert len(worker.requests) == 3
+
+
+async def test_a_step_that_is_opened_again_in_its_session_is_answered_with_the_same_bytes(cohort: Site) -> None:
+    await cohort.start()
+    await cohort.give(masked_step("c0001-counts", session="c0001"))
+    [(first, _)] = await cohort.results(1)
+    await cohort.give(masked_step("c0001-counts-2", session="c0001"))
+    again = (await cohort.results(2))[1][0]
+    assert (again.step, again.update, again.tally) == ("c0001-counts-2", first.update, first.tally)
+    assert len(worker_of(cohort).requests) == 1
+
+
+async def test_a_restarted_site_sends_the_answers_that_it_had_and_computes_the_rest(cohort: Site) -> None:
+    steps = [masked_step(step) for step in STEPS[:3]]
+    await cohort.start()
+    await cohort.give(steps[0])
+    [(_, first)] = await cohort.results(1)
+    worker_of(cohort).hold = asyncio.Event()
+    for each in steps[1:]:
+        await cohort.give(each)
+    await asyncio.wait_for(worker_of(cohort).both.wait(), 60)
+    await cohort.stop()
+    assert len(worker_of(cohort).stopped) == 2
+    worker_of(cohort).hold = None
+    cohort.forget_hub()
+    await cohort.start()
+    for each in steps:
+        await cohort.give(each)
+    answers = {result.step: data for result, data in await cohort.results(3)}
+    assert answers[STEPS[0]] == first
+    assert len(worker_of(cohort).requests) == 5
+
+
+async def test_the_end_of_a_run_removes_its_folder_and_its_tasks_and_lets_the_worker_rest(cohort: Site) -> None:
+    worker = worker_of(cohort)
+    await cohort.start()
+    await cohort.give(masked_step(STEPS[0]))
+    await cohort.results(1)
+    folder = cohort.home / "studies" / RUN
+    assert (folder / "components").exists()
+    worker.hold = asyncio.Event()
+    worker.began.clear()
+    await cohort.give(masked_step(STEPS[1]))
+    await asyncio.wait_for(worker.began.wait(), 60)
+    await cohort.give(study_step("forget", function="forget"))
+    await cohort.give(masked_step("other", run="b" * 12))
+    await asyncio.wait_for(worker.rested.wait(), 60)
+    worker.hold.set()
+    answered = [result.step for result, _ in await cohort.results(2)]
+    assert answered == [STEPS[0], "other"]
+    assert [request.state for request in worker.stopped] == [folder]
+    assert not folder.exists()
+    assert not list((cohort.home / "work").glob(f"{RUN}.*"))
+
+
+async def test_work_whose_process_dies_is_done_again_and_ends_in_one_answer(cohort: Site) -> None:
+    worker_of(cohort).deaths = 2
+    await cohort.start()
+    await cohort.give(masked_step())
+    [(result, _)] = await cohort.results(1)
+    assert result.outcome is Outcome.DONE
+    assert len(worker_of(cohort).requests) == 3
+
+
+async def test_what_is_wrong_with_the_files_is_a_refusal_in_the_words_of_the_worker(cohort: Site) -> None:
+    worker_of(cohort).error = HanseError(ErrorCode.INVALID_INPUT, "ward.cov, line 7: AGE is x, expected a number")
+    await cohort.start()
+    await cohort.give(masked_step())
+    [(result, _)] = await cohort.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "invalid-input")
+    assert result.reason == "ward.cov, line 7: AGE is x, expected a number"
+
+
+@pytest.mark.parametrize(
+    ("given", "people", "said"),
+    [
+        (masked_step(), 9, "studies.minimum_samples: a study of fewer people"),
+        (masked_step(rings=plan(entries={"counts": plan().default})), 40, "arrays sums either a ring"),
+        (task("train"), 40, "workflows: federated_averaging is asked"),
+        (masked_step(rings=plan(refuse_out_of_range=False)), 40, "neither weighted nor clipped"),
+        (masked_step(peers=2), 40, "studies.minimum_cohorts: a study of 2 is asked, allowed: at least 3"),
+    ],
+)
+async def test_a_step_that_may_not_be_answered_is_refused_and_nothing_of_it_leaves(
+    cohort: Site, given: Task, people: int, said: str
+) -> None:
+    worker_of(cohort).examples = people
+    await cohort.start()
+    await cohort.give(given)
+    [(result, _)] = await cohort.results(1)
+    assert result.outcome is Outcome.REFUSED
+    assert said in result.reason
+    assert str(people) not in result.reason
+    assert (result.update, result.tally, result.seed) == (None, None, None)
+    assert not list((cohort.home / "work").glob("*")) if (cohort.home / "work").exists() else True
+
+
+async def test_a_site_that_trains_refuses_a_study_and_the_other_way_round(tmp_path: Path) -> None:
+    site = Site(tmp_path / "site", policy=study_policy(workflows=["federated_averaging", "association_study"]))
+    site.worker.kinds = frozenset({task().kind})
+    await site.start()
+    await site.give(masked_step())
+    [(result, _)] = await site.results(1)
+    await site.stop()
+    assert result.code == "schema-mismatch"
+    assert "genotypes" in result.reason
+    assert site.worker.requests == []
+
+
+async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) -> None:
+    await cohort.start()
+    given = [masked_step(step) for step in STEPS[:3]]
+    for each in given:
+        await cohort.give(each)
+    await cohort.results(3)
+    await cohort.stop()
+    assert verify_log(cohort.home).broken is None
+    log = (cohort.home / "outbox.jsonl").read_text()
+    journal = Journal(cohort.home)
+    for each in given:
+        finished = journal.find(each.id)
+        assert finished is not None
+        assert all(item.digest in log for item in leaving(each, finished))
+    journal.close()

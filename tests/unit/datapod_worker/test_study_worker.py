@@ -1,0 +1,206 @@
+"""The worker for studies: real PLINK files in a process without torch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_datapod.worker.shared import SharedWorker
+from hanse_datapod.worker.studying import StudyWorker
+from hanse_datapod.worker.training import ProcessWorker
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
+from hanse_fabric.study import Study
+from hanse_fabric.tensors.file import read_tensors
+
+COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1"
+
+
+def silent(_fraction: float, _text: str) -> None:
+    return None
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DataSettings:
+    """A copy of the first hapmap1 cohort."""
+    prefix = tmp_path / "data" / "ward"
+    prefix.parent.mkdir()
+    for ending in ("bed", "bim", "fam", "cov"):
+        shutil.copy(COHORT / f"hapmap1_100_1.{ending}", f"{prefix}.{ending}")
+    shutil.copy(COHORT / "hapmap1_100_1_quant.pheno", f"{prefix}.pheno")
+    return DataSettings(
+        train=prefix, phenotypes=prefix.with_suffix(".pheno"), covariates=prefix.with_suffix(".cov")
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def worker(files: DataSettings) -> AsyncIterator[StudyWorker]:
+    made = StudyWorker(files)
+    yield made
+    await made.close()
+
+
+def request(folder: Path, step: str = "open", *, study: Study | None = None, **other: Any) -> WorkRequest:
+    config = {"study": (study or Study(test="chi_square")).model_dump(mode="json"), "step": step, "settings": {}}
+    body: dict[str, Any] = {"time_limit": 60.0} | other
+    return WorkRequest(TaskKind.STUDY, config, 0, 0, None, folder / "arrays", folder / "state", **body)
+
+
+def shorten(path: Path, number: int) -> None:
+    """Take a line's last words away."""
+    lines = path.read_text().splitlines()
+    lines[number - 1] = "1 rs_short 0"
+    path.write_text("\n".join(lines) + "\n")
+
+
+def people_in(fam: Path) -> int:
+    return len(fam.read_text().splitlines())
+
+
+def arrays_of(outcome: WorkOutcome) -> dict[str, np.ndarray]:
+    assert outcome.update is not None
+    return read_tensors(outcome.update)[1]
+
+
+async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker: StudyWorker, tmp_path: Path) -> None:
+    first = await worker.work(request(tmp_path), silent)
+    before = {name: array.copy() for name, array in arrays_of(first).items()}
+    assert first.examples > 0
+    assert len(before["position"]) == len((COHORT / "hapmap1_100_1.bim").read_text().splitlines())
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    with suppress(HanseError):  # where its end was not seen yet; the agent asks again, too
+        await worker.work(request(tmp_path), silent)
+    after = arrays_of(await worker.work(request(tmp_path), silent))
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+async def test_at_rest_there_is_no_process_until_the_next_step(worker: StudyWorker, tmp_path: Path) -> None:
+    await worker.work(request(tmp_path), silent)
+    pid = worker.pid
+    assert pid is not None
+    await worker.rest()
+    assert worker.pid is None
+    assert not psutil.pid_exists(pid)
+    assert (await worker.work(request(tmp_path), silent)).update is not None
+
+
+async def test_a_step_that_is_cancelled_is_stopped(worker: StudyWorker, tmp_path: Path) -> None:
+    await worker.start()
+    pid = worker.pid
+    assert pid is not None
+    asked = asyncio.create_task(worker.work(request(tmp_path), silent))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert (await worker.work(request(tmp_path), silent)).update is not None
+
+
+async def test_a_step_that_this_release_does_not_have_is_refused(worker: StudyWorker, tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match="step of_the_future: this datapod has no such step") as raised:
+        await worker.work(request(tmp_path, "of_the_future"), silent)
+    assert raised.value.code is ErrorCode.UNKNOWN_SCHEMA
+
+
+async def test_what_breaks_inside_a_step_is_told_by_its_kind_alone(
+    worker: StudyWorker, tmp_path: Path, files: DataSettings
+) -> None:
+    stranger = tmp_path / "stranger"
+    stranger.write_bytes(b"12345678 words of a patient")
+    with pytest.raises(HanseError) as raised:
+        await worker.work(request(tmp_path, extras={"snps": stranger}), silent)
+    assert "patient" not in raised.value.message
+    assert (await worker.work(request(tmp_path), silent)).update is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "said"),
+    [
+        (GenotypesSchema(phenotypes=("nope",)), ErrorCode.INVALID_INPUT, "ward.pheno, line 1: has no column nope"),
+        (GenotypesSchema(covariates=("nope",)), ErrorCode.INVALID_INPUT, "ward.cov, line 1: has no column nope"),
+        (ArraySchema(shape=(2,)), ErrorCode.SCHEMA_MISMATCH, "genotypes, the project's schema is of kind array"),
+    ],
+)
+async def test_files_that_are_not_what_the_project_declares_are_named(
+    worker: StudyWorker, schema: DataSchema, code: ErrorCode, said: str
+) -> None:
+    with pytest.raises(HanseError) as raised:
+        await worker.check_data(schema)
+    assert raised.value.code is code
+    assert said in raised.value.message
+
+
+async def test_a_wrong_line_is_named_by_file_and_number(worker: StudyWorker, files: DataSettings) -> None:
+    shorten(Path(f"{files.prefix}.bim"), 5)
+    with pytest.raises(HanseError, match=r"ward\.bim, line 5"):
+        await worker.check_data(OpenSchema())
+
+
+async def test_columns_that_no_file_is_given_for_are_missed(files: DataSettings) -> None:
+    alone = StudyWorker(DataSettings(train=files.train))
+    try:
+        with pytest.raises(HanseError, match="--covariates FILE") as raised:
+            await alone.check_data(GenotypesSchema(covariates=("AGE",)))
+        assert raised.value.code is ErrorCode.SCHEMA_MISMATCH
+        found = await alone.check_data(GenotypesSchema())
+        assert (found.examples, found.test_examples) == (
+            len((COHORT / "hapmap1_100_1.fam").read_text().splitlines()),
+            0,
+        )
+    finally:
+        await alone.close()
+
+
+async def test_memory_beyond_the_limit_ends_the_step(worker: StudyWorker, tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match=r"the study used .* MiB of memory") as raised:
+        await worker.work(request(tmp_path, memory_limit=1 << 20), silent)
+    assert raised.value.code is ErrorCode.TOO_LARGE
+
+
+def test_the_process_for_studies_loads_no_torch_and_no_pandas() -> None:
+    said = (
+        "import sys; import hanse_datapod.worker.study_server as s; s.StudyServer(print); "
+        "print(sorted({'torch', 'pandas', 'pyarrow', 'scipy.stats', 'nats'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("name", "genotypes"), [("ward", True), ("ward.bed", True), ("ward.npz", False)])
+def test_genotypes_are_known_by_their_files(files: DataSettings, name: str, genotypes: bool) -> None:
+    data = DataSettings(train=files.prefix.parent / name)
+    assert data.is_genotypes is genotypes
+    if genotypes:
+        assert data.prefix == files.prefix
+        assert data.kind_of(files.prefix.parent / name) == "plink"
+
+
+async def test_a_datapod_starts_only_the_processes_that_its_data_need(files: DataSettings) -> None:
+    shared = SharedWorker(participants=2)
+    one, other = shared.participant(files), shared.participant(files)
+    assert isinstance(one, StudyWorker)
+    assert isinstance(other, StudyWorker)
+    await shared.start()
+    try:
+        children = psutil.Process().children()
+        assert [child.cmdline()[-1] for child in children if child.pid == one.pid] == ["--studies"]
+        assert one.pid == other.pid
+        assert isinstance(shared.participant(DataSettings(train=Path("x.csv"))), ProcessWorker)
+    finally:
+        await shared.close()
