@@ -11,7 +11,7 @@ DISTRIBUTIONS := libs/hanse_fabric libs/hanse_privacy libs/hanse_learning libs/h
 PACKAGES := hanse hanse_fabric hanse_privacy hanse_learning hanse_genomics hanse_coordinator hanse_aggregator hanse_compensator \
             hanse_model_registry hanse_datapod
 EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_privacy[accounting]' \
-            -e 'libs/hanse_learning[torch]' -e libs/hanse_genomics -e services/coordinator -e services/aggregator -e services/compensator \
+            -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
 .PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies results clean
