@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any, Generic, NoReturn, TypeVar
 
-from hanse_fabric import tls
+from hanse_fabric import garbage, tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.connections import connect_bus, open_store
@@ -196,6 +196,7 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
         if connecting.cancelled():
             return
         connecting.result()
+        garbage.settle()
         await service.run(main)
     log.info("stopped")
 

@@ -151,7 +151,9 @@ class TaskWork:
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
         extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Before anything is drawn: whatever becomes of the work from here on, it is charged.
-        reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
+        reserved = None
+        if task.privacy is not None:
+            reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
         memory = self._policy.limits.memory_mib
         sums = exchanging(self._link, task, self._write_down, self._policy, examples=examples)
         async with sums as exchange:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.site.durable import space_errors
-from hanse_fabric.tensors.digest import digest_file
+from hanse_fabric.tensors.digest import digest_bytes, digest_file
 
 KEPT = 2
 """The model of a round, which is evaluated and then trained from, and the one before it."""
@@ -40,19 +40,41 @@ class ModelCache:
 
     async def _get(self, ref: ObjectRef, download: Callable[[Path], Awaitable[None]]) -> Path:
         path = self._folder / ref.digest
-        known = ref.digest in self._verified and path.exists()
-        if not known and not await asyncio.to_thread(_holds, path, ref):
-            await self._download(ref, path, download)
-        self._verified[ref.digest] = path
-        self._verified.move_to_end(ref.digest)
-        if len(self._verified) > self._kept or len(self._verified) == 1:
-            while len(self._verified) > self._kept:
-                self._verified.popitem(last=False)
-            await asyncio.to_thread(self._prune)
+        if ref.digest in self._verified and path.exists():
+            self._verified.move_to_end(ref.digest)
+        elif ref.inline is not None:
+            await asyncio.to_thread(self._write, ref, ref.inline, path)
+        else:
+            if not await asyncio.to_thread(_holds, path, ref):
+                await self._download(ref, path, download)
+            await asyncio.to_thread(self._admit, ref, path)
         return path
 
+    def _write(self, ref: ObjectRef, data: bytes, path: Path) -> None:
+        """Keep what came with the reference."""
+        if (digest_bytes(data), len(data)) != ((ref.digest, ref.leaves), ref.size):
+            raise _tampered(ref)
+        partial = self._partial(path)
+        try:
+            with space_errors(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                partial.write_bytes(data)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        self._admit(ref, path)
+
+    def _admit(self, ref: ObjectRef, path: Path) -> None:
+        self._verified[ref.digest] = path
+        while len(self._verified) > self._kept:
+            self._verified.popitem(last=False)
+        self._prune()
+
+    def _partial(self, path: Path) -> Path:
+        return path.with_name(f"{path.name}.{os.getpid()}.part")
+
     async def _download(self, ref: ObjectRef, path: Path, download: Callable[[Path], Awaitable[None]]) -> None:
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+        partial = self._partial(path)
         try:
             with space_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,10 +82,7 @@ class ModelCache:
                     (self._folder / _SPARE).replace(partial)  # written over: its pages are in memory already
                 await download(partial)
             if not await asyncio.to_thread(_holds, partial, ref):
-                raise HanseError(
-                    ErrorCode.TAMPERED, f"model {ref.digest}: what was fetched has another digest or size",
-                    hint="the object in the store was changed; tell the operator",
-                )  # fmt: skip
+                raise _tampered(ref)
             partial.replace(path)
         finally:
             with suppress(FileNotFoundError):
@@ -87,3 +106,10 @@ def _holds(path: Path, ref: ObjectRef) -> bool:
         return path.stat().st_size == ref.size and digest_file(path) == (ref.digest, ref.leaves)
     except FileNotFoundError:
         return False
+
+
+def _tampered(ref: ObjectRef) -> HanseError:
+    return HanseError(
+        ErrorCode.TAMPERED, f"model {ref.digest}: what was fetched has another digest or size",
+        hint="the object in the store was changed; tell the operator",
+    )  # fmt: skip

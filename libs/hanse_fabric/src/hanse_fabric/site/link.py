@@ -170,9 +170,6 @@ class SiteLink:
 
     async def _fetch(self, task: Task, what: str, ref: ObjectRef, cache: ModelCache, seconds: float) -> Path:
         async def download(path: Path) -> None:
-            if ref.inline is not None:
-                await asyncio.to_thread(path.write_bytes, ref.inline)
-                return
             if ref.key is None:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
             link = await ask_link(self.bus, task, get=ref.key)

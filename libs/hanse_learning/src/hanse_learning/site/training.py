@@ -22,11 +22,15 @@ _REPORTS = 20
 
 
 def make_repeatable(seed: int) -> None:
-    """One thread, deterministic algorithms, torch's generator at `seed` (which dropout draws from)."""
+    """One thread, deterministic algorithms, torch's generator at `seed` (which dropout draws from).
+
+    Of the processor alone, where all training here is: `torch.manual_seed` would note the seed for every other kind of
+    device, with a stack trace each, in lists that grow until such a device is used.
+    """
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
     torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms, without loading the compiler
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
 
 
 class LocalSteps:

@@ -48,7 +48,9 @@ def main() -> None:
         outgoing.write(pack(body))
         outgoing.flush()
 
+    garbage.while_loading()
     do = _server(send, requests.get)  # libraries are loaded here, while the agent joins
+    garbage.settle()
     send({"kind": "ready"})
     while True:
         answer(requests.get(), do, send)

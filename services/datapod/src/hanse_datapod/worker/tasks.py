@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from hanse_datapod.worker import built_in
 from hanse_datapod.worker.coded import by_code
@@ -27,6 +28,8 @@ def execute(work: WorkContext) -> Done:
         raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
     make_repeatable(work.seed % 2**63)
     np.random.seed(work.seed % 2**32)
+    if work.config.get("code"):
+        torch.manual_seed(work.seed % 2**63)  # of all devices: site code chooses its own
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)

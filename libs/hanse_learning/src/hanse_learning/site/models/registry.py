@@ -36,7 +36,7 @@ def build(config: AnyModel, problem: Problem, *, seed: int = 0) -> nn.Module:
     Torch's global generator is left as it was.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         module = BUILDERS[config.name](config, problem)
     return module.double() if config.dtype == "float64" else module
 
