@@ -1,4 +1,4 @@
-""".bim files: the SNPs, in the order of the .bed file. Six columns: chromosome, name, centimorgans, position, A1, A2."""
+""".bim files: the SNPs, in the order of the .bed file. Columns: chromosome, name, centimorgans, position, A1, A2."""
 
 from __future__ import annotations
 
