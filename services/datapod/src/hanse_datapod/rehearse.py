@@ -1,6 +1,6 @@
 """Rehearsal: a job run at one site without a hub, and the evaluation of a model file on test files.
 
-Both print one JSON object with `--json`: `{"tests": {file: metrics}, ...}`.
+Both print one JSON object with `--json`: `{"tests": {file: metrics}, ...}`; of a study it says what would leave.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsed_round import RehearsedRounds
+from hanse_fabric.errors import invalid
 from hanse_fabric.job import Job, parse_job
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
@@ -31,7 +32,10 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the commands `rehearse` and `evaluate`; each sets `run` to what it does with the parsed arguments."""
     rehearsal = commands.add_parser("rehearse", help="train a job here, on these data, without a hub")
     rehearsal.add_argument("job", type=Path, help="the job file")
-    rehearsal.add_argument("--data", type=Path, required=True, help="training data")
+    rehearsal.add_argument("--data", type=Path, required=True, help="training data; of a study the prefix of .bed")
+    rehearsal.add_argument("--phenotypes", type=Path, help="of a study: file of phenotypes")
+    rehearsal.add_argument("--covariates", type=Path, help="of a study: file of covariates")
+    rehearsal.add_argument("--policy", type=Path, help="of a study: the site's policy, which may be against it")
     rehearsal.add_argument("--code", type=Path, help="site code that the job names")
     rehearsal.add_argument("--output", type=Path, help="write the trained model here")
     rehearsal.set_defaults(run=_rehearse)
@@ -41,7 +45,7 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     evaluation.add_argument("--code", type=Path, help="site code that the job names")
     evaluation.set_defaults(run=_evaluate)
     for parser in (rehearsal, evaluation):
-        parser.add_argument("--test", type=Path, required=True, help="test data")
+        parser.add_argument("--test", type=Path, required=parser is evaluation, help="test data")
         parser.add_argument("--also", type=Path, nargs="+", default=[], help="more test data, reported apart")
         parser.add_argument("--schema", type=Path, help="the project's schema (JSON); else what the data look like")
         parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
@@ -182,9 +186,26 @@ def _schema(path: Path | None) -> DataSchema | None:
 
 def _rehearse(given: argparse.Namespace) -> None:
     job = parse_job(given.job.read_bytes())
+    if job.study is not None:
+        _rehearse_study(job, given)
+        return
+    if given.test is None:
+        raise invalid("--test", None, "test data, for a job that trains a model")
     schema = _schema(given.schema)
     tests = [given.test, *given.also]
     _print(rehearse(job, given.data, tests, schema=schema, code=given.code, output=given.output), as_json=given.json)
+
+
+def _rehearse_study(job: Job, given: argparse.Namespace) -> None:
+    from hanse_datapod.policy import load_policy
+    from hanse_datapod.rehearsed_study import rehearse_study, settings_for
+
+    beside = {"phenotypes": given.phenotypes, "covariates": given.covariates}
+    found = rehearse_study(job, settings_for(given.data, beside), load_policy(given.policy))
+    if given.json:
+        sys.stdout.write(json.dumps(found.report) + "\n")
+    else:
+        sys.stdout.write("\n".join(found.lines()) + "\n")
 
 
 def _evaluate(given: argparse.Namespace) -> None:

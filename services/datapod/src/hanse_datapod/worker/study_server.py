@@ -28,7 +28,7 @@ from hanse_genomics.site import STEPS, SiteStudy
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _STUDIES_KEPT = 4
-_GIVEN_BYTES = 256 << 20
+_GIVEN_BYTES = 64 << 20
 
 
 class StudyServer:

@@ -1,0 +1,65 @@
+"""A study played at one site: what would leave, in words and as JSON, and what the policy says."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from hanse_datapod.cli import main
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.policy import Policy
+from hanse_datapod.rehearsed_study import rehearse_study
+from hanse_fabric.errors import HanseError
+from hanse_fabric.job import parse_job
+
+COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1" / "hapmap1_100_1"
+JOB = b"workflow: association_study\nstudy: {test: chi_square, chunk: 1}\n"
+POLICY = Policy.model_validate(
+    {"workflows": ["association_study"], "masking": {"compensator": base64.b64encode(b"k" * 32).decode()}}
+)
+
+
+def test_a_rehearsal_says_of_each_step_what_would_leave_and_whether_masked() -> None:
+    found = rehearse_study(parse_job(JOB), DataSettings(train=COHORT), POLICY)
+    masked = {left.step: left.masked for left in found.steps}
+    assert masked["open"] is False
+    assert set(masked.values()) == {True, False}
+    assert [step for step, hidden in masked.items() if not hidden] == ["open"]
+    counts = next(left for left in found.steps if "counts" in left.arrays)
+    assert counts.arrays["counts"].startswith("int64 [")
+    said = "\n".join(found.lines())
+    assert "open: as it is, once" in said
+    assert f"{counts.step}: in a masked sum" in said
+    assert "The policy allows it." in said
+    assert found.summary["study"]["test"] == "chi_square"
+
+
+def test_what_the_policy_would_refuse_is_told_beside_what_would_leave() -> None:
+    found = rehearse_study(parse_job(JOB), DataSettings(train=COHORT), Policy(workflows=("association_study",)))
+    assert "masking.compensator" in found.refused
+    assert "Yet this site would refuse it" in found.lines()[-1]
+    assert "workflows: [association_study]" in rehearse_study(parse_job(JOB), DataSettings(train=COHORT)).refused
+
+
+def test_wrong_files_end_a_rehearsal_in_their_own_words(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match=r"nowhere\.fam"):
+        rehearse_study(parse_job(JOB), DataSettings(train=tmp_path / "nowhere"))
+
+
+def test_the_command_prints_the_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "study.yaml"
+    job.write_bytes(JOB)
+    assert main(["rehearse", str(job), "--data", str(COHORT), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {"leaves", "refused", "summary"} == report.keys()
+    assert all(entry["masked"] for entry in report["leaves"] if entry["step"] != "open")
+
+
+def test_a_job_that_trains_still_needs_test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("rounds: 1\nmodel: {name: logistic}\n")
+    assert main(["rehearse", str(job), "--data", str(tmp_path / "x.csv")]) != 0
+    assert "--test" in capsys.readouterr().err
