@@ -24,7 +24,7 @@ from hanse_genomics.verbs import Fact
 
 _MEMORY = 1 << 25
 """Numbers (256 MiB) that the blocks of the Krylov space may have before they are restarted."""
-_FEWEST, _MOST = 4, 16
+_FEWEST, _MOST = 4, 64
 """Blocks that are kept at least and at most, whatever their size."""
 
 
