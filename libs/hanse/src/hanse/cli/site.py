@@ -15,6 +15,7 @@ import typer
 from hanse.cli.connection import Json
 from hanse.cli.output import emit_json
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.schema import DataSchema, GenotypesSchema
 
 app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
 
@@ -35,7 +36,19 @@ def join(
         emit_json({"project": identity.project, "participant": identity.participant, "home": str(home)})
     else:
         print(f"This site is {identity.participant} in project {identity.project}; its identity is in {home}.")
-        print(f"Next: hanse site run --home {home} --data FILE")
+        print("\n".join(_next(home, identity.schema)))
+
+
+def _next(home: Path, schema: DataSchema) -> list[str]:
+    if not isinstance(schema, GenotypesSchema):
+        return [f"Next: hanse site run --home {home} --data FILE"]
+    beside = [f" --{name} FILE" for name in ("phenotypes", "covariates") if getattr(schema, name)]
+    return [
+        "The project has genotypes. Studies are opted in to, by a policy file of two lines:",
+        "  workflows: [association_study]",
+        "  masking: {compensator: KEY}      # from who runs the compensator, by a way of your own",
+        f"Next: hanse site run --home {home} --data PREFIX{''.join(beside)} --policy policy.yaml",
+    ]
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
