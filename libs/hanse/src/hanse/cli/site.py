@@ -36,10 +36,11 @@ def join(
         emit_json({"project": identity.project, "participant": identity.participant, "home": str(home)})
     else:
         print(f"This site is {identity.participant} in project {identity.project}; its identity is in {home}.")
-        print("\n".join(_next(home, identity.schema)))
+        print("\n".join(next_steps(home, identity.schema)))
 
 
-def _next(home: Path, schema: DataSchema) -> list[str]:
+def next_steps(home: Path, schema: DataSchema) -> list[str]:
+    """Lines for who has just joined."""
     if not isinstance(schema, GenotypesSchema):
         return [f"Next: hanse site run --home {home} --data FILE"]
     beside = [f" --{name} FILE" for name in ("phenotypes", "covariates") if getattr(schema, name)]
