@@ -26,8 +26,7 @@ def read_bim(path: Path) -> SnpTable:
             position that is not a whole number, or twice the same allele; when it is empty.
     """
     table = read_table(path, 6, "chromosome, name, centimorgans, position, A1, A2")
-    if not table.rows:
-        raise table.refuse(0, "the file", "", "at least one SNP")
+    table.require("SNP")
     a1, a2 = _alleles(table.column(4)), _alleles(table.column(5))
     for row in _equal(a1, a2):
         if a1[row] != UNKNOWN:

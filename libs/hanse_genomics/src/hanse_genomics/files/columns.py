@@ -35,6 +35,7 @@ def read_columns(path: Path, names: Sequence[str], people: Sequence[Person]) -> 
             stands twice, or none of the samples is in the file.
     """
     header, table = read_headed(path)
+    table.require("person")
     wanted = []
     for name in names:
         if name not in header[2:]:

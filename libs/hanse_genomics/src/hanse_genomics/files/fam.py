@@ -39,8 +39,7 @@ def read_fam(path: Path) -> Fam:
         HanseError: NOT_FOUND; INVALID_INPUT when a line has not six columns, a person stands twice, or it is empty.
     """
     table = read_table(path, 6, "family id, individual id, father, mother, sex, phenotype")
-    if not table.rows:
-        raise table.refuse(0, "the file", "", "at least one sample")
+    table.require("sample")
     ids = list(zip(table.column(0), table.column(1), strict=True))
     check_distinct(table, ids)
     founder = [father == "0" and mother == "0" for father, mother in zip(table.column(2), table.column(3), strict=True)]

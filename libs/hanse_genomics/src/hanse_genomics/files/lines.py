@@ -46,6 +46,11 @@ class Table:
         """The number in the file, from 1, of a row."""
         return row + 1 if self._lines is None else int(self._lines[row])
 
+    def require(self, what: str) -> None:
+        """Refuse a file without any line: `what` is what a line stands for."""
+        if not self.rows:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{self.path.name}: is empty, expected at least one {what}")
+
     def refuse(self, row: int, column: str, value: str, expected: str, *, hint: str = "") -> HanseError:
         """The error for a word: file, line, column, value, and what was expected."""
         return refusal(self.path, self.line(row), f"{column} is {shown(value)}, expected {expected}", hint=hint)

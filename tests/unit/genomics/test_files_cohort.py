@@ -1,0 +1,342 @@
+"""A cohort's files: what is read of them, and that every fault is refused with file, line, value and expectation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import bed_reader
+import numpy as np
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.study import Study
+from hanse_genomics.files import Cohort, open_cohort
+from hanse_genomics.genotypes import dosages
+from plink_files import random_copies, write_plink
+
+HAPMAP = Path(__file__).parents[2] / "data" / "hapmap1"
+CHI_SQUARE = Study(test="chi_square")
+LINEAR = Study(test="linear", phenotype="pheno")
+N = 12
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    return write_plink(tmp_path / "site", random_copies(6, N))
+
+
+def _refusal(prefix, study=CHI_SQUARE, **files) -> HanseError:
+    with pytest.raises(HanseError) as caught:
+        open_cohort(prefix, study, **files)
+    return caught.value
+
+
+def _with_phenotypes(prefix: Path, values) -> Path:
+    path = Path(f"{prefix}.pheno")
+    path.write_text("FID IID pheno\n" + "".join(f"F{at} I{at} {value}\n" for at, value in enumerate(values)))
+    return path
+
+
+# What is read
+
+
+def test_hapmap_is_read_as_bed_reader_reads_it():
+    folder = HAPMAP / "whole"
+    study = Study(test="linear", phenotype="pheno", covariates=("Smoking", "Age"), sex=True)
+    cohort = open_cohort(folder / "hapmap1_100", study, folder / "hapmap1_100_quant.pheno", folder / "hapmap1_100.cov")
+    with bed_reader.open_bed(folder / "hapmap1_100.bed") as oracle:
+        read = oracle.read(dtype=np.float64).T
+        assert [family for family, _ in cohort.ids] == oracle.fid.tolist()
+        assert [person for _, person in cohort.ids] == oracle.iid.tolist()
+        assert cohort.sex.tolist() == oracle.sex.tolist()
+        assert cohort.snps.chromosome == oracle.chromosome.tolist()
+        assert cohort.snps.name == oracle.sid.tolist()
+        assert cohort.snps.position.tolist() == oracle.bp_position.tolist()
+        assert cohort.snps.a1 == oracle.allele_1.tolist()
+        assert cohort.snps.a2 == oracle.allele_2.tolist()
+    np.testing.assert_array_equal(dosages(cohort.packed(slice(None)), cohort.samples), np.nan_to_num(read))
+    assert cohort.samples == 60
+    assert cohort.founder.all()
+    assert cohort.covariate_names == ("Smoking", "Age", "SEX")
+    assert cohort.covariates[0].tolist() == [1, 74, 0]
+    assert cohort.phenotype[0] == pytest.approx(6.81301)
+
+
+def test_phenotypes_and_covariates_are_aligned_by_person_never_by_order(tmp_path):
+    folder = HAPMAP / "client1"
+    study = Study(test="logistic", phenotype="pheno", covariates=("Age", "Smoking"))
+    straight = open_cohort(
+        folder / "hapmap1_100_1", study, folder / "hapmap1_100_1.pheno", folder / "hapmap1_100_1.cov"
+    )
+    shuffled = {}
+    for ending in ("pheno", "cov"):
+        header, *lines = (folder / f"hapmap1_100_1.{ending}").read_text().split("\n")
+        np.random.default_rng(1).shuffle(lines)
+        shuffled[ending] = tmp_path / ending
+        # Somebody who is no sample, too, and Windows' line ends.
+        people = [line for line in lines if line.strip()]
+        columns = " ".join("7" for _ in header.split()[2:])
+        shuffled[ending].write_text("\r\n".join([header, f"NOBODY 1 {columns}", *people]))
+    again = open_cohort(folder / "hapmap1_100_1", study, shuffled["pheno"], shuffled["cov"])
+    np.testing.assert_array_equal(straight.phenotype, again.phenotype)
+    np.testing.assert_array_equal(straight.covariates, again.covariates)
+
+
+def test_missing_codes_are_minus_nine_na_and_nan_and_people_who_are_not_in_the_file(prefix):
+    values = ["-9", "NA", "nan", "-9.0", "0", "1e-3", "2.5", "-8", "3", "4"]  # two people are not there
+    cohort = open_cohort(prefix, LINEAR, _with_phenotypes(prefix, values))
+    np.testing.assert_array_equal(cohort.phenotype, [np.nan] * 4 + [0, 1e-3, 2.5, -8, 3, 4] + [np.nan] * 2)
+
+
+def test_cases_are_two_controls_one_and_zero_is_missing(tmp_path):
+    people = [f"F{at} I{at} 0 0 1 {code}" for at, code in enumerate(["1", "2", "0", "-9", "NA", "2"])]
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(2, 6), people=people), CHI_SQUARE)
+    np.testing.assert_array_equal(cohort.phenotype, [0, 1, np.nan, np.nan, np.nan, 1])
+
+
+@pytest.mark.parametrize("only", ["1", "2"])
+def test_a_cohort_of_controls_or_of_cases_alone_takes_part(tmp_path, only):
+    people = [f"F{at} I{at} 0 0 1 {only}" for at in range(5)]
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(2, 5), people=people), CHI_SQUARE)
+    assert (cohort.phenotype == int(only) - 1).all()
+
+
+def test_samples_of_unknown_sex_have_no_phenotype_as_in_plink(tmp_path):
+    people = [f"F{at} I{at} 0 0 {sex} {1 + at % 2}" for at, sex in enumerate(["1", "2", "0", "-9", "3", "1"])]
+    study = Study(test="logistic", sex=True)
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(2, 6), people=people), study)
+    assert cohort.sex.tolist() == [1, 2, 0, 0, 0, 1]
+    assert cohort.unsexed == 3
+    np.testing.assert_array_equal(cohort.phenotype, [0, 1, np.nan, np.nan, np.nan, 1])
+    np.testing.assert_array_equal(cohort.covariates[:, 0], [1, 0, np.nan, np.nan, np.nan, 1])
+
+
+def test_founders_are_those_without_parents(tmp_path):
+    people = ["F A 0 0 1 1", "F B 0 0 2 2", "F C A B 1 1", "F D A 0 2 2"]
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(2, 4), people=people), CHI_SQUARE)
+    assert cohort.founder.tolist() == [True, True, False, False]
+
+
+def test_chromosomes_are_named_as_plink_names_them(tmp_path):
+    given = ["0", "1", "chr2", "CHR22", "23", "X", "24", "chrY", "25", "XY", "26", "chrM", "MT"]
+    snps = [(name, at, f"rs{at}", "A", ".") for at, name in enumerate(given)]
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(len(given), 4), snps=snps), CHI_SQUARE)
+    assert cohort.snps.chromosome == ["0", "1", "2", "22", "X", "X", "Y", "Y", "XY", "XY", "MT", "MT", "MT"]
+    assert set(cohort.snps.a2) == {"0"}
+
+
+def test_tabs_spaces_empty_lines_and_a_missing_last_line_end_are_all_one(prefix):
+    plain = open_cohort(prefix, CHI_SQUARE)
+    path = Path(f"{prefix}.bim")
+    path.write_text("\n" + path.read_text().replace("\t", "  ").replace("\n", " \r\n\n").rstrip())
+    again = open_cohort(prefix, CHI_SQUARE)
+    assert again.snps.name == plain.snps.name
+    assert again.snps.position.tolist() == plain.snps.position.tolist()
+
+
+def test_names_may_be_any_utf8(tmp_path):
+    people = ["Müller Jörg 0 0 1 1", "Ł Ø 0 0 2 2"]
+    cohort = open_cohort(write_plink(tmp_path / "p", random_copies(2, 2), people=people), CHI_SQUARE)
+    assert cohort.ids == [("Müller", "Jörg"), ("Ł", "Ø")]
+
+
+def test_rows_are_read_in_the_order_asked_for(prefix):
+    cohort = open_cohort(prefix, CHI_SQUARE)
+    whole = cohort.packed(slice(None))
+    rows = np.array([5, 0, 1, 2, 2, 4], dtype=np.int64)
+    np.testing.assert_array_equal(cohort.packed(rows), whole[rows])
+    np.testing.assert_array_equal(cohort.packed(slice(1, 5, 2)), whole[1:5:2])
+    assert cohort.packed(slice(3, 3)).shape == (0, 3)
+    with pytest.raises(IndexError):
+        cohort.packed(np.array([6], dtype=np.int64))
+
+
+def test_reading_a_few_snps_of_a_long_file_takes_memory_for_these_alone(tmp_path):
+    import tracemalloc
+
+    prefix = write_plink(tmp_path / "long", random_copies(4, 4000))
+    snps = 3000
+    with Path(f"{prefix}.bed").open("r+b") as bed:
+        bed.truncate(3 + 1000 * snps)
+    Path(f"{prefix}.bim").write_text("".join(f"1 rs{at} 0 {at + 1} A G\n" for at in range(snps)))
+    cohort = open_cohort(prefix, CHI_SQUARE)
+    tracemalloc.start()
+    try:
+        for start in range(0, snps, 100):
+            cohort.packed(slice(start, start + 100))
+        assert tracemalloc.get_traced_memory()[1] < 400_000
+    finally:
+        tracemalloc.stop()
+
+
+# The failure table: .bed
+
+
+def _bed(prefix: Path, change) -> None:
+    path = Path(f"{prefix}.bed")
+    path.write_bytes(change(path.read_bytes()))
+
+
+def test_a_truncated_bed_file_is_refused_with_both_sizes(prefix):
+    _bed(prefix, lambda data: data[:-2])
+    error = _refusal(prefix)
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert "site.bed: is cut off: it has 19 bytes, expected 21 for the 12 samples" in str(error)
+    assert "the 6 SNPs" in str(error)
+
+
+def test_a_bed_file_of_more_snps_than_the_bim_file_is_refused(prefix):
+    _bed(prefix, lambda data: data + b"\x00")
+    assert "is too long: it has 22 bytes, expected 21" in str(_refusal(prefix))
+
+
+def test_wrong_magic_bytes_are_refused_with_what_stands_there(prefix):
+    _bed(prefix, lambda data: b"\x1f\x8b" + data[2:])
+    assert "site.bed: begins with bytes 1f 8b, expected 6c 1b" in str(_refusal(prefix))
+    _bed(prefix, lambda _: b"")
+    assert "begins with bytes (none)" in str(_refusal(prefix))
+
+
+def test_an_individual_major_bed_file_is_refused_with_the_way_out(prefix):
+    _bed(prefix, lambda data: data[:2] + b"\x00" + data[3:])
+    error = _refusal(prefix)
+    assert "is individual-major (third byte 00), expected SNP-major (01)" in error.message
+    assert "--make-bed" in error.hint
+    _bed(prefix, lambda data: data[:2] + b"\x07" + data[3:])
+    assert "third byte is 07, expected 01" in str(_refusal(prefix))
+
+
+def test_a_bed_file_that_changes_while_the_study_runs_is_noticed(prefix):
+    cohort = open_cohort(prefix, CHI_SQUARE)
+    os.utime(f"{prefix}.bed", ns=(1, 1))
+    with pytest.raises(HanseError, match="changed while the study ran") as caught:
+        cohort.packed(slice(0, 1))
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+@pytest.mark.parametrize("ending", ["bed", "bim", "fam"])
+def test_a_file_that_is_not_there_is_named(prefix, ending):
+    Path(f"{prefix}.{ending}").unlink()
+    error = _refusal(prefix)
+    assert error.code is ErrorCode.NOT_FOUND
+    assert error.message == f"site.{ending}: there is no such file"
+
+
+# The failure table: text
+
+
+@pytest.mark.parametrize(
+    ("ending", "line", "put", "said"),
+    [
+        ("bim", 3, "1 rs2 0 3 A", "site.bim, line 3: 5 columns, expected 6: chromosome, name"),
+        ("bim", 3, "1 rs2 0 3 A G T", "site.bim, line 3: 7 columns, expected 6"),
+        ("bim", 2, "HLA rs1 0 2 A G", "site.bim, line 2: the chromosome is 'HLA', expected 0 to 26, X, Y, XY or MT"),
+        ("bim", 4, "1 rs3 0 1e6 A G", "site.bim, line 4: the position is '1e6', expected a whole number"),
+        ("bim", 4, "1 rs3 0 1_0 A G", "site.bim, line 4: the position is '1_0', expected a whole number"),
+        ("bim", 4, "1 rs3 0 4294967296 A G", "site.bim, line 4: the position is '4294967296', expected at most"),
+        ("bim", 6, "1 rs5 0 6 G G", "site.bim, line 6: A2 is 'G', expected another allele than A1"),
+        ("bim", 1, "1 rs0 0 1 A \x00", "site.bim, line 1: has byte 0x00, expected text"),
+        ("fam", 5, "F4 I4 0 0 1", "site.fam, line 5: 5 columns, expected 6: family id"),
+        ("fam", 7, "F2 I2 0 0 1 1", "line 7: the person (FID, IID) is 'F2 I2', expected persons that differ: line 3"),
+        ("fam", 2, "F1 I1 0 0 1 yes", "site.fam, line 2: the phenotype is 'yes', expected a number, or -9, NA or nan"),
+        ("fam", 2, "F1 I1 0 0 1 inf", "site.fam, line 2: the phenotype is 'inf', expected a number"),
+        ("fam", 2, "F1 I1 0 0 1 3", "column 6): its values are 1, 2, 3, expected 1 (control) and 2 (case)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_refused_with_file_line_value_and_expectation(prefix, ending, line, put, said):
+    path = Path(f"{prefix}.{ending}")
+    lines = path.read_text().split("\n")
+    lines[line - 1] = put
+    path.write_text("\n".join(lines))
+    error = _refusal(prefix)
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert said in str(error)
+
+
+def test_a_line_too_short_and_one_too_long_do_not_make_up_for_each_other(prefix):
+    path = Path(f"{prefix}.bim")
+    lines = path.read_text().split("\n")
+    lines[1], lines[2] = "1 rs1 0 2 A", "1 rs2 0 3 A G T"
+    path.write_text("\n".join(lines))
+    assert "line 2: 5 columns" in str(_refusal(prefix))
+
+
+@pytest.mark.parametrize(("ending", "said"), [("bim", "at least one SNP"), ("fam", "at least one sample")])
+def test_empty_files_are_refused(prefix, ending, said):
+    Path(f"{prefix}.{ending}").write_text("\n")
+    assert said in str(_refusal(prefix))
+
+
+# The failure table: phenotypes
+
+
+def test_phenotypes_coded_zero_and_one_are_refused_not_taken_for_missing(prefix):
+    error = _refusal(prefix, Study(test="logistic", phenotype="pheno"), phenotypes=_with_phenotypes(prefix, [0, 1] * 6))
+    assert "site.pheno, column pheno: its values are 0 and 1, expected 1 for controls and 2 for cases" in str(error)
+    assert "add 1" in error.hint
+
+
+def test_a_quantity_is_refused_where_cases_and_controls_are_asked_for(prefix):
+    study = Study(test="chi_square", phenotype="pheno")
+    error = _refusal(prefix, study, phenotypes=_with_phenotypes(prefix, [0.5 * at for at in range(N)]))
+    assert "its values are 0, 0.5, 1, 1.5, 2, ..., expected 1 (control) and 2 (case)" in str(error)
+
+
+def test_cases_and_controls_are_refused_where_a_quantity_is_asked_for(prefix):
+    error = _refusal(prefix, LINEAR, phenotypes=_with_phenotypes(prefix, [1, 2] * 6))
+    assert "its values are 1, 2, control and case; test linear expects a quantity" in str(error)
+
+
+@pytest.mark.parametrize("test", ["linear", "logistic"])
+def test_phenotypes_that_are_all_missing_are_refused(prefix, test):
+    study = Study(test=test, phenotype="pheno")
+    error = _refusal(prefix, study, phenotypes=_with_phenotypes(prefix, ["NA"] * N))
+    assert "every sample's value is missing" in str(error)
+
+
+def test_samples_none_of_which_has_a_sex_are_refused_with_the_reason(tmp_path):
+    prefix = write_plink(tmp_path / "p", random_copies(2, 4), people=[f"F I{at} 0 0 0 1" for at in range(4)])
+    assert "none has both a phenotype and a sex (column 5, 1 or 2)" in str(_refusal(prefix))
+
+
+# The failure table: columns
+
+COVARIATES = Study(test="logistic", covariates=("AGE", "PACKS"))
+
+
+def _covariates(prefix: Path, text: str) -> Path:
+    path = Path(f"{prefix}.cov")
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("FID IID AGE\nF0 I0 1\n", "site.cov, line 1: has no column PACKS, which the study asks for; it has 'AGE'"),
+        ("F0 I0 1 2\n", "site.cov, line 1: begins with 'F0 I0', expected a header that begins with FID IID"),
+        ("", "site.cov, line 1: begins with '', expected a header"),
+        ("FID IID AGE AGE\n", "site.cov, line 1: column AGE stands twice"),
+        ("FID IID AGE PACKS\nF0 I0 1 2\nF1 I1 1\n", "site.cov, line 3: 3 columns, expected 4: FID IID AGE PACKS"),
+        ("FID IID AGE PACKS\n\nF0 I0 1 2\nF1 I1 1 x\n", "site.cov, line 4: PACKS is 'x', expected a number"),
+        ("FID IID AGE PACKS\nF0 I0 1 2\nF0 I0 1 2\n", "line 3: the person (FID, IID) is 'F0 I0', expected persons"),
+        ("FID IID AGE PACKS\n", "site.cov: is empty, expected at least one person"),
+        ("FID IID AGE PACKS\nI0 F0 1 2\n", "none of its 1 persons is in the .fam file, whose first is 'F0 I0'"),
+    ],
+)  # fmt: skip
+def test_wrong_covariate_files_are_refused(prefix, text, said):
+    error = _refusal(prefix, COVARIATES, covariates=_covariates(prefix, text))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert said in str(error)
+
+
+def test_columns_are_found_by_name_whatever_else_the_file_has(prefix):
+    text = "#FID IID PACKS HEIGHT AGE\n" + "".join(f"F{at} I{at} {at} tall {at * 10}\n" for at in range(N))
+    cohort: Cohort = open_cohort(prefix, COVARIATES, covariates=_covariates(prefix, text))
+    np.testing.assert_array_equal(cohort.covariates[3], [30, 3])
+
+
+def test_a_study_that_asks_for_columns_of_a_file_that_the_site_has_not_is_refused(prefix):
+    assert "study.covariates: asks for AGE, PACKS, and this site has no .cov file" in str(_refusal(prefix, COVARIATES))
+    assert "study.phenotype: asks for pheno, and this site has no .pheno file" in str(_refusal(prefix, LINEAR))
