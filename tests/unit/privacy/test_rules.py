@@ -32,7 +32,13 @@ def job(**changes: Any) -> Job:
     return check_job({**body, **changes})
 
 
+STUDY: dict[str, Any] = {"workflow": "association_study", "study": {"test": "trend"}, "rounds": 0, "model": {}}
+
 REFUSED: dict[str, dict[str, Any]] = {
+    "private_study": {**STUDY, "privacy": LOCAL},
+    "plain_study": {**STUDY, "secure_aggregation": None},
+    "own_rings": {**STUDY, "secure_aggregation": {**MASKED, "bits": 64}},
+    "few_cohorts": {**STUDY, "participants": {"minimum": 2}},
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
     "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},
     "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from hanse import calls
 from hanse.display import metrics_table
-from hanse.files import save_model
+from hanse.files import save_model, save_output
 from hanse.history import History
 from hanse.hub import read_job
 from hanse.transport import AsyncTransport
-from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
+from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job
 
 if TYPE_CHECKING:
@@ -204,6 +204,16 @@ class AsyncRun:
             raise unpublished(self.view)
         view = await self._transport.send(calls.model(self.view.project, self.view.model_version))
         return AsyncModel(self._transport, view)
+
+    async def outputs(self) -> list[OutputView]:
+        """What a study has made, by name; empty before it has completed."""
+        return await self._transport.send(calls.outputs(self.view.project, self.id))
+
+    async def download(self, name: str, path: str | Path) -> Path:
+        """As `hanse.hub.Run.download`."""
+        found = await self._transport.send(calls.output(self.view.project, self.id, name))
+        ca, patience = self._transport.ca, self._transport.patience
+        return await asyncio.to_thread(save_output, found, Path(path), ca=ca, patience=patience)
 
     def __repr__(self) -> str:
         return f"<hanse run {self.id} of {self.view.project}: {self.state}, round {self.view.round}>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hanse.views import InvitationView, ModelView, ParticipantView, ProjectView, RunView
+from hanse.views import InvitationView, ModelView, OutputView, ParticipantView, ProjectView, RunView
 from hanse_fabric.messages import ModelVersion
 
 T = TypeVar("T")
@@ -103,6 +103,25 @@ def steer(project: str, run_id: str, action: str) -> Call[RunView]:
 
 def metrics(project: str, run_id: str) -> Call[list[dict[str, Any]]]:
     return Call("GET", _of(project, "runs", run_id, "metrics"), lambda body: list(body["rounds"]))
+
+
+def outputs(project: str, run_id: str) -> Call[list[OutputView]]:
+    return Call("GET", _of(project, "runs", run_id, "outputs"), _list(OutputView.model_validate, "outputs"))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLink:
+    """A presigned link to an output, and what it must be."""
+
+    url: str
+    output: OutputView
+
+
+def output(project: str, run_id: str, name: str) -> Call[OutputLink]:
+    return Call(
+        "GET", _of(project, "runs", run_id, "outputs", name),
+        lambda body: OutputLink(str(body["url"]), OutputView.model_validate(body["output"])),
+    )  # fmt: skip
 
 
 def models(project: str) -> Call[list[ModelView]]:

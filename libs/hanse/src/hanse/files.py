@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
-    from hanse.calls import Download
+    from hanse.calls import Download, OutputLink
 
 _MAX_TEXT = 1 << 20
 
@@ -62,6 +62,36 @@ def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, pat
         finally:
             unverified.unlink(missing_ok=True)
         record_path(path).write_bytes(record.canonical())
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def save_output(found: OutputLink, path: Path, *, ca: Path | None, patience: float) -> Path:
+    """Download what a study has made, verify it, and only then store it.
+
+    Args:
+        found: a presigned link and the object's digest.
+        ca, patience: as for `save_model`.
+
+    Raises:
+        HanseError: TAMPERED when it is not what the hub recorded; TOO_LARGE; UNAVAILABLE; NO_SPACE.
+    """
+    from hanse_fabric.messages import ObjectRef
+    from hanse_fabric.store.transfer import HttpTransfer
+    from hanse_fabric.tensors.refs import verify_file
+
+    wanted = found.output
+    unverified = path.with_name(path.name + ".unverified")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(HttpTransfer(ca, patience=patience)) as transfer:
+            transfer.fetch(found.url, unverified, limit=wanted.size)
+        try:
+            verify_file(ObjectRef(digest=wanted.digest, size=wanted.size, leaves=wanted.leaves), unverified)
+            unverified.replace(path)
+        finally:
+            unverified.unlink(missing_ok=True)
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
     return path

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hanse import calls
 from hanse.display import Table, metrics_table
-from hanse.files import read_file, save_model
+from hanse.files import read_file, save_model, save_output
 from hanse.history import History
 from hanse.transport import SyncTransport
-from hanse.views import Event, ModelView, ParticipantView, ProjectView, RunView, unpublished
+from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
 from hanse_fabric.job import Job, check_job, parse_job
 
 if TYPE_CHECKING:
@@ -243,6 +243,16 @@ class Run:
             raise unpublished(self.view)
         view = self._transport.send(calls.model(self.view.project, self.view.model_version))
         return Model(self._transport, view)
+
+    @property
+    def outputs(self) -> list[OutputView]:
+        """What a study has made, by name; empty before it has completed."""
+        return self._transport.send(calls.outputs(self.view.project, self.id))
+
+    def download(self, name: str, path: str | Path) -> Path:
+        """Fetch an output of a study (`results`, `summary`), verify its digest, and only then give it its name."""
+        found = self._transport.send(calls.output(self.view.project, self.id, name))
+        return save_output(found, Path(path), ca=self._transport.ca, patience=self._transport.patience)
 
     def _table(self) -> Table:
         view = self.view

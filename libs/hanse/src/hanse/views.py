@@ -67,6 +67,15 @@ class RunView(View):
         return self.state in FINAL_STATES
 
 
+class OutputView(View):
+    """Something that a study has made: a tensor file of named arrays."""
+
+    name: str
+    digest: str
+    leaves: tuple[str, ...] = ()
+    size: int
+
+
 def unpublished(run: RunView) -> HanseError:
     """The error for a run that has no model."""
     return HanseError(

@@ -154,11 +154,6 @@ class Job(Frozen):
             return self
         if self.study is None:
             raise ValueError(f"study: none is given, workflow {STUDY} needs the section that says what is tested")
-        if self.secure_aggregation is None:
-            raise ValueError(
-                "secure_aggregation: none is given, but a study's statistics are never shown to the hub: leave it out, "
-                "or name the mode compensator or pairwise"
-            )
         for name in _OF_TRAINING:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: {getattr(self, name)!r} belongs to training, workflow is {STUDY}")
@@ -166,16 +161,6 @@ class Job(Frozen):
             value = getattr(self.participants, name)
             if value != Participation.model_fields[name].default:
                 raise ValueError(f"participants.{name}: {value!r} is given, but all cohorts of a study take part in it")
-        if self.participants.minimum < LEAST_COHORTS and not self.study.few_cohorts:
-            raise ValueError(
-                f"participants.minimum: {self.participants.minimum} is not at least {LEAST_COHORTS}: sums of fewer "
-                "cohorts tell them each other's numbers; study.few_cohorts: true says that their owners know"
-            )
-        if self.privacy is not None:
-            raise ValueError(
-                "privacy: differential privacy is not there for studies: noise in the sums of every SNP would leave "
-                "none of the small p-values that they look for; what leaves a site is masked sums alone"
-            )
         return self
 
     @model_validator(mode="after")

@@ -146,8 +146,25 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
     return said
 
 
+def _study(job: Job) -> str:
+    sums = job.secure_aggregation
+    if sums is None or sums.mode == "ring":
+        return "No masks: mode ring is for comparisons, and the hub sees every cohort's statistics."
+    if sums.mode == "compensator":
+        unless = ", unless the aggregator and the compensator pool what they see"
+    else:
+        unless = ", unless all others pool what they know"
+    return (
+        "No genotype, phenotype or covariate leaves a site. The hub sees which SNPs each cohort has, and sums of counts "
+        f"and statistics over all cohorts, of no fewer than {job.participants.minimum}, but no single cohort's{unless}. "
+        "There is no differential privacy: what the results tell, by SNP, of all cohorts together is not limited."
+    )
+
+
 def _without(job: Job) -> str:
     sums = job.secure_aggregation
+    if job.study is not None:
+        return _study(job)
     if sums is None:
         return "No differential privacy: the hub sees every site's update, and models may tell of single examples."
     if sums.mode == "ring":

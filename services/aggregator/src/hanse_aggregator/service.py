@@ -10,7 +10,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import hold_session
@@ -19,12 +18,17 @@ from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, ReduceJob
+from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, ReduceJob, StudyJob
 from hanse_fabric.queue import QueueWorker, stream_of
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Subject
 from hanse_fabric.telemetry import catalogue
 
 log = logging.getLogger(__name__)
+
+AnyJob = ReduceJob | StudyJob | ExchangeJob
+
+_LARGE_STUDY_BYTES = 64 << 20
+"""Studies' jobs that read more than this pass one at a time, as reductions of stored updates do."""
 
 _FETCHES = 64
 """Updates asked of the bus at once."""
@@ -53,12 +57,12 @@ class Aggregator:
         worker = QueueWorker(self._bus, JOB, read=_decode, slot=self._slot, answer=self._answer, span="reduce")
         await worker.run(stopping, on_stop=self._stop.set)
 
-    def _slot(self, asked: ReduceJob | ExchangeJob) -> asyncio.Semaphore:
+    def _slot(self, asked: AnyJob) -> asyncio.Semaphore:
         if isinstance(asked, ExchangeJob):
             return self._sessions
         return self._large if _is_large(asked) else self._small
 
-    async def _answer(self, job: ReduceJob | ExchangeJob) -> None:
+    async def _answer(self, job: AnyJob) -> None:
         subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)
         known, fetched, sums = await asyncio.gather(
             self._bus.last(stream_of(REDUCED), subject), self._fetch(job), self._fetch_sums(job)
@@ -72,11 +76,15 @@ class Aggregator:
         await self._bus.publish(
             subject, reduced.encode(), headers=telemetry.inject(), message_id=f"reduced-{job.run}-{job.step}-{job.id}"
         )
-        if isinstance(job, ReduceJob):
+        if not isinstance(job, ExchangeJob):
             _count(job, reduced)
 
-    def _reduce(self, job: ReduceJob, fetched: dict[str, bytes], sums: dict[str, bytes]) -> Reduced:
+    def _reduce(self, job: ReduceJob | StudyJob, fetched: dict[str, bytes], sums: dict[str, bytes]) -> Reduced:
         try:
+            if isinstance(job, StudyJob):
+                from hanse_aggregator.study import run_study  # an aggregator without studies stays as small as it was
+
+                return run_study(job, self._engine.store, fetched, sums)
             return self._engine.run(job, fetched, sums=sums, stop=self._stop)
         except HanseError:
             raise
@@ -88,15 +96,17 @@ class Aggregator:
                 error=f"a defect in the aggregator: {type(defect).__name__}: {defect}",
             )  # fmt: skip
 
-    async def _fetch(self, job: ReduceJob | ExchangeJob) -> dict[str, bytes]:
+    async def _fetch(self, job: AnyJob) -> dict[str, bytes]:
         """The updates that travel on the bus, by participant; those that are not there are left out."""
-        if isinstance(job, ExchangeJob) or job.kind in (JobKind.CLOSE, JobKind.TALLY):
+        if isinstance(job, ExchangeJob):
+            return {}
+        if isinstance(job, ReduceJob) and job.kind in (JobKind.CLOSE, JobKind.TALLY):
             return {}
         refs = {update.participant: update.ref for update in job.updates}
         found = await self._last({name: (UPDATE, _update_subject(job, name, ref)) for name, ref in _on_bus(refs)})
         return {name: data for name, data in found if data is not None}
 
-    async def _fetch_sums(self, job: ReduceJob | ExchangeJob) -> dict[str, bytes]:
+    async def _fetch_sums(self, job: AnyJob) -> dict[str, bytes]:
         """The tallies, and the sums of masks, that travel on the bus, by digest; what is not there is left out."""
         if isinstance(job, ExchangeJob) or (ring := job.sum) is None:
             return {}
@@ -118,7 +128,7 @@ class Aggregator:
         return await asyncio.gather(*(fetch(name, *where) for name, where in wanted.items()))
 
 
-def _update_subject(job: ReduceJob, participant: str, ref: ObjectRef) -> str:
+def _update_subject(job: ReduceJob | StudyJob, participant: str, ref: ObjectRef) -> str:
     return UPDATE.of(project=job.project, run=job.run, participant=participant, digest=ref.digest)
 
 
@@ -129,21 +139,26 @@ def _on_bus(refs: Mapping[str, ObjectRef | None]) -> Iterator[tuple[str, ObjectR
             yield name, ref
 
 
-def _decode(data: bytes) -> ReduceJob | ExchangeJob:
-    """A job of either kind; where it is neither, the error is that of a reduction."""
+def _decode(data: bytes) -> AnyJob:
+    """A job of any kind; where it is none, the error is that of a reduction."""
     try:
         return ReduceJob.decode(data)
     except HanseError as error:
         if error.code is not ErrorCode.UNKNOWN_SCHEMA:
             raise
-        with suppress(HanseError):
-            return ExchangeJob.decode(data)
+        for kind in (StudyJob, ExchangeJob):
+            try:
+                return kind.decode(data)
+            except HanseError as other:
+                if other.code is not ErrorCode.UNKNOWN_SCHEMA:
+                    raise
         raise
 
 
-def _count(job: ReduceJob, reduced: Reduced) -> None:
-    catalogue.JOBS.add(kind=job.kind.value)
-    catalogue.JOB_SECONDS.observe(reduced.seconds, kind=job.kind.value)
+def _count(job: ReduceJob | StudyJob, reduced: Reduced) -> None:
+    kind = "study" if isinstance(job, StudyJob) else job.kind.value
+    catalogue.JOBS.add(kind=kind)
+    catalogue.JOB_SECONDS.observe(reduced.seconds, kind=kind)
     catalogue.REDUCED_BYTES.add(reduced.bytes_read)
     for refusal in reduced.refused:
         catalogue.REFUSED_UPDATES.add(code=refusal.code)
@@ -151,7 +166,10 @@ def _count(job: ReduceJob, reduced: Reduced) -> None:
     log.debug("reduction %s of run %s took %.3f s", job.id, job.run, reduced.seconds)
 
 
-def _is_large(job: ReduceJob) -> bool:
+def _is_large(job: ReduceJob | StudyJob) -> bool:
+    if isinstance(job, StudyJob):
+        refs = (*(update.ref for update in job.updates), *job.inputs.values())
+        return sum(ref.size for ref in refs) > _LARGE_STUDY_BYTES
     return job.kind in (JobKind.WHOLE, JobKind.MEASURE, JobKind.SHARD) and any(
         update.ref.key is not None for update in job.updates
     )

@@ -10,7 +10,7 @@ from hanse_aggregator.sources import Input, open_input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode
-from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, Tally
+from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, StudyJob, Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
@@ -27,9 +27,9 @@ Refuse = Callable[[str, HanseError], None]
 """Told of a participant that must be left out, and why."""
 
 
-def tally_ref(job: ReduceJob, update: UpdateInput) -> ObjectRef | None:
+def tally_ref(job: ReduceJob | StudyJob, update: UpdateInput) -> ObjectRef | None:
     """Where a participant's tally is: beside its update, or in its place where there are tallies alone."""
-    return update.ref if job.kind is JobKind.TALLY else update.tally
+    return update.ref if isinstance(job, ReduceJob) and job.kind is JobKind.TALLY else update.tally
 
 
 def mask_refs(ring: RingSum) -> dict[str, ObjectRef | None]:
@@ -43,7 +43,7 @@ def mask_refs(ring: RingSum) -> dict[str, ObjectRef | None]:
 
 
 def sum_of_tallies(
-    job: ReduceJob, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes], refuse: Refuse
+    job: ReduceJob | StudyJob, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes], refuse: Refuse
 ) -> Tally | None:
     """Add up the tallies of a job.
 

@@ -93,6 +93,8 @@ class RunRecord(Message):
     metrics: dict[str, Any] = {}
     model_version: int | None = None
     model_digest: Digest | None = None
+    outputs: dict[str, Any] = {}
+    """References to the objects that a study has made, by name; they rest in the store."""
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class StudyJob(Message):
     project: Slug
     run: RunId
     step: StepKey
-    function: str = Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")
+    function: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
     study: dict[str, Any]
     settings: dict[str, Any] = {}
     updates: tuple[UpdateInput, ...] = ()
@@ -169,6 +169,7 @@ class Reduced(Message):
         seconds, bytes_read: for the metrics.
         clip: the next round's clipping norm, where central privacy moves it (WHOLE, SHARD).
         facts: small things that a study's step has found (StudyJob).
+        code: of the error, where it is one of the job's owner, not of the platform (StudyJob).
     """
 
     schema_id: ClassVar[str] = "hanse.reduced/1"
@@ -187,3 +188,4 @@ class Reduced(Message):
     tally: Tally | None = None
     clip: float | None = Field(default=None, gt=0)
     facts: dict[str, Any] | None = None
+    code: str | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hanse_fabric.job import Job
+from hanse_fabric.job import LEAST_COHORTS, Job
 from hanse_fabric.privacy import Privacy, SecureAggregation
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import LAYERS, algorithm_of, batch_statistics, reduction_of, sign_mask_of, stay
@@ -23,6 +23,10 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
 """Which mechanisms a placement has."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""
+_RINGS = (
+    "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "out_of_range", "threshold",
+)  # fmt: skip
+"""What of the section a study decides by itself."""
 _TELLING = frozenset({"scaffold", "fedtan"})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
 
@@ -56,8 +60,37 @@ def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
     return f"train.algorithm: {name}" if name in _TELLING else None
 
 
+def studied(found: Callable[[Job], str | None]) -> Callable[[Job], str | None]:
+    """A condition of association studies."""
+    return lambda job: None if job.study is None else found(job)
+
+
+def private_study(job: Job) -> str | None:
+    return None if job.privacy is None else f"privacy.mechanism: {job.privacy.mechanism}"
+
+
+def plain_study(job: Job) -> str | None:
+    return None if job.secure_aggregation is not None else "secure_aggregation: none"
+
+
+def few_cohorts(job: Job) -> str | None:
+    few = job.study is not None and not job.study.few_cohorts and job.participants.minimum < LEAST_COHORTS
+    return f"participants.minimum: {job.participants.minimum}" if few else None
+
+
+def own_rings(job: Job) -> str | None:
+    sums = job.secure_aggregation
+    for name in () if sums is None else _RINGS:
+        value = getattr(sums, name)
+        if value != SecureAggregation.model_fields[name].default:
+            return f"secure_aggregation.{name}: {value}"
+    return None
+
+
 def few(job: Job, sums: SecureAggregation) -> str | None:
     least = job.participants.minimum
+    if job.study is not None and job.study.few_cohorts:
+        return None
     return None if least >= sums.minimum else f"participants.minimum: {least} with {sums.minimum} for a sum"
 
 

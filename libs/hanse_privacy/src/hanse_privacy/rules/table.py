@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hanse_privacy.rules import conditions as at
-from hanse_privacy.rules.conditions import Condition, masked, private
+from hanse_privacy.rules.conditions import Condition, masked, private, studied
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,35 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "workflow association_study",
+        "privacy, any",
+        "noise in the sums of every SNP would hide the small p-values that a study looks for; what leaves a site is "
+        "masked sums alone",
+        "leave privacy out",
+        studied(at.private_study),
+    ),
+    Rule(
+        "workflow association_study",
+        "no secure_aggregation",
+        "a cohort's statistics are never shown to the hub",
+        "leave secure_aggregation out, or give it mode compensator or pairwise",
+        studied(at.plain_study),
+    ),
+    Rule(
+        "workflow association_study",
+        "secure_aggregation.bits, bound, metrics, rounding, threshold, ...",
+        "the study announces for each statistic how it is summed, exactly, and all cohorts are in every sum",
+        "leave it out",
+        studied(at.own_rings),
+    ),
+    Rule(
+        "workflow association_study",
+        "participants.minimum below 3 without study.few_cohorts",
+        "of a sum of two, each knows the other's part",
+        "raise participants.minimum, or set study.few_cohorts: true where the cohorts' owners know",
+        studied(at.few_cohorts),
+    ),
     Rule(
         "secure_aggregation",
         "strategy.reduction other than weighted_mean",

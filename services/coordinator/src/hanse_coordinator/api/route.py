@@ -30,6 +30,7 @@ PATH_TYPES: dict[str, TypeAdapter[Any]] = {
     "run": TypeAdapter(RunId),
     "invitation": TypeAdapter(RunId),
     "key": TypeAdapter(RunId),
+    "output": TypeAdapter(Slug),
     "version": TypeAdapter(Annotated[int, Field(ge=1, le=10**9)]),
 }
 

@@ -109,7 +109,8 @@ def _view(record: RunRecord) -> RunView:
 async def check_job(hub: Hub, request: Request) -> Checked:
     body: Submission = request.body
     warnings = await check_submission(hub, await hub.project(request.project), body.job)
-    utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in check_utility(body.job))
+    findings = () if body.job.study is not None else check_utility(body.job)
+    utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in findings)
     return Checked(valid=True, warnings=warnings, utility=utility, privacy=describe(body.job))
 
 
@@ -129,8 +130,18 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})
     await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
     await hub.buckets.runs.create(record, project=request.project, run=run)
-    await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", rounds=body.job.rounds)
+    await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", **_told(body.job))
     return _view(record)
+
+
+def _told(job: Job) -> dict[str, Any]:
+    """What the audit says of a job: of a study also what its owner takes upon themselves."""
+    if job.study is None:
+        return {"rounds": job.rounds}
+    return {
+        "workflow": job.workflow, "test": job.study.test, "few_cohorts": job.study.few_cohorts,
+        "few_samples": job.study.few_samples,
+    }  # fmt: skip
 
 
 async def list_runs(hub: Hub, request: Request) -> RunList:

@@ -7,9 +7,11 @@ import asyncio
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
 from hanse_coordinator.workflow.masking import plan_of
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.job import Job
 from hanse_fabric.privacy import SecureAggregation
+from hanse_fabric.schema import DataSchema, GenotypesSchema, OpenSchema
+from hanse_fabric.study import Study
 from hanse_learning.config import check_learning
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
@@ -26,9 +28,12 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     Raises:
         HanseError: INVALID_INPUT naming the field; NOT_FOUND for an initial model that was not uploaded.
     """
+    check_rules(job)
+    if job.study is not None:
+        check_study(job.study, project.data_schema)
+        return await _waiting(hub, project, job)
     check_learning(job, project.data_schema)
     check_job_strategy(job)
-    check_rules(job)
     if job.secure_aggregation is not None:
         _check_masked(job, job.secure_aggregation)
     if job.utility_preserving:
@@ -41,6 +46,10 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 f"job.initial_model: no object {job.initial_model} was uploaded to {project.name}",
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
+    return await _waiting(hub, project, job)
+
+
+async def _waiting(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
     entries = await hub.buckets.participants.list(project=project.name)
     enrolled = sum(not entry.value.revoked for entry in entries)
     if enrolled < job.participants.minimum:
@@ -49,6 +58,25 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
             f"the run waits {job.participants.patience:.0f} s for them",
         )
     return ()
+
+
+def check_study(study: Study, schema: DataSchema) -> None:
+    """Check that the project's data are genotypes, with the columns that a study names.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field.
+    """
+    if isinstance(schema, OpenSchema):
+        return
+    if not isinstance(schema, GenotypesSchema):
+        raise invalid(
+            "project's data schema", schema.kind, "genotypes, or open, for an association study",
+            hint="make a project with schema {kind: genotypes}",
+        )  # fmt: skip
+    if missing := [name for name in study.covariates if name not in schema.covariates]:
+        raise invalid("study.covariates", missing, f"columns of the project's schema: {', '.join(schema.covariates)}")
+    if study.phenotype is not None and study.phenotype not in schema.phenotypes:
+        raise invalid("study.phenotype", study.phenotype, f"one of the schema's: {', '.join(schema.phenotypes)}")
 
 
 def _check_masked(job: Job, sums: SecureAggregation) -> None:

@@ -15,7 +15,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
 
-_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN})
+_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
 _MOST_EXTRAS = 4
 IN_VAIN = ErrorCode.QUORUM.code
 """Code of sites that have waited for others, and would take part again."""

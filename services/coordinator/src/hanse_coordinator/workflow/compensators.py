@@ -37,7 +37,7 @@ class MaskSums:
         """
         request = MaskRequest(project=self._project, run=self._run, session=session, members=members)
         answer = await self.errands.outcome(session, request)
-        self.errands.recovering = False
+        self.errands.recovered()
         detail: dict[str, Any] = {"session": session, "round": round_number, "participants": list(answer.participants)}
         if answer.sum is not None:
             self._notices.audit("masks.sum", session, **detail)

@@ -8,7 +8,7 @@ one that is started again from its top goes on where it stood.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -20,7 +20,7 @@ from hanse_coordinator.workflow.gathering import Ask, Gathering
 from hanse_coordinator.workflow.inbox import Inbox
 from hanse_coordinator.workflow.journal import Journal
 from hanse_coordinator.workflow.notices import Notices
-from hanse_coordinator.workflow.outcomes import Answer, Gathered, Published, Reduction, Summed
+from hanse_coordinator.workflow.outcomes import Answer, Computed, Gathered, Published, Reduction, Summed
 from hanse_coordinator.workflow.payloads import KeptPayloads
 from hanse_coordinator.workflow.progress import ProgressRelay
 from hanse_coordinator.workflow.publishing import publish
@@ -31,12 +31,14 @@ from hanse_coordinator.workflow.roster import Roster
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.steps import Steps
 from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.studying import Studying
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
-from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed
+from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed, StudyJob, Task, TaskKind
+from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import (
     EXCHANGE,
     EXCHANGED,
@@ -53,6 +55,7 @@ from hanse_fabric.telemetry import span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 
 __all__ = ["Ask", "RunContext"]
+_FORGET, _FORGET_WITHIN = "forget", timedelta(days=30)
 _OF_A_RUN = (TASK, JOB, RESULT, UPDATE, EXCHANGE, EXCHANGED, REDUCED, MASK_REQUEST, MASK_ANSWER, MASKS)
 
 
@@ -84,7 +87,9 @@ class RunContext:
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
         self._masks = MaskSums(bus, clock, notices, project=project, run=run, patience=settings.reduce.patience)
-        self._reductions.errands.recovering = self._masks.errands.recovering = journal.replaying
+        if journal.replaying:
+            for errands in (self._reductions.errands, self._masks.errands):
+                errands.recover(lasting=job.study is not None)
         self._gathering = Gathering(
             bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             project=project, run=run, workflow=job.workflow,
@@ -93,6 +98,9 @@ class RunContext:
         self._enrolled: dict[str, str] = {}
         self._reducing = Reducing(
             self._steps, self._reductions, notices=notices, objects=objects, project=project, run=run, job=job
+        )
+        self._studying = Studying(
+            self._steps, self._reductions, gathering=self._gathering, reducing=self._reducing, objects=objects
         )
 
     async def follow(self) -> None:
@@ -201,6 +209,32 @@ class RunContext:
             step, round=round, answers=answers, model=model, state=state, unmask=unmask, beside=beside
         )
 
+    def computed(self, step: str, *of: str, beside: int) -> Computed | None:
+        """What a study's computation has made before; None where it is to be done.
+
+        Args:
+            of: the steps that it was made of, which are then of no account.
+            beside: how many computations may have been under way at once.
+        """
+        return self._studying.computed(step, *of, beside=beside)
+
+    async def compute(self, job: StudyJob, unmask: Callable[[], Awaitable[Unmasking]] | None) -> Computed:
+        """Have a study's cohorts' answers summed, and the hub's function run on the sum.
+
+        Args:
+            job: whose id is the step's key.
+            unmask: says how the sum is unmasked; None where nothing is masked.
+
+        Raises:
+            RunFailure: TIMEOUT when no aggregator answers; or what the function has found wrong.
+        """
+        return await self._studying.compute(job, unmask)
+
+    async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
+        """Record objects as the run's outcome: they rest in the store, and stay there when the run has ended."""
+        kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}
+        self._progressed(outputs={name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()})
+
     async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
         """The sum of a session's masks, from the compensator, which remembers it: so it is not journalled.
 
@@ -304,11 +338,31 @@ class RunContext:
         await self._steps.close(step, ref.model_dump(mode="json", exclude_defaults=True))
         return ref
 
-    async def tidy(self) -> None:
-        """Remove what only a run that goes on would need. For the end of the run."""
+    async def tidy(self, outputs: Mapping[str, Any]) -> None:
+        """Remove what only a run that goes on would need. For the end of the run.
+
+        Args:
+            outputs: references to what stays, by name, as they are recorded.
+        """
         await self._steps.tolerant(self._purge_run())
         await self._steps.tolerant(self._objects.forget(self._reducing.last_state))
         await self._steps.tolerant(self._objects.abort_uploads(self.run))
+        if self.job.study is not None:
+            kept = {str(ref.get("key")) for ref in outputs.values()}
+            await self._steps.tolerant(self._objects.clear(self.run, but=kept))
+            await self._steps.tolerant(self._forget_study())
+
+    async def _forget_study(self) -> None:
+        """Tell the sites that the study is over, whenever they come by: they keep files of it."""
+        now, names = self._clock.now(), tuple(self._roster.keys_of(self.project))
+        for name in names:
+            task = Task(
+                id=derive_id(self.run, _FORGET, name), project=self.project, run=self.run, step=_FORGET,
+                participant=name, workflow=self.job.workflow, kind=TaskKind.STUDY, round=0, config={"step": _FORGET},
+                seed=0, peers=len(names), issued_at=now, deadline=now + _FORGET_WITHIN,
+            )  # fmt: skip
+            subject = TASK.of(project=self.project, participant=name, run=self.run, step=_FORGET)
+            await self._bus.publish(subject, task.encode())
 
     async def _purge_run(self) -> None:
         for subject in _OF_A_RUN:

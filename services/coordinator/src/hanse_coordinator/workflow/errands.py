@@ -65,8 +65,20 @@ class Errands(Generic[A]):
         self._stream: Stream = answered.stream or Stream("")
         self._who, self._patience = who, patience
         self._waiting: dict[str, asyncio.Future[A]] = {}
-        self.recovering = False
-        """Set after a restart, until the first outcome: requests of before may have been answered already."""
+        self._recovering = self._lasting = False
+
+    def recover(self, *, lasting: bool) -> None:
+        """To be called after a restart: requests of before may have been answered already, so answers are looked for
+        before anything is asked again.
+
+        Args:
+            lasting: to the end; else until the first outcome (`recovered`), where one request is open at a time.
+        """
+        self._recovering, self._lasting = True, lasting
+
+    def recovered(self) -> None:
+        """What comes now was not asked before, unless many requests were open at once."""
+        self._recovering = self._lasting
 
     async def follow(self) -> None:
         """Receive answers until cancelled."""
@@ -97,7 +109,7 @@ class Errands(Generic[A]):
     async def _submit(self, identity: str, data: bytes, tokens: dict[str, str], future: asyncio.Future[A]) -> A:
         named = {"project": self._project, "run": self._run, self._named_by: identity, **tokens}
         for attempt in range(1, self._patience.tries + 1):
-            if self.recovering or attempt > 1:
+            if self._recovering or attempt > 1:
                 record = await self._bus.last(self._stream, self._answered.of(**named))
                 if record is not None:
                     self._settle(future, record.data)

@@ -11,7 +11,7 @@ from hanse_coordinator.workflow.collector import Collector, Terms
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.inbox import Inbox
 from hanse_coordinator.workflow.notices import Notices
-from hanse_coordinator.workflow.outcomes import Gathered
+from hanse_coordinator.workflow.outcomes import Failure, Gathered
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.sizes import largest_update
 from hanse_coordinator.workflow.steps import Steps, attempt_key
@@ -28,6 +28,8 @@ from hanse_fabric.telemetry import inject
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
 _REPLAYED_STEPS_TIDIED = 4
+_FINAL = frozenset({ErrorCode.INVALID_INPUT.code})
+"""Codes of failures that would be the same again: of a study, whose steps are functions of a site's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Ask:
     """The last round in which each participant's answer counted; 0 for those who are not in it. None: not told."""
     payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
+    beside: int = 1
+    """How many steps of the run are open at once."""
     keep: bool = False
     """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
     `RunContext.release`."""
@@ -110,7 +114,7 @@ class Gathering:
         if ask.exchange:
             return await self._attempt(step, ask, gathered, ask.to)
         for attempt in range(1, ask.retries + 2):
-            refused = {failure.participant for failure in gathered.failures if failure.outcome is Outcome.REFUSED}
+            refused = {failure.participant for failure in gathered.failures if _is_final(ask.kind, failure)}
             had = {answer.participant for answer in gathered.answers}
             missing = tuple(name for name in ask.to if name not in had and name not in refused)
             if len(had) + len(missing) < ask.needed:
@@ -132,7 +136,7 @@ class Gathering:
         if closed is not None:
             gathered = Gathered.of(closed)
             self._inbox.remember(step, set(gathered.asked) - set(gathered.silent))
-            self._steps.when_live(self._purge(step, results=not ask.keep), keep=_REPLAYED_STEPS_TIDIED)
+            self.tidy_later(step, results=not ask.keep, beside=ask.beside)
             return gathered
         await self._steps.begin()
         opened = self._steps.opened(step)
@@ -158,6 +162,11 @@ class Gathering:
         self._tell_closed(step, ask, gathered)
         self._steps.later(self._purge(step, results=not ask.keep))
         return gathered
+
+    def tidy_later(self, step: str, *, results: bool = True, beside: int = 1) -> None:
+        """Remove what a replayed step may have left, once the run is live. Of the last few steps, of as many as were
+        open at once: those before have been tidied."""
+        self._steps.when_live(self._purge(step, results=results), keep=_REPLAYED_STEPS_TIDIED * beside)
 
     async def _send(
         self, step: str, ask: Ask, tasks: dict[str, str], issued: datetime, deadline: datetime, collector: Collector
@@ -216,6 +225,11 @@ class Gathering:
         await self._bus.purge(_TASKS, TASK.wildcard(project=self._project, run=self._run, step=step))
         if results:
             await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
+
+
+def _is_final(kind: TaskKind, failure: Failure) -> bool:
+    """Whether it is in vain to ask this participant again."""
+    return failure.outcome is Outcome.REFUSED or (kind is TaskKind.STUDY and failure.code in _FINAL)
 
 
 def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:

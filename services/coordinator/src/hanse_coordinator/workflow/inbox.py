@@ -26,6 +26,8 @@ from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
 _LOG = logging.getLogger(__name__)
 _STREAM: Stream = RESULT.stream or Stream("")
 _REMEMBERED_STEPS = 8
+_REMEMBERED_RESULTS = 4096
+"""Steps that are remembered at least, and results that may be remembered beyond them: of many small steps at once."""
 
 
 class Inbox:
@@ -42,6 +44,7 @@ class Inbox:
         self._open: dict[str, tuple[Collector, int]] = {}
         self._first: dict[str, dict[str, bytes]] = {}
         self._heard: OrderedDict[str, Mapping[str, bytes | None]] = OrderedDict()
+        self._results = 0
         self.late = 0
         self.refused = 0
 
@@ -68,14 +71,15 @@ class Inbox:
             self._receive(record)
 
     def remember(self, step: str, heard: Iterable[str]) -> None:
-        """A closed step's answers are not late when they are delivered again. The last few steps are enough: older
-        ones' results have been purged."""
+        """A closed step's answers are not late when they are delivered again. The last steps are enough: older ones'
+        results have been purged."""
         self._keep(step, dict.fromkeys(heard))
 
     def _keep(self, step: str, heard: Mapping[str, bytes | None]) -> None:
+        self._results += len(heard) - len(self._heard.get(step, ()))
         self._heard[step] = heard
-        while len(self._heard) > _REMEMBERED_STEPS:
-            self._heard.popitem(last=False)
+        while len(self._heard) > _REMEMBERED_STEPS and self._results > _REMEMBERED_RESULTS:
+            self._results -= len(self._heard.popitem(last=False)[1])
 
     def pattern(self, step: str) -> str:
         return RESULT.wildcard(project=self._project, run=self._run, step=step)

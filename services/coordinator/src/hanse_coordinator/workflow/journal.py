@@ -7,6 +7,7 @@ coordinator appends an entry of kind `lease` first; from then on the former's ap
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -85,8 +86,16 @@ class Journal:
         """
         entry = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body)
         async with self._order:
+            publishing = asyncio.ensure_future(
+                self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+            )
             try:
-                self._last = await self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+                self._last = await asyncio.shield(publishing)
+            except asyncio.CancelledError:
+                # It is under way: whoever appends next must know whether it came to be.
+                with suppress(HanseError):
+                    self._last = await publishing
+                raise
             except HanseError as error:
                 if error.code is ErrorCode.CONFLICT:
                     raise Fenced(self._run) from None

@@ -36,13 +36,28 @@ class MaskingProtocol(Protocol):
     """A way to mask answers such that their sum can be unmasked, and nothing else."""
 
     async def prepare(
-        self, session: str, round_number: int, chosen: tuple[str, ...], *, least: Callable[[int], int]
+        self,
+        session: str,
+        round_number: int,
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],
+        plan: RingPlan | None = None,
     ) -> Session:
-        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part."""
+        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
+        how it is summed, None: as the job's updates are."""
         ...
 
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
+        ...
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """Before many sessions of the same participants are open at once: what all of these have in common."""
+        ...
+
+    def release(self, session: Session) -> None:
+        """The session's sum is made; nobody asks for anything of it again."""
         ...
 
 
@@ -61,13 +76,14 @@ class RingOnly:
         chosen: tuple[str, ...],
         *,
         least: Callable[[int], int],  # noqa: ARG002
+        plan: RingPlan | None = None,
     ) -> Session:
         """See `MaskingProtocol.prepare`."""
         masking = Masking(
             mode=self.mode,
             session=session,
             minimum=self._settings.minimum,
-            ring=plan_of(self._run.job, self._settings, len(chosen)),
+            ring=plan or plan_of(self._run.job, self._settings, len(chosen)),
             compensator=await self._key(),
         )
         return Session(masking, chosen)
@@ -75,6 +91,12 @@ class RingOnly:
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
         """See `MaskingProtocol.unmask`."""
         return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """See `MaskingProtocol.meet`. There is nothing."""
+
+    def release(self, session: Session) -> None:
+        """See `MaskingProtocol.release`. Nothing is kept."""
 
     async def _key(self) -> bytes | None:
         """The compensator's key in base64, as messages take it."""
@@ -87,6 +109,14 @@ class Compensated(RingOnly):
 
     mode = MaskingMode.COMPENSATOR
 
+    def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
+        super().__init__(run, settings)
+        self._known: bytes | None = None
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:  # noqa: ARG002
+        """See `MaskingProtocol.meet`. The compensator's key is recorded once."""
+        self._known = await self._key()
+
     async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """See `MaskingProtocol.unmask`."""
         masking = session.masking
@@ -97,7 +127,7 @@ class Compensated(RingOnly):
         return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
 
     async def _key(self) -> bytes | None:
-        return base64.b64encode(await self._run.compensator())
+        return self._known or base64.b64encode(await self._run.compensator())
 
 
 class Pairwise(RingOnly):
@@ -110,10 +140,16 @@ class Pairwise(RingOnly):
         self._sessions = PairwiseSessions(run, settings)
 
     async def prepare(
-        self, session: str, round_number: int, chosen: tuple[str, ...], *, least: Callable[[int], int]
+        self,
+        session: str,
+        round_number: int,
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],
+        plan: RingPlan | None = None,
     ) -> Session:
         """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
-        plan = plan_of(self._run.job, self._settings, len(chosen))
+        plan = plan or plan_of(self._run.job, self._settings, len(chosen))
         opened = await self._sessions.prepare(session, round_number, chosen, plan, least)
         return Session(opened.masking, opened.members, opened.order, opened.request.threshold)
 
@@ -121,10 +157,22 @@ class Pairwise(RingOnly):
         """See `MaskingProtocol.unmask`."""
         return await self._sessions.unmask(session.masking.session, round_number, answers)
 
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """See `MaskingProtocol.meet`. Keys are advertised, and the roster is fixed."""
+        await self._sessions.meet(chosen)
 
-def protocol_of(run: RunContext) -> MaskingProtocol | None:
-    """The protocol that the run's job wants; None where nothing is masked."""
-    settings = run.job.secure_aggregation
+    def release(self, session: Session) -> None:
+        """See `MaskingProtocol.release`. What was shared is removed from the bus."""
+        self._sessions.release(session.masking.session)
+
+
+def protocol_of(run: RunContext, settings: SecureAggregation | None = None) -> MaskingProtocol | None:
+    """The protocol that the run's job wants; None where nothing is masked.
+
+    Args:
+        settings: in the stead of the job's section.
+    """
+    settings = settings or run.job.secure_aggregation
     if settings is None:
         return None
     protocols = {"ring": RingOnly, "compensator": Compensated, "pairwise": Pairwise}

@@ -112,6 +112,26 @@ class Summed(_Recorded):
     refused: tuple[Slug, ...] = ()
 
 
+class Computed(_Recorded):
+    """The outcome of a study's joint computation.
+
+    Attributes:
+        outputs: the objects that were made.
+        facts: small things that were found.
+        refused: by participant, why its answer spoils the sum, so that there is none.
+        lost: why the masks stay on this sum, though nobody's answer is to blame.
+    """
+
+    outputs: dict[str, ObjectRef] = {}
+    facts: dict[str, Any] = {}
+    refused: dict[Slug, str] = {}
+    lost: str = ""
+
+    @property
+    def made(self) -> bool:
+        return not self.refused and not self.lost
+
+
 class Published(_Recorded):
     """The outcome of `publish`."""
 

@@ -18,7 +18,7 @@ from hanse_coordinator.workflow.outcomes import Answer
 from hanse_coordinator.workflow.pairwise_session import PairwiseSession
 from hanse_coordinator.workflow.reducing import Unmasking
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, RingPlan, RingSum, TaskKind
+from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
 from hanse_fabric.privacy import SecureAggregation
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
 from hanse_privacy.pairwise.messages import Member
@@ -31,13 +31,36 @@ _UNMASK_GRACE_S = 2.0
 
 
 class PairwiseSessions:
-    """The sessions of one run, one at a time. What it holds follows from what is journalled."""
+    """The sessions of one run: one at a time, or after `meet` many at once. What it holds follows from what is
+    journalled."""
 
     def __init__(self, run: RunContext, settings: SecureAggregation) -> None:
         self._run, self._settings = run, settings
         self._adverts: dict[str, bytes] = {}
         self._verified: dict[tuple[bytes, bytes], Member] = {}
-        self._open: PairwiseSession | None = None
+        self._open: dict[str, PairwiseSession] = {}
+        self._roster: dict[str, bytes] | None = None
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """Have `chosen` advertise their keys, once for all sessions: these may then be open at the same time, and come
+        in any order at a replay, because none records what another has found.
+
+        Raises:
+            RunFailure: QUORUM when somebody does not.
+        """
+        self._roster = await self._run.enrolled("roster")
+        ring = Ring(bits=64, fraction=0, bound=1)
+        masking = Masking(
+            mode=MaskingMode.PAIRWISE, session="all", minimum=self._settings.minimum,
+            ring=RingPlan(participants=len(chosen), default=ring),
+        )  # fmt: skip
+        await self._advertise(masking, 0, chosen, len(chosen))
+
+    def release(self, session: str) -> None:
+        """A session's sum is made."""
+        opened = self._open.pop(session, None)
+        if opened is not None:
+            self._release(opened)
 
     async def prepare(
         self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan, least: Callable[[int], int]
@@ -50,8 +73,9 @@ class PairwiseSessions:
         Raises:
             RunFailure: QUORUM when too few are there for it.
         """
-        if self._open is not None:
-            self._release(self._open)
+        if self._roster is None:
+            for former in tuple(self._open):
+                self.release(former)
         needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
         name = session
         for attempt in itertools.count(2):
@@ -66,7 +90,7 @@ class PairwiseSessions:
             if len(opened.members) < needed:
                 raise _too_few(name, opened.members, chosen, needed)
             chosen, name = opened.members, f"{session}-m{attempt}"
-        self._open = opened
+        self._open[opened.request.session] = opened
         return opened
 
     async def _share(
@@ -74,7 +98,7 @@ class PairwiseSessions:
     ) -> PairwiseSession:
         session = masking.session
         await self._advertise(masking, round_number, chosen, needed)
-        identities = await self._run.enrolled(f"{session}-roster")
+        identities = await self._run.enrolled(f"{session}-roster") if self._roster is None else self._roster
         members = self._members(session, round_number, chosen, identities)
         if len(members) < needed:
             raise _too_few(session, tuple(member.participant for member in members), chosen, needed)
@@ -99,8 +123,8 @@ class PairwiseSessions:
 
     async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """Have the survivors recover what is left in the sum of these answers."""
-        opened = self._open
-        if opened is None or opened.request.session != session:
+        opened = self._open.get(session)
+        if opened is None:
             raise RunFailure(ErrorCode.INTERNAL, f"session {session}: it is not the one that is open")
         request = opened.request
         asked = await asyncio.to_thread(ask_unmask, request, opened.members, _payloads(answers))

@@ -82,15 +82,15 @@ class Reducing:
                 changes["strategy"] = beside.strategy(len(left))
             reduced = await self._reductions.reduce(job.model_copy(update=changes))
             if reduced.refused:
-                refused |= self._told(step, round, reduced)
+                refused |= self.told(step, round, reduced)
                 continue
             extras, spoilt = await self._extras(job.model_copy(update=changes), answers, beside.extras)
             if spoilt is None:
                 break
             # What is in the model and what is in the extras is of the same sites: both are made again without these.
-            refused |= self._told(step, round, spoilt)
+            refused |= self.told(step, round, spoilt)
             self._steps.later(self._objects.forget([*reduced.outputs.values(), *extras.values()]))
-        self._reductions.errands.recovering = False
+        self._reductions.errands.recovered()
         outcome = _reduction(step, reduced, left, tuple(sorted(refused))).model_copy(update={"extras": extras})
         await self._steps.close(step, outcome.body())
         former = {name: extra.former for name, extra in beside.extras.items() if extra.former is not None}
@@ -143,7 +143,7 @@ class Reducing:
             if beside is not None and beside.strategy is not None:
                 changes["strategy"] = beside.strategy(len(job.updates))
             reduced = await self._reductions.reduce(job.model_copy(update=changes))
-            self._reductions.errands.recovering = False
+            self._reductions.errands.recovered()
             summed = self._summed(step, round, reduced, job.updates, tallied=kind is JobKind.TALLY)
         await self._steps.close(step, summed.body())
         leaving = [answer.update for answer in answers if answer.update is not None]
@@ -159,7 +159,7 @@ class Reducing:
         self, step: str, round_number: int, reduced: Reduced, updates: tuple[UpdateInput, ...], *, tallied: bool
     ) -> Summed:
         if reduced.refused:
-            refused = tuple(sorted(self._told(step, round_number, reduced)))
+            refused = tuple(sorted(self.told(step, round_number, reduced)))
             return Summed(refused=refused, participants=tuple(update.participant for update in updates))
         if reduced.tally is None:
             raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no tally")
@@ -168,7 +168,7 @@ class Reducing:
             reduction=reduction, tally=reduced.tally, participants=tuple(update.participant for update in updates)
         )
 
-    def _told(self, step: str, round_number: int, reduced: Reduced) -> dict[str, str]:
+    def told(self, step: str, round_number: int, reduced: Reduced) -> dict[str, str]:
         """Tell of refused updates; returns the reasons by participant."""
         for refusal in reduced.refused:
             about = f"{step}/{refusal.participant}"

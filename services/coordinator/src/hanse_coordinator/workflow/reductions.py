@@ -15,7 +15,7 @@ from hanse_coordinator.workflow.failures import RunFailure
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import JobKind, Reduced, ReduceJob, UpdateInput
+from hanse_fabric.messages import JobKind, Reduced, ReduceJob, StudyJob, UpdateInput
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_fabric.tensors.digest import leaf_count
@@ -86,11 +86,21 @@ class Reductions:
         ]
         return await asyncio.gather(*(self._outcome(each) for each in jobs))
 
-    async def _outcome(self, job: ReduceJob) -> Reduced:
+    async def study(self, job: StudyJob) -> Reduced:
+        """The outcome of a study's joint computation.
+
+        Raises:
+            RunFailure: TIMEOUT when no aggregator answers; or what the step has found wrong.
+        """
+        return await self._outcome(job)
+
+    async def _outcome(self, job: ReduceJob | StudyJob) -> Reduced:
         return _succeeded(await self.errands.outcome(job.id, job, step=job.step))
 
 
 def _succeeded(reduced: Reduced) -> Reduced:
+    if reduced.error and reduced.code:
+        raise RunFailure(ErrorCode.of(reduced.code), reduced.error)
     if reduced.error:
         raise RunFailure(ErrorCode.INTERNAL, f"reduction {reduced.job}: {reduced.error}")
     return reduced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -47,6 +47,22 @@ class RunObjects:
     async def abort_uploads(self, run: str) -> None:
         """End the uploads that a run's reductions began and will not finish."""
         await asyncio.to_thread(self._store.abort_uploads, f"models/{self._project}/{run}/")
+
+    async def kept(self, run: str, name: str, ref: ObjectRef) -> ObjectRef:
+        """The same object, resting in the store as an output of the run."""
+        if ref.inline is None:
+            return ref
+        key = f"models/{self._project}/{run}/outputs/{name}"
+        await asyncio.to_thread(self._store.put, key, ref.inline)
+        return ObjectRef(digest=ref.digest, size=ref.size, leaves=ref.leaves, key=key)
+
+    async def clear(self, run: str, *, but: Collection[str]) -> None:
+        """Remove the objects of a run that has ended."""
+        await asyncio.to_thread(self._clear, run, but)
+
+    def _clear(self, run: str, but: Collection[str]) -> None:
+        for kind in ("models", "updates", "masks"):
+            self._delete([key for key in self._store.keys(f"{kind}/{self._project}/{run}/") if key not in but])
 
     def _key(self, digest: str) -> str:
         return f"models/{self._project}/{digest}"

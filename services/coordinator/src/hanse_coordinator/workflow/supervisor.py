@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hanse_coordinator.workflow.association_study import association_study
 from hanse_coordinator.workflow.context import RunContext
 from hanse_coordinator.workflow.failures import Fenced, Paused, RunFailure
 from hanse_coordinator.workflow.federated_averaging import federated_averaging
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 
 Workflow = Callable[[RunContext], Awaitable[None]]
 
-WORKFLOWS: dict[str, Workflow] = {"federated_averaging": federated_averaging}
+WORKFLOWS: dict[str, Workflow] = {
+    "federated_averaging": federated_averaging,
+    "association_study": association_study,
+}
 """A new algorithm is a new line here."""
 
 _LOG = logging.getLogger(__name__)
@@ -205,7 +209,7 @@ class Supervisor:
         late, because nobody takes up a run whose record is final."""
         await context.settle()
         if end["state"] in FINAL:
-            await context.tidy()
+            await context.tidy(end.get("outputs") or {})
         entry = await status.store(end)
         self._see(key, entry.value, entry.revision)
         state, reason = end["state"], end["reason"]

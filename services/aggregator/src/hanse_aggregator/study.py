@@ -1,0 +1,115 @@
+"""Does a StudyJob: sums what the cohorts sent, and runs the hub's function of that step on it.
+
+The outcome depends on the job alone. `hanse_genomics` is loaded with the first study.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from hanse_aggregator.study_sum import Arrays, Reader, plain_arrays, summed_arrays
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef, Reduced, StudyJob
+from hanse_fabric.messages.base import explain
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.study import Study
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
+from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_genomics import hub
+
+STUDY_INLINE = 8 << 10
+"""Outputs up to this size (bytes) travel on the bus, and stand in the run's journal: larger ones go to the store."""
+
+MOST_FACTS = 128 << 10
+"""Bytes of a step's facts."""
+
+_RETRIED = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED)
+
+
+def run_study(
+    job: StudyJob, store: ObjectStore | None, fetched: Mapping[str, bytes], sums: Mapping[str, bytes]
+) -> Reduced:
+    """Do the job.
+
+    Args:
+        fetched: answers that came by the bus, by participant.
+        sums: tallies and sums of masks that came by the bus, by digest.
+
+    Returns:
+        outputs and facts; or the answers to leave out; or in `error` and `code` what is wrong for good.
+
+    Raises:
+        HanseError: UNAVAILABLE or TIMEOUT (worth another try).
+    """
+    began = time.monotonic()
+    reader = Reader(store, fetched, sums, {})
+    common: dict[str, Any] = {"job": job.id, "project": job.project, "run": job.run, "step": job.step}
+    try:
+        made = _made(job, reader)
+    except HanseError as error:
+        if error.code in _RETRIED:
+            raise
+        told = f"step {job.function}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+        return Reduced(**common, error=told, code=error.code.code, seconds=time.monotonic() - began)
+    outputs, facts = made if made is not None else ({}, {})
+    return Reduced(
+        **common, outputs=outputs, facts=facts, refused=reader.refusals(), seconds=time.monotonic() - began,
+        bytes_read=reader.bytes_read,
+    )  # fmt: skip
+
+
+def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str, Any]] | None:
+    function = hub.STEPS.get(job.function)
+    if function is None:
+        raise HanseError(
+            ErrorCode.UNKNOWN_SCHEMA, f"function {job.function!r}: this aggregator has none of that name",
+            hint="upgrade the aggregator: the coordinator is newer",
+        )  # fmt: skip
+    try:
+        study = Study.model_validate(job.study)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"study: {explain(error)}") from None
+    total: Mapping[str, Any] | None
+    if not job.updates:
+        total = {}
+    elif job.sum is None:
+        total = plain_arrays(reader, job)
+    else:
+        total = summed_arrays(reader, job, job.sum)
+    if total is None:
+        return None
+    given = {name: _given(reader, name, ref) for name, ref in sorted(job.inputs.items())}
+    finished = function(study, job.settings, total, given)
+    facts = _checked(finished.facts)
+    return {name: _put(job, reader.store, name, arrays) for name, arrays in sorted(finished.outputs.items())}, facts
+
+
+def _given(reader: Reader, name: str, ref: ObjectRef) -> Arrays:
+    return decode_tensors(reader.read(f"input {name}", ref))[1]
+
+
+def _put(job: StudyJob, store: ObjectStore | None, name: str, arrays: Arrays) -> ObjectRef:
+    data = encode_tensors(layout_like(arrays), arrays)
+    if len(data) <= STUDY_INLINE:
+        return ref_of_bytes(data, inline=True)
+    if store is None:
+        raise HanseError(ErrorCode.UNAVAILABLE, "no object store is configured", hint="set HANSE_STORE_URL")
+    key = f"{job.output_key}/{name}"
+    store.put(key, data)
+    return ref_of_bytes(data, key=key)
+
+
+def _checked(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts travel as JSON, which has no NaN, and are journalled."""
+    try:
+        size = len(json.dumps(facts, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise HanseError(ErrorCode.INTERNAL, f"facts: they are not JSON: {error}") from None
+    if size > MOST_FACTS:
+        raise HanseError(ErrorCode.TOO_LARGE, f"facts: {size} bytes, at most {MOST_FACTS} are passed on")
+    return dict(facts)

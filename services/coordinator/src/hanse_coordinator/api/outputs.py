@@ -1,0 +1,72 @@
+"""What a study has made: listed, and downloaded by presigned links."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.route import READ, Request, Route
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Digest
+
+_DOWNLOAD_FOR = timedelta(hours=1)
+
+
+class OutputView(Frozen):
+    """An output: a tensor file of named arrays. `digest` and `leaves`: as `hanse_fabric.tensors.digest` makes them."""
+
+    name: str
+    digest: Digest
+    leaves: tuple[Digest, ...]
+    size: int
+
+
+class OutputList(Frozen):
+    """A run's outputs, by name; none before it has completed."""
+
+    outputs: tuple[OutputView, ...]
+
+
+class OutputLink(Frozen):
+    """Where to GET an output, until when, and what to verify it with."""
+
+    url: str
+    expires_at: datetime
+    output: OutputView
+
+
+async def list_outputs(hub: Hub, request: Request) -> OutputList:
+    found = await _outputs(hub, request)
+    return OutputList(outputs=tuple(_view(name, ref) for name, ref in sorted(found.items())))
+
+
+async def download_output(hub: Hub, request: Request) -> OutputLink:
+    run, name = request.path["run"], request.path["output"]
+    ref = (await _outputs(hub, request)).get(name)
+    if ref is None or ref.key is None:
+        raise HanseError(
+            ErrorCode.NOT_FOUND, f"output: run {run} has no output {name!r}",
+            hint="outputs are there when a study has completed",
+        )  # fmt: skip
+    url = await asyncio.to_thread(hub.store.link_get, ref.key, _DOWNLOAD_FOR)
+    await hub.audit(request.caller, request.project, "output.download", f"run:{run}", output=name, digest=ref.digest)
+    return OutputLink(url=url, expires_at=hub.clock.now() + _DOWNLOAD_FOR, output=_view(name, ref))
+
+
+async def _outputs(hub: Hub, request: Request) -> dict[str, ObjectRef]:
+    entry = await hub.buckets.runs.require(project=request.project, run=request.path["run"])
+    return {name: ObjectRef.model_validate(body) for name, body in entry.value.outputs.items()}
+
+
+def _view(name: str, ref: ObjectRef) -> OutputView:
+    return OutputView(name=name, digest=ref.digest, leaves=ref.leaves, size=ref.size)
+
+
+_BASE = "/v1/projects/{project}/runs/{run}/outputs"
+ROUTES = (
+    Route("GET", _BASE, READ, list_outputs, OutputList, "What a study has made"),
+    Route("GET", _BASE + "/{output}", READ, download_output, OutputLink, "A presigned link to an output of a study"),
+)
