@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies results clean
+.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
+	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
@@ -72,6 +73,9 @@ bench-reduce: $(VENV)/.developer
 
 bench-privacy: $(VENV)/.developer
 	@$(BIN)/python benchmarks/privacy.py $(ARGS)
+
+bench-gwas: $(VENV)/.developer
+	@$(BIN)/python benchmarks/bench_gwas.py $(ARGS)
 
 .venv-flower/.installed:
 	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower

@@ -1,0 +1,79 @@
+"""One federated study on deployed processes: real servers, the hub's services and a datapod for each cohort."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gwas_usage import Usage
+
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse_genomics.results import read, write_tsv
+from hanse_genomics.simulation import Simulated
+
+SERVICES = ("coordinator", "aggregator", "compensator")
+_POLICY = {"workflows": ["federated_averaging", "association_study"]}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """What a run took, and where its table lies."""
+
+    wall_s: float
+    usage: Usage
+    table: Path
+
+
+async def deployed(
+    made: Simulated, study: dict[str, Any], folder: Path, *, phenotypes: list[str], covariates: list[str]
+) -> StudyRun:
+    """Run a study as its owner would and fetch its results.
+
+    Time is taken from the submission of the job to its end; the services and the datapods stand already.
+    """
+    schema = {"kind": "genotypes", "phenotypes": phenotypes, "covariates": covariates}
+    sites = {
+        name: SiteFiles(prefix, phenotypes=Path(f"{prefix}.pheno"), covariates=Path(f"{prefix}.cov"))
+        for name, prefix in made.cohorts.items()
+    }
+    job = {
+        "workflow": "association_study", "study": study,
+        "participants": {"minimum": len(sites), "deadline": 3000, "patience": 3000},
+    }  # fmt: skip
+    async with Deployment(folder, "bench", sites, schema, policy=_POLICY) as deployment:
+        await _all_present(deployment, len(sites))
+        pids = deployment.hub.supervisor.pids()
+        roles = {"sites": [child.pid for child in deployment.datapods.values() if child.pid is not None]}
+        roles |= {name: [pids[name]] for name in SERVICES}
+        roles |= {name: [pids[name]] for name in pids if name in ("bus", "nats", "object-store")}
+        began = time.perf_counter()
+        async with Usage(roles) as usage:
+            run = await asyncio.to_thread(deployment.project.run, job)
+            await asyncio.to_thread(lambda: [None for _ in run.watch()])
+            wall = time.perf_counter() - began
+        if run.state != "completed":
+            raise RuntimeError(f"the study ended {run.state}: {run.view.reason}")
+        out = folder / "out"
+        out.mkdir()
+        for output in ("results", "summary"):
+            await asyncio.to_thread(run.download, output, out / f"{output}.safetensors")
+    await asyncio.to_thread(write_tsv, read(out), out / "results.tsv.gz")
+    return StudyRun(wall, usage, out / "results.tsv.gz")
+
+
+async def _all_present(deployment: Deployment, sites: int) -> None:
+    """Until every datapod has joined and its worker stands."""
+    deadline = time.monotonic() + 120
+    while len(await asyncio.to_thread(deployment.project.participants)) < sites and time.monotonic() < deadline:  # noqa: ASYNC110 - asked of the hub
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(3)  # workers load their libraries
+
+
+def machine() -> str:
+    """The processor's load before a run: figures of a busy machine say little."""
+    return subprocess.run(["uptime"], check=False, capture_output=True, text=True).stdout.strip() or sys.platform
