@@ -15,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Study
 from hanse_genomics import groups, regression, rings
 from hanse_genomics.groups import Ploidy
+from hanse_genomics.names import covariates
 from hanse_genomics.structure.conduct import components
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
@@ -129,12 +130,6 @@ def cut(spans: list[list[int]], size: int) -> list[Chunk]:
             for at, begin in enumerate(range(start, stop, size))
         ]
     return chunks
-
-
-def covariates(study: Study) -> tuple[str, ...]:
-    """Names of a study's covariates, in the order of the sites' columns."""
-    found = tuple(f"PC{at + 1}" for at in range(study.structure.components))
-    return (*study.covariates, *(("SEX",) if study.sex else ()), *found)
 
 
 def _settings(study: Study, chunk: Chunk, sizes: Mapping[str, int]) -> dict[str, Fact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_genomics.hub import alignment, association, collecting, samples, structure
+from hanse_genomics.hub import alignment, association, collecting, covariates, linear, logistic, samples, structure
 from hanse_genomics.hub.step import Finished, HubStep
 
 STEPS: dict[str, HubStep] = {
@@ -11,6 +11,9 @@ STEPS: dict[str, HubStep] = {
     **collecting.STEPS,
     **samples.STEPS,
     **structure.STEPS,
+    **covariates.STEPS,
+    **linear.STEPS,
+    **logistic.STEPS,
 }
 
 __all__ = ["STEPS", "Finished", "HubStep"]

@@ -53,6 +53,14 @@ class Tally:
                 total[:, 1] += counted[:, 1]
         return total
 
+    def males(self, *statuses: str) -> Counts:
+        """Males among `people`, where the sexes were counted apart: int64 (S, 3)."""
+        total = np.zeros((self._snps, 3), dtype=np.int64)
+        for group in self._groups(statuses):
+            if group.endswith("/male"):
+                total[:, ::2] += self.by_group[group][:, ::2]
+        return total
+
     def alleles(self, *statuses: str) -> Counts:
         """`first` and `second` alleles summed over statuses: int64 (S, 2)."""
         total = np.zeros((self._snps, 2), dtype=np.int64)

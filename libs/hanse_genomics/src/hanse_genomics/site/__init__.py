@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_genomics.site import counts, opening, samples, structure
+from hanse_genomics.site import counts, covariates, linear, logistic, opening, samples, structure
 from hanse_genomics.site.step import SiteStep, SiteStudy
 
 STEPS: dict[str, SiteStep] = {
@@ -10,6 +10,9 @@ STEPS: dict[str, SiteStep] = {
     **counts.STEPS,
     **samples.STEPS,
     **structure.STEPS,
+    **covariates.STEPS,
+    **linear.STEPS,
+    **logistic.STEPS,
 }
 
 __all__ = ["STEPS", "SiteStep", "SiteStudy"]

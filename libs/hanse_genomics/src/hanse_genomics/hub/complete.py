@@ -1,0 +1,101 @@
+"""What the regressions take of the genotype counts: which SNPs can be tested, and the genotype's own sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hanse_fabric.study import Study
+from hanse_genomics.arrays import Array, Arrays, Floats
+from hanse_genomics.hub.tally import Tally, described
+from hanse_genomics.reasons import Reason
+from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky
+
+CORRELATED = 0.999
+"""Correlation of two predictors above which PLINK gives NA."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Genotypes:
+    """Of the complete samples with a genotype: float64 (S,) each.
+
+    Attributes:
+        n: how many; first, second: sums of the copies (a man has 0 or 1 on X) and of their squares.
+    """
+
+    n: Floats
+    first: Floats
+    second: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """n times the variance of the copies."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            made: Floats = np.where(self.n > 0, self.second - self.first**2 / self.n, 0.0)
+        return made
+
+
+def complete_statuses(study: Study, counted: Tally) -> tuple[str, ...]:
+    """The statuses in which the complete samples were counted."""
+    if study.is_binary:
+        both = ("complete_case", "complete_control")
+        return both if counted.has("complete_case") else ("case", "control")
+    return ("complete",) if counted.has("complete") else ("all",)
+
+
+def genotypes(study: Study, counted: Tally) -> Genotypes:
+    """Sums of the copies of `first`."""
+    statuses = complete_statuses(study, counted)
+    none, one, two = counted.people(*statuses).T.astype(np.float64)
+    if counted.ploidy != "x":
+        return Genotypes(none + one + two, one + 2 * two, one + 4 * two)
+    # A man with two copies in the counts has one.
+    male = counted.males(*statuses)[:, 2].astype(np.float64)
+    return Genotypes(none + one + two, one + 2 * two - male, one + 4 * two - 3 * male)
+
+
+def prepared(study: Study, counted: Tally, own: Genotypes, predictors: int) -> Arrays:
+    """The results' columns that every regression has, with the reasons that the counts give.
+
+    Args:
+        predictors: of the model, intercept and SNP counted.
+    """
+    results = described(study, counted)
+    results["nmiss"] = own.n.astype(np.int64)
+    checks: list[tuple[Array, Reason]] = []
+    if counted.ploidy in ("y", "mt"):
+        checks.append((np.ones(len(own.n), dtype=bool), Reason.HAPLOID))
+    if study.is_binary:
+        cases, controls = (counted.people(status).sum(axis=1) for status in complete_statuses(study, counted))
+        checks.append(((cases == 0) | (controls == 0), Reason.ONE_GROUP))
+    checks += [(own.variance <= 0, Reason.MONOMORPHIC), (own.n <= predictors, Reason.FEW_SAMPLES)]
+    for failed, code in checks:
+        refuse(results, failed, code)
+    return results
+
+
+def refuse(results: Arrays, failed: Array, code: Reason) -> None:
+    """Give the SNPs that fail a reason, unless they have one."""
+    results["reason"] = np.where(failed & (results["reason"] == Reason.TESTED), np.uint8(code), results["reason"])
+
+
+def collinear(correlation: Floats, with_snp: Floats, vif: float) -> Array:
+    """Whether PLINK would take the predictors for multicollinear: bool (S,).
+
+    Args:
+        correlation: (S or 1, q, q) of the covariates; with_snp: (S, q): theirs with the SNP.
+        vif: largest variance inflation factor.
+    """
+    snps, q = with_snp.shape
+    if not q:
+        return np.zeros(snps, dtype=bool)
+    found = np.zeros(snps, dtype=bool)
+    for rows in blocks(snps, q + 1):
+        inner = correlation if len(correlation) == 1 else correlation[rows]
+        border = with_snp[rows]
+        matrices = bordered(np.broadcast_to(inner, (len(border), q, q)), border, np.ones(len(border)))
+        factors = cholesky(matrices, 1e-10)
+        inflation = np.einsum("sjj->sj", factors.inverse()).max(axis=1)
+        found[rows] = ~factors.definite | (inflation > vif) | (np.abs(border) > CORRELATED).any(axis=1)
+    return found

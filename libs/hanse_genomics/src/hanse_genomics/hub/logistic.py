@@ -1,0 +1,199 @@
+"""The hub's steps of logistic regressions: which SNPs go on, and what the others have come to (spec 000, 3.7.3).
+
+A SNP's Newton iterations end when the next step would change neither its coefficient nor its standard error in their
+first nine digits, so that they are those of a regression that is run to its end; PLINK stops at four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hanse_fabric.study import Study
+from hanse_genomics.arrays import Array, Arrays, Floats
+from hanse_genomics.hub.complete import collinear, complete_statuses, genotypes, prepared, refuse
+from hanse_genomics.hub.linear import columns_of
+from hanse_genomics.hub.newton import Step, newton
+from hanse_genomics.hub.step import Finished, HubStep
+from hanse_genomics.hub.tally import Tally, tally
+from hanse_genomics.reasons import Reason
+from hanse_genomics.regression import FIRTH_ITERATIONS
+from hanse_genomics.statistics import tails
+from hanse_genomics.statistics.symmetric import packed_size
+
+SHORT = 1e-5
+"""Length of a step, in standard errors, after which the coefficient is right: the error is about its square."""
+SETTLED = 1e-9
+"""Relative change of a standard error, at the next step, that is none."""
+ENDLESS = 15.0
+"""Logarithm of an odds ratio that no data have: the coefficient goes to infinity."""
+
+_STATE = ("rows", "coefficients", "length", "before", "waiting", "start")
+
+
+def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+    """The step from the model of covariates alone.
+
+    Args:
+        total: `counts`, `sums`; given: `frame`, `null`.
+
+    Returns:
+        outputs `betas` (to the sites) and `state`, or `results` where nothing is left to do; facts `next`: logistic,
+        firth or done, and `active`.
+    """
+    counted = tally(study, settings, total["counts"])
+    own = genotypes(study, counted)
+    frame = given["frame"]
+    q = columns_of(frame, settings["ploidy"])
+    d = q + 1
+    results = prepared(study, counted, own, d + 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        border = total["sums"][:, packed_size(d) + 2 * d + 2 :] / np.sqrt(own.variance * own.n)[:, None]
+    back = np.linalg.inv(frame["white"][:q, :q])
+    border = np.where(np.isfinite(border), border, 0.0) @ back
+    refuse(results, collinear(frame["correlation"][None, :q, :q], border, study.vif), Reason.COLLINEAR)
+    snps = len(own.n)
+    blank = np.full(snps, np.nan)
+    results |= {
+        "beta": blank,
+        "se": blank.copy(),
+        "iterations": np.zeros(snps),
+        "firth": np.zeros(snps, dtype=np.uint8),
+    }
+    on_x = settings["ploidy"] == "x" and bool(frame["x_sex"][0])
+    start = np.append(given["null"]["x_coefficients" if on_x else "coefficients"], 0.0)
+    testable = results["reason"] == Reason.TESTED
+    if study.firth != "always":
+        refuse(results, _separated(study, counted), Reason.SEPARATION)
+    rows = np.flatnonzero(results["reason"] == Reason.TESTED)
+    step = newton(total["sums"][rows], np.tile(start, (len(rows), 1)), inverse=study.firth == "always")
+    state: Arrays = {"rows": rows, "start": start, "waiting": np.zeros(0, dtype=np.int64)}
+    if study.firth == "always":
+        keep = step.definite
+        _fail(results, rows[~keep], Reason.COLLINEAR)
+        state |= {"rows": rows[keep], "coefficients": step.coefficients[keep]}
+        return _firth_next(state, step.inverse[keep], results)
+    if study.firth == "fallback":
+        state["waiting"] = np.flatnonzero(testable & (results["reason"] == Reason.SEPARATION))
+    return _proceed(study, 0, step, state, np.full(len(rows), np.inf), results)
+
+
+def logistic(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+    """A Newton step of the SNPs that have not converged.
+
+    Args:
+        total: `sums`; given: `betas`, `state`.
+
+    Returns:
+        as `logistic_first`.
+    """
+    state, results = _opened(given["state"])
+    step = newton(total["sums"], given["betas"]["coefficients"])
+    return _proceed(study, settings["iteration"], step, state, state["before"], results)
+
+
+def firth(
+    study: Study,  # noqa: ARG001
+    settings: Mapping[str, Any],
+    total: Arrays,
+    given: Mapping[str, Arrays],
+) -> Finished:
+    """A step of Firth's penalised regression; the leverages are those of the information of the step before, which is
+    the same when it ends.
+    """
+    state, results = _opened(given["state"])
+    step = newton(total["sums"], given["betas"]["coefficients"], inverse=True)
+    rows = state["rows"]
+    done = step.definite & (step.length < SETTLED)
+    _fail(results, rows[~step.definite], Reason.COLLINEAR)
+    at = rows[done]
+    results["reason"][at] = Reason.TESTED
+    results["beta"][at], results["se"][at] = step.coefficients[done, -1], step.se[done]
+    results["iterations"][at] = settings["iteration"]
+    results["firth"][at] = 1
+    left = step.definite & ~done
+    if settings["iteration"] >= FIRTH_ITERATIONS:
+        _fail(results, rows[left], Reason.NOT_CONVERGED)
+        left = np.zeros_like(left)
+    state |= {"rows": rows[left], "coefficients": step.coefficients[left]}
+    return _firth_next(state, step.inverse[left], results)
+
+
+def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Floats, results: Arrays) -> Finished:
+    """Sort the SNPs after a step of ordinary regression: converged, failed, or to go on."""
+    rows = state["rows"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        change = np.abs(step.se / before - 1.0) * (step.length / state.get("length", np.inf))
+    done = step.definite & (step.length < SHORT) & ((change < SETTLED) | (step.length < SETTLED))
+    endless = ~step.definite | (np.abs(step.coefficients[:, -1]) > ENDLESS)
+    at = rows[done]
+    results["beta"][at], results["se"][at] = step.coefficients[done, -1], step.se[done]
+    results["iterations"][at] = iteration + 1
+    left = ~done & ~endless
+    # Information that cannot be inverted at the covariates' own model is collinear, not separated.
+    failed = {Reason.COLLINEAR if iteration == 0 else Reason.SEPARATION: endless & ~done}
+    if iteration >= study.max_iterations:
+        failed[Reason.NOT_CONVERGED], left = left, np.zeros_like(left)
+    for reason, which in failed.items():
+        _fail(results, rows[which], reason)
+        if study.firth == "fallback" and reason != Reason.COLLINEAR:
+            state["waiting"] = np.union1d(state["waiting"], rows[which])
+    state |= {
+        "rows": rows[left], "coefficients": step.coefficients[left],
+        "length": step.length[left], "before": step.se[left],
+    }  # fmt: skip
+    if len(state["rows"]):
+        return _goes_on("logistic", state, {}, results)
+    waiting = state["waiting"]
+    coefficients = np.tile(state["start"], (len(waiting), 1))
+    state |= {"rows": waiting, "coefficients": coefficients, "waiting": waiting[:0]}
+    return _firth_next(state, np.zeros((len(waiting), packed_size(coefficients.shape[1]))), results)
+
+
+def _firth_next(state: Arrays, inverse: Floats, results: Arrays) -> Finished:
+    if len(state["rows"]):
+        return _goes_on("firth", state, {"inverse": inverse}, results)
+    sign = np.where(results["minor"] == 1, -1.0, 1.0)
+    results["beta"] = results["beta"] * sign
+    results["stat"] = results["beta"] / results["se"]
+    results["p"], results["log10_p"] = tails.normal(results["stat"])
+    results["iterations"] = np.where(results["reason"] == Reason.TESTED, results["iterations"], np.nan)
+    return Finished({"results": results}, {"next": "done", "active": 0})
+
+
+def _goes_on(kind: str, state: Arrays, more: Arrays, results: Arrays) -> Finished:
+    betas = {"rows": state["rows"], "coefficients": state["coefficients"], **more}
+    kept = {name: state[name] for name in _STATE if name in state and name != "coefficients"}
+    return Finished(
+        {"betas": betas, "state": {**kept, **{f"results_{name}": value for name, value in results.items()}}},
+        {"next": kind, "active": len(state["rows"])},
+    )
+
+
+def _opened(state: Arrays) -> tuple[Arrays, Arrays]:
+    """The state and the results in it, which may be changed."""
+    results = {name[8:]: np.array(value) for name, value in state.items() if name.startswith("results_")}
+    return {name: value for name, value in state.items() if not name.startswith("results_")}, results
+
+
+def _fail(results: Arrays, rows: Array, reason: Reason) -> None:
+    results["reason"][rows] = reason
+
+
+def _separated(study: Study, counted: Tally) -> Array:
+    """Whether the copies alone tell cases from controls: none of the ones has fewer (or more) than any of the others.
+
+    The coefficient is infinite then, whatever the covariates.
+    """
+    cases, controls = (counted.people(status) > 0 for status in complete_statuses(study, counted))
+    copies = np.arange(3)
+    some = cases.any(axis=1) & controls.any(axis=1)
+    least = [np.where(here, copies, 3).min(axis=1) for here in (cases, controls)]
+    most = [np.where(here, copies, -1).max(axis=1) for here in (cases, controls)]
+    apart: Array = some & ((most[1] <= least[0]) | (least[1] >= most[0]))
+    return apart
+
+
+STEPS: dict[str, HubStep] = {"logistic_first": logistic_first, "logistic": logistic, "firth": firth}

@@ -1,0 +1,94 @@
+"""A chunk's genotypes as numbers, tile by tile, for regressions.
+
+Tiles are computed alone and whole: no number depends on which other tiles are computed with it, so that results are the
+same bits however the study is cut into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.study import TILE
+from hanse_genomics.arrays import Counts, Floats, Packed
+from hanse_genomics.genotypes import dosages, missing
+from hanse_genomics.site.samples import members
+from hanse_genomics.site.step import SiteStudy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """Some SNPs.
+
+    Attributes:
+        rows: int64 (T,): their places in the chunk.
+        copies: float64 (T, n4): copies of the study's first allele; 0 where missing, and of samples beyond the last;
+            a man has 0 or 1 on X.
+        snp, person: int64 (M,): which genotypes are missing, by place in the tile and by sample; ordered by SNP.
+    """
+
+    rows: Counts
+    copies: Floats
+    snp: Counts
+    person: Counts
+
+    def without_missing(self, whole: Floats, of_sample: Floats) -> Floats:
+        """Sums over the samples whose genotype is there: (T, k).
+
+        Args:
+            whole: (k,): sums over all samples; of_sample: (n4, k): what each of them adds.
+        """
+        sums = np.tile(whole, (len(self.rows), 1))
+        starts = np.searchsorted(self.snp, np.arange(len(self.rows) + 1))
+        some = np.flatnonzero(np.diff(starts))
+        if len(some):
+            sums[some] -= np.add.reduceat(of_sample[self.person], starts[some], axis=0)
+        return sums
+
+
+def width(samples: int) -> int:
+    """n4: samples, rounded up to whole bytes of a .bed file."""
+    return 4 * -(-samples // 4)
+
+
+def tiles(site: SiteStudy, packed: Packed, ploidy: str, absent: NDArray[np.bool_], rows: Counts) -> Iterator[Tile]:
+    """The tiles of a chunk.
+
+    Args:
+        packed: the chunk's genotypes, which may be changed; its first SNP begins a tile.
+        absent: bool (n4,): samples that are not in the sums; they have no copies and are never missing.
+        rows: which SNPs of the chunk are wanted, ascending.
+    """
+    samples = site.cohort.samples
+    male = None
+    if ploidy == "x":
+        male = np.zeros(width(samples), dtype=bool)
+        male[:samples] = members(site, "all/male")
+    out = np.flatnonzero(absent)
+    for start in range(0, len(packed), TILE):
+        low, high = np.searchsorted(rows, (start, start + TILE))
+        wanted = rows[low:high]
+        if not len(wanted):
+            continue
+        some = packed[wanted]
+        if male is not None:
+            _haploid(some, male)
+        copies = dosages(some, width(samples))
+        if male is not None:
+            copies[:, male] *= 0.5
+        copies[:, out] = 0.0
+        snp, person = missing(some, samples)
+        if len(out):
+            here = ~absent[person]
+            snp, person = snp[here], person[here]
+        yield Tile(wanted, copies, snp, person)
+
+
+def _haploid(packed: Packed, male: NDArray[np.bool_]) -> None:
+    """Make heterozygous genotypes of males missing (10 becomes 01), in place."""
+    lower = np.packbits(np.repeat(male, 2) & np.tile([True, False], len(male)), bitorder="little")
+    heterozygous = (packed >> 1) & ~packed & lower
+    packed ^= heterozygous | heterozygous << 1
