@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Structure, Study
 from hanse_genomics import rings
-from hanse_genomics.files import CommonSnps, open_cohort
+from hanse_genomics.files import Cohort, CommonSnps, open_cohort
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import RehearsalVerbs
 from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
@@ -27,6 +27,7 @@ PLAN = Plan(
     snps=1200, cohorts=(CohortPlan("a", 70, 40), CohortPlan("b", 30, 60), CohortPlan("c", 20, 80)), seed=3,
     maf=(0.01, 0.5), linkage=0.7, missing=0.02, populations=3, fst=0.03, case_odds=2.0, swapped=0.3, monomorphic=0.02,
 )  # fmt: skip
+DATA = Path(__file__).parents[2] / "data"
 PLINK = shutil.which("plink1.9")
 needs_plink = pytest.mark.skipif(PLINK is None, reason="plink1.9 is not on the PATH")
 
@@ -46,12 +47,18 @@ def study_of(*, chunk: int = 16_384, few_samples: bool = True, **structure: Any)
 
 
 async def find(simulated: Simulated, study: Study, state: Path, names: Mapping[str, str] | None = None) -> Found:
-    """Run the steps that a study runs before its regressions."""
+    """Search in a simulated study, whose cohorts may have other names."""
     renamed = names or {name: name for name in simulated.cohorts}
     cohorts = {
         renamed[name]: open_cohort(prefix, study, phenotypes=prefix.with_name(f"{name}.pheno"))
         for name, prefix in simulated.cohorts.items()
     }
+    found = await search(cohorts, study, state)
+    return replace(found, scores={name: found.scores[renamed[name]] for name in simulated.cohorts})
+
+
+async def search(cohorts: Mapping[str, Cohort], study: Study, state: Path) -> Found:
+    """Run the steps that a study runs before its regressions."""
     verbs = RehearsalVerbs(cohorts, study, state)
     opened = await verbs.compute(Asked("open", "open"))
     snps = opened.outputs["snps"]
@@ -60,13 +67,12 @@ async def find(simulated: Simulated, study: Study, state: Path, names: Mapping[s
     )
     facts = await components(verbs, study, snps, sampled.facts["spans"], sampled.facts["sizes"])  # type: ignore[arg-type]
     first = next(one for one in verbs.asked if one.key == "structure-round-0001")
-    last = verbs.asked[-1]
     listed = CommonSnps.read(snps).name
     return Found(
         facts, verbs,
         [listed[row] for row in first.to_sites["panel"]["index"].tolist()],
-        last.to_sites["loadings"]["loadings"],
-        {name: np.load(state / renamed[name] / "components.npy") for name in simulated.cohorts},
+        verbs.asked[-1].to_sites["loadings"]["loadings"],
+        {name: np.load(state / name / "components.npy") for name in cohorts},
     )  # fmt: skip
 
 
@@ -145,6 +151,17 @@ async def test_bits_are_the_same_however_snps_are_chunked_and_cohorts_ordered(
     assert all((other.scores[name] == found.scores[name]).all() for name in found.scores)
     keys = {one.key for one in other.verbs.asked}
     assert {"structure-counts-00004", "structure-links-00001"} <= keys
+
+
+@pytest.mark.parametrize("line", (DATA / "structure" / "hapmap1.prune").read_text().splitlines())
+async def test_pruned_list_of_hapmap1_is_that_which_plink_made(line: str, tmp_path: Path) -> None:
+    chosen, kept = line.split(":")
+    window, step, r2 = chosen.split()
+    settled = Structure(components=1, oversampling=2, window=int(window), step=int(step), r2=float(r2), tolerance=0.9)
+    study = Study(test="logistic", structure=settled, few_samples=True, few_cohorts=True)
+    files = {f"client{at}": DATA / "hapmap1" / f"client{at}" / f"hapmap1_100_{at}" for at in (1, 2)}
+    ours = await search({name: open_cohort(prefix, study) for name, prefix in files.items()}, study, tmp_path)
+    assert ours.names == kept.split()
 
 
 @needs_plink

@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Floats, Packed
-from hanse_genomics.genotypes import dosages, missing
+from hanse_genomics.genotypes import dosages, missing, room
 from hanse_genomics.structure.panel import Panel
 
 Read = Callable[[int, int], Packed]
@@ -41,10 +41,12 @@ def image(panel: Panel, read: Read, samples: int, vectors: Floats) -> Floats:
 
 
 def _tiles(panel: Panel, read: Read, samples: int) -> Iterator[tuple[slice, Floats]]:
+    """Rows and X of each tile; the buffer is used again, so a tile is gone when the next is asked for."""
+    buffer = room(min(TILE, len(panel)), samples)
     for start in range(0, len(panel), TILE):
         stop = min(start + TILE, len(panel))
         packed = read(start, stop)
-        tile = dosages(packed, samples)
+        tile = dosages(packed, samples, out=buffer)
         tile -= panel.mean[start:stop, None]
         tile *= panel.scale[start:stop, None]
         tile[missing(packed, samples)] = 0.0
