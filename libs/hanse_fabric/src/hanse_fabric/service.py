@@ -77,6 +77,8 @@ class Service(Generic[S]):
 
     def set_ready(self, ready: bool = True) -> None:
         """Say that the service does its work now; `/readyz` also asks bus, store and the added checks."""
+        if ready and not self._ready:
+            garbage.settle()  # what the work needs is loaded
         self._ready = ready
 
     def add_check(self, name: str, check: Check) -> None:
@@ -221,6 +223,7 @@ def run_service(
 
 def service_main(name: str, settings: type[S], main: Callable[[Service[S]], Awaitable[None]]) -> NoReturn:
     """The whole of a service's `__main__`: read settings, run, exit."""
+    garbage.while_loading()
     try:
         loaded = load_settings(settings)
     except HanseError as error:

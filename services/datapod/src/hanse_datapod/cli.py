@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _LIGHT = frozenset({"join", "run", "verify-log", "status", "budget"})
@@ -102,6 +103,7 @@ def _join(given: argparse.Namespace) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
+    garbage.while_loading()  # settled when the service runs
     from hanse_datapod.running import run
 
     homes = list(given.homes or [])

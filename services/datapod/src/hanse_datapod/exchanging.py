@@ -9,19 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from hanse_datapod.outbox import Leaving
 from hanse_datapod.policy import Policy
 from hanse_datapod.worker.port import Exchanging
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import END_KEY, Task, TaskKind
 from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import keep_trying
 from hanse_fabric.subjects import EXCHANGE
-from hanse_learning.config import TrainConfig, check_train, patience_of
+
+if TYPE_CHECKING:
+    from hanse_learning.config import TrainConfig
 
 _LEAST_WAIT = 0.1
 
@@ -41,10 +41,19 @@ async def exchanging(
         HanseError: POLICY where a batch has fewer examples than a result must have.
     """
     train = _train(task)
-    patience = None if train is None else patience_of(train)
-    if train is None or patience is None:
+    if train is None:
         yield None
         return
+    from hanse_learning.config import patience_of
+
+    patience = patience_of(train)
+    if patience is None:
+        yield None
+        return
+    import numpy as np  # an agent whose tasks have no sums does without
+
+    from hanse_fabric.exchange import open_exchange
+
     policy.check_examples(min(examples, train.batch_size))
     where = {"project": task.project, "run": task.run, "step": task.step, "participant": link.identity.participant}
     async with open_exchange(link.bus, **where) as exchange:
@@ -76,4 +85,6 @@ def _train(task: Task) -> TrainConfig | None:
         return None
     if task.config.get("code"):
         return None  # its `train` section is its own
+    from hanse_learning.config import check_train
+
     return check_train(task.config.get("train") or {})
