@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.journal import Finished
 from hanse_datapod.policy import Policy
+from hanse_datapod.studies_policy import of_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, Task, TaskKind
 from hanse_fabric.site import SiteLink
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 
 FOLDER = "pairwise"
+STUDY_SESSIONS = 80
+"""More than the chunks that a study may have under way at once."""
 _KINDS = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 _KEPT_S = 40 * 86_400  # longer than a task can be open
 
@@ -38,7 +41,7 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
     Raises:
         HanseError: what the protocol refuses (`PairwiseSite`); INVALID_INPUT for a task without its parts.
     """
-    site = _site(link, policy, home)
+    site = _site(link, policy, home, study=of_study(task))
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
         payload = site.advertise(task.run)
@@ -60,10 +63,12 @@ def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, mi
         HanseError: what the protocol refuses (`PairwiseSite.masks`).
     """
     masking, given = _session(task), _payload(task)
-    return _site(link, policy, home, minimum=minimum).masks(task.run, given, session=masking.session, task=task.id)
+    return _site(link, policy, home, minimum=minimum, study=of_study(task)).masks(
+        task.run, given, session=masking.session, task=task.id
+    )
 
 
-def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3) -> PairwiseSite:
+def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3, study: bool = False) -> PairwiseSite:
     from hanse_privacy.pairwise.site import PairwiseSite
 
     roster = policy.masking.roster
@@ -74,6 +79,7 @@ def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3) -> Pa
         participant=link.identity.participant,
         minimum=max(3, minimum, policy.masking.minimum),
         roster=None if roster is None else bytes.fromhex(roster),
+        beside=STUDY_SESSIONS if study else 0,
     )
 
 

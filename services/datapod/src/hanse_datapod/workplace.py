@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hanse_datapod.masking import MASKED_SPARE
+from hanse_datapod.pairwise import FOLDER as PAIRWISE
 from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.studies_policy import is_study
 from hanse_datapod.worker.port import SPARE
@@ -83,7 +84,8 @@ class Workplace:
         """Remove all that the study of a run has left; False: there was nothing."""
         state = self._home / _STUDIES / run
         known = state.exists()
-        shutil.rmtree(state, ignore_errors=True)
+        for folder in (state, self._home / PAIRWISE / run):
+            shutil.rmtree(folder, ignore_errors=True)
         for path in (self._home / "work").glob(f"{run}.*"):
             path.unlink(missing_ok=True)
         return known

@@ -27,6 +27,7 @@ class Rehearsal:
         folder: for the sites' state.
         names: of the sites.
         pinned: whether the sites pin the roster of all of them.
+        beside: sessions that may be under way at once, as `PairwiseSite` has it.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Rehearsal:
         minimum: int = 3,
         threshold: int | None = None,
         pinned: bool = True,
+        beside: int = 0,
     ) -> None:
         self.project, self.run, self.minimum, self.threshold = project, run, minimum, threshold
-        self.folder = folder
+        self.folder, self.beside = folder, beside
         self.signing = {name: SigningKey.create() for name in sorted(names)}
         self.identities = {name: key.public_bytes for name, key in self.signing.items()}
         self._pin = roster_digest(self.identities.values()) if pinned else None
@@ -56,6 +58,7 @@ class Rehearsal:
             participant=name,
             minimum=self.minimum,
             roster=self._pin,
+            beside=self.beside,
         )
 
     def open(self, session: str, names: Collection[str] | None = None) -> ShareRequest:

@@ -132,6 +132,20 @@ class RunFolder:
             if path.name != f"{session}{_LIVE}":
                 self.end(path.name.removesuffix(_LIVE))
 
+    def live(self) -> list[str]:
+        """The sessions under way, newest first."""
+
+        def age(path: Path) -> int:
+            return path.stat().st_mtime_ns
+
+        paths = sorted(self._folder.glob(f"*{_LIVE}"), key=age, reverse=True)
+        return [path.name.removesuffix(_LIVE) for path in paths]
+
+    def end_old(self, kept: int) -> None:
+        """End all but the newest sessions."""
+        for session in self.live()[kept:]:
+            self.end(session)
+
     def remove(self) -> None:
         """Erase the run's key and all its sessions."""
         for path in self._folder.iterdir():

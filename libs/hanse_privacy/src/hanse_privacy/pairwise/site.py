@@ -54,15 +54,17 @@ class PairwiseSite:
         signing: its enrolled key.
         minimum: its policy's: it takes part in no session from which a sum of fewer could come.
         roster: SHA-256 over the enrolled keys (`masks.seal.roster_digest`) that its policy pins; None: not pinned.
+        beside: 0: a session ends those before it, for of two sums of one thing by different sites the difference is
+            somebody's. Else so many may be under way at once, all of the same members, and each sum is of all of them.
     """
 
     def __init__(
         self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int = 3,
-        roster: bytes | None = None,
+        roster: bytes | None = None, beside: int = 0,
     ) -> None:  # fmt: skip
         self._folder, self._signing = folder, signing
         self._project, self._own = project, participant
-        self._minimum, self._roster = minimum, roster
+        self._minimum, self._roster, self._beside = minimum, roster, beside
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
 
     def advertise(self, run: str) -> bytes:
@@ -92,13 +94,17 @@ class PairwiseSite:
             return state.answer.encode()
         own_key = folder.key()
         self._check(request, run, own_key)
+        self._check_beside(request, folder)
         others = [member for member in request.members if member.participant != self._own]
         pairs = {member.participant: self._pair(own_key, run, member.participant, member.key) for member in others}
         masks = {name: mask_key(pair, session) for name, pair in pairs.items()}
         shared = make_shares(request, self._own, pairs, masks)
         kept = shared.kept.own + shared.kept.wrap
         folder.store(SessionState(request=request, answer=shared.answer, own=shared.own, kept=kept))
-        folder.end_others(session)
+        if self._beside:
+            folder.end_old(self._beside)
+        else:
+            folder.end_others(session)
         return shared.answer.encode()
 
     def masks(self, run: str, payload: bytes, *, session: str, task: str) -> MaskingNote:
@@ -117,6 +123,7 @@ class PairwiseSite:
         request, own_key = state.request, folder.key()
         check_threshold(request.threshold, members=len(request.members), minimum=self._minimum)
         _check_members(order.members, request.names, self._own, request.threshold, "members")
+        self._check_whole(order.members, request, "members")
         self._open_all(state, order, own_key, run)
         if state.order is None:
             folder.store(state.model_copy(update={"order": order, "task": task}))
@@ -184,9 +191,29 @@ class PairwiseSite:
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
 
+    def _check_beside(self, request: ShareRequest, folder: RunFolder) -> None:
+        if not self._beside:
+            return
+        for session in folder.live()[:1]:
+            state = folder.find(session)
+            if state is not None and state.request.names != request.names:
+                raise HanseError(
+                    ErrorCode.CONFLICT,
+                    f"members: {', '.join(request.names)[:200]}, but session {session} is under way with others",
+                    hint="all sums of a study are of the same cohorts",
+                )
+
+    def _check_whole(self, named: Sequence[str], request: ShareRequest, what: str) -> None:
+        if self._beside and list(named) != list(request.names):
+            raise HanseError(
+                ErrorCode.CONFLICT, f"{what}: {len(named)} of the session's {len(request.names)}, expected all of them",
+                hint="all sums of a study are of the same cohorts",
+            )  # fmt: skip
+
     def _check_survivors(self, state: SessionState, order: MaskOrder, asked: UnmaskRequest) -> None:
         request = state.request
         _check_members(asked.survivors, order.members, None, request.threshold, "survivors")
+        self._check_whole(asked.survivors, request, "survivors")
         identities = {member.participant: member.identity for member in request.members}
         statement = agreement_statement(request, order.members)
         signed = records(asked.agreements, SIGNATURE_BYTES, asked.survivors, what="agreements")

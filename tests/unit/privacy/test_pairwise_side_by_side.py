@@ -1,0 +1,68 @@
+"""Many sessions of one run under way at once: all of the same members, and each sum of all of them or of none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.pairwise.coordination import ask_unmask
+from hanse_privacy.pairwise.rehearsal import Rehearsal
+
+NAMES = ["east", "north", "south", "west"]
+SESSIONS = ["c00000-counts", "c00001-counts", "c00002-counts"]
+
+
+@pytest.fixture
+def cohorts(tmp_path: Path) -> Rehearsal:
+    return Rehearsal(tmp_path, NAMES, beside=8)
+
+
+def test_sessions_that_were_begun_together_are_all_unmasked_in_whichever_order(cohorts: Rehearsal) -> None:
+    requests = {session: cohorts.open(session) for session in SESSIONS}
+    orders = {session: cohorts.share(request) for session, request in requests.items()}
+    notes = {session: cohorts.mask(requests[session], orders[session]) for session in reversed(SESSIONS)}
+    for session in (SESSIONS[1], SESSIONS[2], SESSIONS[0]):
+        _, recovered = cohorts.unmask(requests[session], orders[session], notes[session])
+        assert recovered is not None
+    with pytest.raises(HanseError) as over:
+        cohorts.sites["east"].masks(
+            cohorts.run, orders[SESSIONS[0]].payloads["east"], session=SESSIONS[0], task="another"
+        )
+    assert over.value.code is ErrorCode.GONE
+
+
+def test_a_sum_without_one_of_the_members_is_not_unmasked(cohorts: Rehearsal) -> None:
+    request = cohorts.open(SESSIONS[0])
+    orders = cohorts.share(request)
+    notes = cohorts.mask(request, orders)
+    asked = ask_unmask(request, orders.members, {name: notes[name].payload for name in NAMES[:3]})
+    with pytest.raises(HanseError, match="3 of the session's 4, expected all of them") as refused:
+        cohorts.sites["east"].unmask(cohorts.run, asked.payload, session=SESSIONS[0])
+    assert refused.value.code is ErrorCode.CONFLICT
+
+
+def test_nothing_is_masked_for_fewer_than_all(cohorts: Rehearsal) -> None:
+    request = cohorts.open(SESSIONS[0])
+    orders = cohorts.share(request, NAMES[:3])
+    with pytest.raises(HanseError, match="members: 3 of the session's 4"):
+        cohorts.mask(request, orders)
+
+
+def test_a_session_of_other_members_is_refused_while_one_is_under_way(cohorts: Rehearsal) -> None:
+    cohorts.share(cohorts.open(SESSIONS[0]))
+    fewer = cohorts.open(SESSIONS[1], NAMES[:3])
+    with pytest.raises(HanseError, match=f"session {SESSIONS[0]} is under way with others") as refused:
+        cohorts.share(fewer)
+    assert refused.value.code is ErrorCode.CONFLICT
+
+
+def test_of_too_many_sessions_the_oldest_are_ended(tmp_path: Path) -> None:
+    cohorts = Rehearsal(tmp_path, NAMES, beside=2)
+    requests = [cohorts.open(session) for session in SESSIONS]
+    orders = [cohorts.share(request) for request in requests]
+    with pytest.raises(HanseError) as gone:
+        cohorts.mask(requests[0], orders[0])
+    assert gone.value.code is ErrorCode.GONE
+    assert len(cohorts.mask(requests[1], orders[1])) == len(NAMES)
