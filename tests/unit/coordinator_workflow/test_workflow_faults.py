@@ -26,10 +26,11 @@ class MortalBus(MemoryBus):
 
     async def publish(self, subject: str, data: bytes, **options: Any) -> int:
         self._left -= 1
-        if self.dead.is_set() or (self._left == 0 and not self._stored):
+        is_last = self._left == 0
+        if self.dead.is_set() or (is_last and not self._stored):
             await self._die()
         sequence = await super().publish(subject, data, **options)
-        if self._left == 0:
+        if is_last:
             await self._die()
         return sequence
 

@@ -155,8 +155,9 @@ def _study(job: Job) -> str:
     else:
         unless = ", unless all others pool what they know"
     return (
-        "No genotype, phenotype or covariate leaves a site. The hub sees which SNPs each cohort has, and sums of counts "
-        f"and statistics over all cohorts, of no fewer than {job.participants.minimum}, but no single cohort's{unless}. "
+        "No genotype, phenotype or covariate leaves a site. The hub sees which SNPs each cohort has, and sums of "
+        f"counts and statistics over all cohorts, of no fewer than {job.participants.minimum}, but no single cohort's"
+        f"{unless}. "
         "There is no differential privacy: what the results tell, by SNP, of all cohorts together is not limited."
     )
 

@@ -51,6 +51,7 @@ class Journal:
         self.epoch = epoch
         self._last = last
         self._order = asyncio.Lock()
+        self._under_way: asyncio.Future[int] | None = None
         self._opened = {entry.step: entry.body for entry in entries if entry.kind == "opened"}
         self._closed = {entry.step: entry.body for entry in entries if entry.kind == "closed"}
         self.replaying = bool(self._opened or self._closed)
@@ -86,20 +87,26 @@ class Journal:
         """
         entry = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body)
         async with self._order:
-            publishing = asyncio.ensure_future(
-                self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
-            )
-            try:
-                self._last = await asyncio.shield(publishing)
-            except asyncio.CancelledError:
-                # It is under way: whoever appends next must know whether it came to be.
+            if self._under_way is not None:
+                # Somebody's who was cancelled meanwhile: whether it came to be says what the last sequence is.
                 with suppress(HanseError):
-                    self._last = await publishing
-                raise
+                    self._last = await asyncio.shield(self._under_way)
+            publishing = self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+            self._under_way = asyncio.ensure_future(publishing)
+            try:
+                self._last = await asyncio.shield(self._under_way)
             except HanseError as error:
+                self._under_way = None
                 if error.code is ErrorCode.CONFLICT:
                     raise Fenced(self._run) from None
                 raise
+            self._under_way = None
+
+    async def abandon(self) -> None:
+        """Wait for nothing that is under way still."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
 
     def take_closed(self, step: str) -> dict[str, Any] | None:
         """The recorded outcome of a step, or None where it has none yet. Given once."""

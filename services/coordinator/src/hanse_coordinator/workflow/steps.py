@@ -123,6 +123,7 @@ class Steps:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self._journal.abandon()
 
     def _tell_held(self) -> None:
         for kind, about, round_number, data in self._held:
