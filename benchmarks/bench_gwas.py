@@ -44,7 +44,7 @@ async def measure(test: str, made: Simulated, size: Size, folder: Path) -> dict[
     load = machine()
     pooled = await asyncio.to_thread(plink, made.pooled, test, PHENOTYPES[test], NAMES, folder / "plink")
     run = await deployed(made, study(test), folder / "hanse", phenotypes=["CASE", "TRAIT"], covariates=NAMES)
-    equal = await asyncio.to_thread(compare, run.table, pooled.table)
+    equal = await asyncio.to_thread(compare, run.table, pooled.table, run.tied)
     usage, sites = run.usage, run.usage.cpu_s["sites"]
     links = {
         "sites_to_hub": usage.sent["sites"],

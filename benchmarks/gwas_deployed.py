@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gwas_usage import Usage
 
 from hanse.embedded.deployment import Deployment, SiteFiles
@@ -22,11 +23,12 @@ _POLICY = {"workflows": ["federated_averaging", "association_study"]}
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """What a run took, and where its table lies."""
+    """What a run took, where its table lies, and the SNPs whose alleles are equally frequent."""
 
     wall_s: float
     usage: Usage
     table: Path
+    tied: frozenset[str]
 
 
 async def deployed(
@@ -62,8 +64,10 @@ async def deployed(
         out.mkdir()
         for output in ("results", "summary"):
             await asyncio.to_thread(run.download, output, out / f"{output}.safetensors")
-    await asyncio.to_thread(write_tsv, read(out), out / "results.tsv.gz")
-    return StudyRun(wall, usage, out / "results.tsv.gz")
+    results = await asyncio.to_thread(read, out)
+    await asyncio.to_thread(write_tsv, results, out / "results.tsv.gz")
+    ties = np.flatnonzero(results.column("maf") == 0.5)
+    return StudyRun(wall, usage, out / "results.tsv.gz", frozenset(results.snps.name[at] for at in ties.tolist()))
 
 
 async def _all_present(deployment: Deployment, sites: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 _NA = frozenset({"NA", "nan", "-nan", "inf"})
+_UNTURNED = frozenset({"NMISS", "CHISQ", "P", "SE"})
 _BESIDE = frozenset({"CHR", "SNP", "BP", "TEST"})
 
 
@@ -17,6 +18,8 @@ class Equality:
 
     Attributes:
         snps: in both tables; values: printed by PLINK as numbers (alleles included) and compared.
+        tied: SNPs whose alleles are equally frequent, where PLINK takes the file's A1 and Hanse, whatever the files,
+            the one that is first in the alphabet: of these, columns that depend on it are not compared.
         different: values that are printed otherwise, with the first few: SNP, column, PLINK's, ours.
         largest: largest relative difference among those.
         absent: SNPs that one of the tables lacks.
@@ -24,17 +27,19 @@ class Equality:
 
     snps: int
     values: int
+    tied: int
     different: int
     absent: int
     largest: float
     examples: tuple[tuple[str, str, str, str], ...]
 
 
-def compare(ours: Path, plinks: Path) -> Equality:
+def compare(ours: Path, plinks: Path, tied: Collection[str]) -> Equality:
     """Compare all columns that both tables have. PLINK's NA is not compared: Hanse says why, where it has none either.
 
     Args:
         ours: `results.tsv.gz`; plinks: PLINK's table.
+        tied: names of SNPs whose alleles are equally frequent.
     """
     theirs = _lines(plinks)
     header = next(theirs)
@@ -45,7 +50,7 @@ def compare(ours: Path, plinks: Path) -> Equality:
     key, own_key = header.index("SNP"), own_header.index("SNP")
     known = {words[key]: words for words in theirs}
     total = len(known)
-    snps = values = different = 0
+    snps = values = different = turned = 0
     largest = 0.0
     examples: list[tuple[str, str, str, str]] = []
     for words in mine:
@@ -54,8 +59,10 @@ def compare(ours: Path, plinks: Path) -> Equality:
             total += 1
             continue
         snps += 1
+        tie = words[own_key] in tied
+        turned += tie
         for name, at, own_at in columns:
-            if reference[at] in _NA:
+            if reference[at] in _NA or (tie and name not in _UNTURNED):
                 continue
             values += 1
             if reference[at] != words[own_at]:
@@ -63,7 +70,7 @@ def compare(ours: Path, plinks: Path) -> Equality:
                 largest = max(largest, _relative(reference[at], words[own_at]))
                 if len(examples) < 10:
                     examples.append((words[own_key], name, reference[at], words[own_at]))
-    return Equality(snps, values, different, total - snps, largest, tuple(examples))
+    return Equality(snps, values, turned, different, total - snps, largest, tuple(examples))
 
 
 def _relative(one: str, other: str) -> float:
