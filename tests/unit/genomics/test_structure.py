@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Structure, Study
+from hanse_fabric.study import QualityControl, Structure, Study
 from hanse_genomics import rings
 from hanse_genomics.files import Cohort, CommonSnps, open_cohort
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import RehearsalVerbs
 from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
-from hanse_genomics.structure.conduct import components
+from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.verbs import Asked, Fact
 
 PLAN = Plan(
@@ -178,9 +178,10 @@ async def test_pruned_list_is_plinks_on_the_pool_with_parents_and_many_missing_g
     for prefix in (*made.cohorts.values(), made.pooled):
         parents(prefix, 7)
     study = study_of(window=window, step=step, r2=r2, maf=maf, tolerance=0.9, components=1)
+    study = study.model_copy(update={"quality": QualityControl(missing=0.08)})
     ours = await find(made, study, tmp_path / "state")
     rarest = ("--maf", str(maf)) if maf else ()
-    plink(made.pooled, tmp_path / "p", *rarest, "--indep-pairwise", str(window), str(step), str(r2))
+    plink(made.pooled, tmp_path / "p", "--geno", "0.08", *rarest, "--indep-pairwise", str(window), str(step), str(r2))
     theirs = (tmp_path / "p.prune.in").read_text().split()
     assert ours.names == theirs
 
@@ -225,6 +226,7 @@ async def test_the_rounds_end_before_the_hub_knows_more_directions_than_half_the
     ended = await find(simulated, study, tmp_path)
     assert ended.facts["columns"] == 140
     assert not ended.facts["converged"]
+    assert "after 7 rounds" in remarks(study, ended.facts)[0]
 
 
 async def test_too_few_snps_for_the_components_are_refused_with_their_number(
@@ -243,3 +245,12 @@ async def test_a_site_that_lost_its_panel_says_so(simulated: Simulated, tmp_path
     with pytest.raises(HanseError, match=r"b: panel.npz: .* not at this site any more") as lost:
         await made.verbs.compute(made.verbs.asked[-1])
     assert lost.value.code is ErrorCode.CONFLICT
+
+
+async def test_vectors_that_could_leave_the_announced_range_are_refused(simulated: Simulated, tmp_path: Path) -> None:
+    made = await find(simulated, study_of(), tmp_path)
+    asked = next(one for one in made.verbs.asked if one.key == "structure-round-0002")
+    block = asked.to_sites["block"]["block"]
+    for wrong in (2 * block, block[:-1], block[:, 0], np.full_like(block, np.nan)):
+        with pytest.raises(HanseError, match="a: block: "):
+            await made.verbs.compute(replace(asked, to_sites={"block": {"block": wrong}}))

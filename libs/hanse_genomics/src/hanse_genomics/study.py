@@ -16,7 +16,7 @@ from hanse_fabric.study import Study
 from hanse_genomics import groups, regression, rings
 from hanse_genomics.groups import Ploidy
 from hanse_genomics.names import covariates
-from hanse_genomics.structure.conduct import components
+from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
 
@@ -67,6 +67,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     told = _Told(opened.facts, _sizes(sampled.facts))
     if study.structure.components:
         told.structure = await components(verbs, study, snps, _spans(sampled.facts), told.sizes)
+        told.notes += remarks(study, told.structure)
     spans = _spans(sampled.facts)
     model = None
     if study.is_regression:

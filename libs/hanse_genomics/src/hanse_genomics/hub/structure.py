@@ -58,12 +58,13 @@ def choose_candidates(
     founders = np.concatenate([part["founders"] for part in parts])
     everybody = np.concatenate([part["everybody"] for part in parts])
     settled = study.structure
-    known = panels.candidates(given["snps"]["chromosome"], founders, settled.maf, int(str(settings["start"])))
+    start = int(str(settings["start"]))
+    known = panels.candidates(
+        given["snps"]["chromosome"], founders, everybody, maf=settled.maf, missing=study.quality.missing, start=start
+    )
     if len(known) <= settled.components:
         raise _too_few(len(known), study, f"with a minor allele frequency of at least {settled.maf:g}")
-    outputs: dict[str, Arrays] = {
-        "candidates": {**known.arrays(), "everybody": everybody[known.index - int(str(settings["start"]))]}
-    }
+    outputs: dict[str, Arrays] = {"candidates": {**known.arrays(), "everybody": everybody[known.index - start]}}
     count = 0
     for chunk in chunks(known, settled.window, settled.step, study.chunk_snps):
         outputs[f"chunk-{count:05}"] = chunk.arrays()

@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import TILE
-from hanse_genomics.arrays import Array, Arrays, Counts, Packed
+from hanse_genomics.arrays import Array, Arrays, Counts, Floats, Packed
 from hanse_genomics.genotypes import count, dosages, group, missing
 from hanse_genomics.genotypes.packed import swap
 from hanse_genomics.site.components import keep, write_components
@@ -25,6 +25,7 @@ from hanse_genomics.structure.standardised import Read, across, image
 from hanse_genomics.verbs import Fact
 
 _PANEL = "panel.npz"
+_SLACK = 1e-9
 _EXACT = 1 << 24
 """Whole numbers below this are exact in float32."""
 
@@ -83,7 +84,7 @@ def multiply(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, 
         image: float64 (M, b).
     """
     panel = _panel(site, given)
-    vectors = given["block"]["block"]
+    vectors = _vectors(panel, given["block"]["block"])
     return {"image": image(panel, _reader(site, panel.index), site.cohort.samples, vectors)}
 
 
@@ -97,7 +98,7 @@ def project(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, A
     """
     (samples,) = _whole(settings, "samples")
     panel = _panel(site, given)
-    loadings, values = given["loadings"]["loadings"], given["loadings"]["values"]
+    loadings, values = _vectors(panel, given["loadings"]["loadings"]), given["loadings"]["values"]
     scores = across(panel, _reader(site, panel.index), site.cohort.samples, loadings)
     scores *= np.sqrt(samples / values)
     write_components(site, scores)
@@ -123,6 +124,17 @@ def _panel(site: SiteStudy, given: Mapping[str, Arrays]) -> Panel:
             panel = site.cache["structure-panel"] = Panel.read({name: stored[name] for name in stored.files})
     found: Panel = panel
     return found
+
+
+def _vectors(panel: Panel, vectors: Array) -> Floats:
+    """Vectors over the panel, checked: what is summed of longer ones might not fit the ring that was announced."""
+    lengths = np.linalg.norm(vectors, axis=0) if vectors.ndim == 2 else np.array([np.inf])
+    if vectors.shape[:1] != (len(panel),) or not (lengths < 1 + _SLACK).all():
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"block: {vectors.shape} with columns of length {lengths.max(initial=0):g}, expected ({len(panel)}, b), 1",
+        )
+    return vectors
 
 
 def _reader(site: SiteStudy, index: Counts) -> Read:

@@ -62,6 +62,17 @@ async def components(
     return facts
 
 
+def remarks(study: Study, facts: Mapping[str, Fact]) -> list[str]:
+    """What somebody who reads the results should know of the components, in plain sentences."""
+    if facts["converged"]:
+        return []
+    return [
+        f"The principal components are not within structure.tolerance = {study.structure.tolerance:g}: after "
+        f"{facts['rounds']} rounds the sine of their subspace's angle is at most {facts['angle']:.2g}. The last of "
+        "them differ little from those that were not asked for: ask for fewer, or for more rounds."
+    ]
+
+
 class _Found:
     """Where the rounds are."""
 

@@ -11,17 +11,23 @@ from hanse_genomics.structure.conduct import AUTOSOMES
 from hanse_genomics.structure.linkage import EPSILON, Candidates
 
 
-def candidates(chromosome: Array, founders: Counts, maf: float, start: int = 0) -> Candidates:
-    """Autosomal SNPs that vary and whose minor allele is not too rare, as PLINK's --autosome --maf has it.
+def candidates(
+    chromosome: Array, founders: Counts, everybody: Counts, *, maf: float, missing: float, start: int = 0
+) -> Candidates:
+    """Autosomal SNPs that vary and have a minor allele and genotypes enough, as PLINK's --autosome --maf --geno.
 
     Args:
         chromosome: (S,) codes of the study's SNPs.
         founders: int64 (A, 4): with 0, 1, 2 copies, and missing, of the study's SNPs from `start` on.
+        everybody: int64 (A, 4): the same over all samples.
+        maf: smallest minor allele frequency among founders; missing: largest share of missing genotypes.
     """
     here = chromosome[start : start + len(founders)]
     usable = np.flatnonzero((here >= 1) & (here <= AUTOSOMES) & (founders[:, :3].sum(axis=1) > 0))
     minor = Candidates(usable, here[usable], founders[usable]).minor
-    chosen = usable[(minor > 0) & (minor >= maf * (1 - EPSILON))]
+    share = everybody[usable, 3] / everybody[usable].sum(axis=1)
+    frequent = (minor > 0) & (minor >= maf * (1 - EPSILON))
+    chosen = usable[frequent & (share <= missing * (1 + EPSILON))]
     return Candidates(chosen + start, here[chosen], founders[chosen])
 
 
