@@ -5,9 +5,8 @@ Cohorts are told apart only in the counts of what was left out; the list is the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,38 +15,31 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
-from hanse_genomics.files.alleles import ambiguous, oriented
-from hanse_genomics.files.snps import UNKNOWN, CommonSnps
+from hanse_genomics.files.alleles import Pair, decide
+from hanse_genomics.files.snps import LABELS, CommonSnps
+from hanse_genomics.hub.intersection import Rows, intersection
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.verbs import Fact
 
-Pair = tuple[str, str]
 _EXAMPLES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to be done with a SNP, given the cohorts' alleles.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Agreed:
+    """What the alleles of the common SNPs come to.
 
     Attributes:
-        pair: the study's alleles, in alphabetical order.
-        flipped, incompatible: by cohort: it has them from the other strand; it has others.
-        ambiguous: strands cannot be told apart: A/T, C/G.
+        pairs, verdict: the pair of each verdict, and the number of each SNP's verdict: int64 (S,).
+        keep: bool (S,): takes part.
+        flipped, incompatible: bool (S, K), by cohort; ambiguous: bool (S,).
     """
 
-    pair: Pair
-    flipped: tuple[bool, ...]
-    incompatible: tuple[bool, ...]
-    ambiguous: bool
-
-
-@dataclass(slots=True)
-class _Tally:
-    flipped: list[int]
-    incompatible: list[int]
-    snps_incompatible: int = 0
-    ambiguous: int = 0
-    examples: list[str] = field(default_factory=list)
+    pairs: list[Pair]
+    verdict: NDArray[np.int64]
+    keep: NDArray[np.bool_]
+    flipped: NDArray[np.bool_]
+    incompatible: NDArray[np.bool_]
+    ambiguous: NDArray[np.bool_]
 
 
 def common_snps(
@@ -70,131 +62,120 @@ def common_snps(
     """
     names = sorted(total)
     tables = [total[name] for name in names]
-    rows = _intersection(tables)
-    if not len(rows[0]):
+    for name, table in zip(names, tables, strict=True):
+        _check(name, table)
+    rows, words = intersection(tables)
+    if not words:
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             f"the cohorts {', '.join(names)} have no SNP in common: chromosome, position and name must be the same",
             hint="are all files of one genome assembly, with names of one kind (rs numbers)?",
         )
-    first = tables[0]
-    code = first["chromosome"][rows[0]]
-    position = first["position"][rows[0]]
-    words = text.unpack(first["name"])
-    name = [words[row] for row in rows[0].tolist()]
-    keep, pairs, tally = _agree(
-        names, [_pairs(table, own) for table, own in zip(tables, rows, strict=True)], name, study
-    )
-    if not len(keep):
+    agreed = _agree(tables, rows, drop_ambiguous=study.ambiguous == "drop")
+    examples = _examples(names, tables, rows, words, agreed)
+    if not agreed.keep.any():
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"of the {len(name)} SNPs that the cohorts have in common, none has alleles that agree: "
-            f"{'; '.join(tally.examples) or 'all are A/T or C/G, which the study drops'}",
+            f"of the {len(words)} SNPs that the cohorts have in common, none has alleles that agree: "
+            f"{'; '.join(examples) or 'all are A/T or C/G, which the study drops'}",
             hint="are all files of one genome assembly, with alleles by letter?",
         )
+    kept = np.flatnonzero(agreed.keep)
+    pairs = [agreed.pairs[at] for at in agreed.verdict[kept].tolist()]
     snps = CommonSnps(
-        code[keep],
-        position[keep],
-        [name[at] for at in keep.tolist()],
-        [pair[0] for pair in pairs],
-        [pair[1] for pair in pairs],
+        code=tables[0]["chromosome"][rows[0][kept]],
+        position=tables[0]["position"][rows[0][kept]],
+        name=[words[at] for at in kept.tolist()],
+        first=[first for first, _ in pairs],
+        second=[second for _, second in pairs],
     )
+    return Finished({"snps": snps.arrays()}, _facts(names, tables, agreed, examples))
+
+
+def _check(cohort: str, table: Arrays) -> None:
+    """Refuse a cohort's list that does not hang together: nothing that a site sends is taken for granted."""
+    chromosome, position, pair = table["chromosome"], table["position"], table["pair"]
+    names = int((table["name"] == 10).sum())
+    pairs = {len(text.unpack(table[side])) for side in ("low", "high")}
+    whole = all(array.ndim == 1 and array.dtype.kind == "i" for array in (chromosome, position, pair))
+    if not whole or len({len(chromosome), len(position), len(pair), names}) != 1 or len(pairs) != 1:
+        raise _refuse(cohort, "its columns are not of one length and of whole numbers")
+    if not len(pair):
+        return
+    if min(chromosome.min(), position.min(), pair.min()) < 0 or chromosome.max() >= len(LABELS):
+        raise _refuse(
+            cohort, f"it has a chromosome, a position or a pair below 0, or a chromosome above {len(LABELS) - 1}"
+        )
+    if pair.max() >= max(pairs):
+        raise _refuse(cohort, f"it has pair {pair.max()}, expected one of its {max(pairs)}")
+
+
+def _refuse(cohort: str, what: str) -> HanseError:
+    return HanseError(ErrorCode.INVALID_INPUT, f"the list of SNPs of {cohort}: {what}")
+
+
+def _agree(tables: Sequence[Arrays], rows: Sequence[Rows], *, drop_ambiguous: bool) -> _Agreed:
+    """Decide for each combination of pairs that occurs: there are few, however many SNPs."""
+    listed: list[Pair] = []
+    number: dict[Pair, int] = {}
+    combined = np.zeros(len(rows[0]), dtype=np.int64)
+    combinations: NDArray[np.int64] = np.zeros((1, 0), dtype=np.int64)
+    for table, own in zip(tables, rows, strict=True):
+        numbers = [number.setdefault(pair, len(number)) for pair in _pairs(table)]
+        listed = list(number)
+        both, combined = np.unique(
+            combined * len(listed) + np.array(numbers, dtype=np.int64)[table["pair"][own]], return_inverse=True
+        )
+        combinations = np.column_stack([combinations[both // len(listed)], both % len(listed)])
+    verdicts = [decide([listed[at] for at in combination]) for combination in combinations.tolist()]
+    flipped = np.array([one.flipped for one in verdicts], dtype=bool)[combined]
+    incompatible = np.array([one.incompatible for one in verdicts], dtype=bool)[combined]
+    unclear = np.array([one.ambiguous for one in verdicts], dtype=bool)[combined]
+    keep: NDArray[np.bool_] = np.logical_not(incompatible.any(axis=1))
+    if drop_ambiguous:
+        keep &= ~unclear
+    return _Agreed([one.pair for one in verdicts], combined, keep, flipped, incompatible, unclear)
+
+
+def _facts(names: Sequence[str], tables: Sequence[Arrays], agreed: _Agreed, examples: Sequence[str]) -> dict[str, Fact]:
+    compatible = ~agreed.incompatible.any(axis=1)
     cohorts: dict[str, Fact] = {
         cohort: {
             "snps": len(table["position"]) + int(table["left_out"].sum()),
             "duplicates": int(table["left_out"][0]),
             "negative": int(table["left_out"][1]),
-            "flipped": tally.flipped[at],
-            "incompatible": tally.incompatible[at],
+            "flipped": int(agreed.flipped[agreed.keep, at].sum()),
+            "incompatible": int(agreed.incompatible[:, at].sum()),
         }
         for at, (cohort, table) in enumerate(zip(names, tables, strict=True))
     }
-    facts: dict[str, Fact] = {
-        "common": len(snps),
-        "ambiguous": tally.ambiguous,
-        "incompatible": tally.snps_incompatible,
-        "examples": list(tally.examples),
+    return {
+        "common": int(agreed.keep.sum()),
+        "ambiguous": int(agreed.ambiguous[compatible].sum()),
+        "incompatible": int((~compatible).sum()),
+        "examples": list(examples),
         "cohorts": cohorts,
     }
-    return Finished({"snps": snps.arrays()}, facts)
 
 
-def decide(pairs: Sequence[Pair]) -> Verdict:
-    """The study's alleles of a SNP: the pair that most cohorts have, among equals the alphabetically first.
-
-    A cohort in which an allele is unknown has no vote; where it is unknown to all, what they know together is the pair.
-
-    Args:
-        pairs: by cohort its two alleles in alphabetical order; "0" is unknown.
-    """
-    votes = Counter(pair for pair in pairs if UNKNOWN not in pair)
-    if votes:
-        pair = min(votes, key=lambda one: (-votes[one], one))
-    else:
-        known = sorted({allele for pair in pairs for allele in pair} - {UNKNOWN})
-        one, other = (*known, UNKNOWN, UNKNOWN)[:2]
-        pair = (min(one, other), max(one, other))
-    turns = [oriented(*own, *pair) for own in pairs]
-    return Verdict(
-        pair=pair,
-        flipped=tuple(turn is not None and turn[1] for turn in turns),
-        incompatible=tuple(turn is None for turn in turns),
-        ambiguous=ambiguous(*pair),
-    )
+def _examples(
+    names: Sequence[str], tables: Sequence[Arrays], rows: Sequence[Rows], words: Sequence[str], agreed: _Agreed
+) -> list[str]:
+    """In words, the first SNPs whose alleles do not agree."""
+    wrong = np.flatnonzero(agreed.incompatible.any(axis=1))[:_EXAMPLES].tolist()
+    pairs = [_pairs(table) for table in tables] if wrong else []
+    told = []
+    for at in wrong:
+        has = [
+            f"{'/'.join(own[int(table['pair'][row[at]])])} in {name}"
+            for name, own, table, row in zip(names, pairs, tables, rows, strict=True)
+        ]
+        told.append(f"{words[at]} is {', '.join(has)}")
+    return told
 
 
-def _agree(
-    names: Sequence[str], pairs: Sequence[Sequence[Pair]], snps: Sequence[str], study: Study
-) -> tuple[NDArray[np.int64], list[Pair], _Tally]:
-    """SNPs to keep, their pairs, and the counts."""
-    tally = _Tally([0] * len(names), [0] * len(names))
-    verdicts: dict[tuple[Pair, ...], Verdict] = {}
-    keep: list[int] = []
-    kept: list[Pair] = []
-    for at, combination in enumerate(zip(*pairs, strict=True)):
-        verdict = verdicts.get(combination)
-        if verdict is None:
-            verdict = verdicts[combination] = decide(combination)
-        if any(verdict.incompatible):
-            tally.snps_incompatible += 1
-            for cohort, wrong in enumerate(verdict.incompatible):
-                tally.incompatible[cohort] += wrong
-            if len(tally.examples) < _EXAMPLES:
-                has = (f"{'/'.join(pair)} in {name}" for name, pair in zip(names, combination, strict=True))
-                tally.examples.append(f"{snps[at]} is {', '.join(has)}")
-            continue
-        if verdict.ambiguous:
-            tally.ambiguous += 1
-            if study.ambiguous == "drop":
-                continue
-        if any(verdict.flipped):
-            for cohort, other in enumerate(verdict.flipped):
-                tally.flipped[cohort] += other
-        keep.append(at)
-        kept.append(verdict.pair)
-    return np.array(keep, dtype=np.int64), kept, tally
-
-
-def _pairs(table: Arrays, rows: NDArray[np.int64]) -> list[Pair]:
-    low, high = text.unpack(table["low"]), text.unpack(table["high"])
-    return [(low[row], high[row]) for row in rows.tolist()]
-
-
-def _intersection(tables: Sequence[Arrays]) -> list[NDArray[np.int64]]:
-    """By cohort the rows of the SNPs that all have, in genome order: chromosome, position, name."""
-    keys = [
-        dict(
-            zip(
-                zip(t["chromosome"].tolist(), t["position"].tolist(), text.unpack(t["name"]), strict=True),
-                range(len(t["position"])),
-                strict=True,
-            )
-        )
-        for t in tables
-    ]
-    common = set(keys[0]).intersection(*keys[1:])
-    ordered = sorted(common)
-    return [np.array([own[key] for key in ordered], dtype=np.int64) for own in keys]
+def _pairs(table: Arrays) -> list[Pair]:
+    return list(zip(text.unpack(table["low"]), text.unpack(table["high"]), strict=True))
 
 
 STEPS: dict[str, HubStep] = {"open": common_snps}

@@ -20,8 +20,9 @@ def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str
     """The cohort's SNPs.
 
     Returns:
-        chromosome int8, position int64, name, and the two alleles, sorted (`low`, `high`), as text, in the .bim file's
-        order; left_out int64 (2,): SNPs that stand more than once, and such with a negative position.
+        chromosome int8, position int64, name (text) and pair int32 (S,), in the .bim file's order; low, high (text,
+        (P,)): the two alleles of each pair, sorted; left_out int64 (2,): SNPs that stand more than once, and such with
+        a negative position.
     """
     return offered(site.cohort.snps)
 
@@ -37,19 +38,23 @@ def offered(snps: SnpTable) -> Arrays:
         keep = placed & np.array([times[key] == 1 for key in keys])
     left_out = np.array([(placed & ~keep).sum(), (~placed).sum()], dtype=np.int64)
     rows = np.flatnonzero(keep).tolist()
-    low, high = [], []
-    for row in rows:
-        one, other = snps.a1[row], snps.a2[row]
-        if one > other:
-            one, other = other, one
-        low.append(one)
-        high.append(other)
+    # A file has few pairs of alleles, most of them a dozen: SNPs have the number of theirs.
+    sorted_pairs: dict[tuple[str, str], tuple[str, str]] = {}
+    number: dict[tuple[str, str], int] = {}
+    codes = []
+    for written in zip([snps.a1[row] for row in rows], [snps.a2[row] for row in rows], strict=True):
+        pair = sorted_pairs.get(written)
+        if pair is None:
+            one, other = written
+            pair = sorted_pairs[written] = (min(one, other), max(one, other))
+        codes.append(number.setdefault(pair, len(number)))
     return {
         "chromosome": snps.code[keep],
         "position": snps.position[keep],
         "name": text.pack([snps.name[row] for row in rows]),
-        "low": text.pack(low),
-        "high": text.pack(high),
+        "pair": np.array(codes, dtype=np.int32),
+        "low": text.pack(low for low, _ in number),
+        "high": text.pack(high for _, high in number),
         "left_out": left_out,
     }
 
