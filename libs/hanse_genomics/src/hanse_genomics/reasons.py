@@ -33,7 +33,7 @@ WORDS: dict[int, str] = {
     Reason.COLLINEAR: "the SNP and the covariates explain each other (collinear, or above the study's vif)",
     Reason.SEPARATION: "separation: the predictors tell cases from controls without error",
     Reason.NOT_CONVERGED: "not converged within the study's max_iterations",
-    Reason.HAPLOID: "a chromosome that this test does not take (X, Y or MT)",
+    Reason.HAPLOID: "a haploid chromosome, Y or MT, which the trend test does not take",
     Reason.NO_VARIANCE: "the phenotype does not vary, or is explained without error",
 }
 

@@ -46,7 +46,7 @@ def trend(
     total: Arrays,
     given: Mapping[str, Arrays],  # noqa: ARG001
 ) -> Finished:
-    """The Cochran-Armitage test, as PLINK's --model has it: TREND; of diploid chromosomes.
+    """The Cochran-Armitage test, as PLINK's --model has it: TREND; on X of women alone, not on Y and MT.
 
     Returns:
         output `results`.
@@ -54,9 +54,11 @@ def trend(
     counted = tally(study, settings, total["counts"])
     results, table = _described(study, counted)
     reason = _tested(results["reason"], table)
-    if counted.ploidy != "diploid":
+    if counted.ploidy in ("y", "mt"):
         reason[reason == Reason.TESTED] = Reason.HAPLOID
-    chisq = np.where(reason == Reason.TESTED, allelic.trend(counted.people("case"), counted.people("control")), np.nan)
+    cases, controls = (counted.people(status) - counted.haploid(status) for status in ("case", "control"))
+    chisq = np.where(reason == Reason.TESTED, allelic.trend(cases, controls), np.nan)
+    reason[(reason == Reason.TESTED) & np.isnan(chisq)] = Reason.MONOMORPHIC
     p, log10_p = tails.chi_square(chisq)
     results |= {"reason": reason, "chisq": chisq, "p": p, "log10_p": log10_p}
     return Finished({"results": results})

@@ -21,7 +21,7 @@ class Genotypes:
     """Of the complete samples with a genotype: float64 (S,) each.
 
     Attributes:
-        n: how many; first, second: sums of the copies (a man has 0 or 1 on X) and of their squares.
+        n: how many; first, second: sums of the copies (haploid people have 0 or 1) and of their squares.
     """
 
     n: Floats
@@ -48,11 +48,9 @@ def genotypes(study: Study, counted: Tally) -> Genotypes:
     """Sums of the copies of `first`."""
     statuses = complete_statuses(study, counted)
     none, one, two = counted.people(*statuses).T.astype(np.float64)
-    if counted.ploidy != "x":
-        return Genotypes(none + one + two, one + 2 * two, one + 4 * two)
-    # A man with two copies in the counts has one.
-    male = counted.males(*statuses)[:, 2].astype(np.float64)
-    return Genotypes(none + one + two, one + 2 * two - male, one + 4 * two - 3 * male)
+    # Two copies in the counts of haploid people are one.
+    haploid = counted.haploid(*statuses)[:, 2].astype(np.float64)
+    return Genotypes(none + one + two, one + 2 * two - haploid, one + 4 * two - 3 * haploid)
 
 
 def prepared(study: Study, counted: Tally, own: Genotypes, predictors: int) -> Arrays:
@@ -64,8 +62,6 @@ def prepared(study: Study, counted: Tally, own: Genotypes, predictors: int) -> A
     results = described(study, counted)
     results["nmiss"] = own.n.astype(np.int64)
     checks: list[tuple[Array, Reason]] = []
-    if counted.ploidy in ("y", "mt"):
-        checks.append((np.ones(len(own.n), dtype=bool), Reason.HAPLOID))
     if study.is_binary:
         cases, controls = (counted.people(status).sum(axis=1) for status in complete_statuses(study, counted))
         checks.append(((cases == 0) | (controls == 0), Reason.ONE_GROUP))

@@ -126,6 +126,8 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
     rows = state["rows"]
     with np.errstate(invalid="ignore", divide="ignore"):
         change = np.abs(step.se / before - 1.0) * (step.length / state.get("length", np.inf))
+        # A p-value moves by the square of the statistic times as much.
+        change *= np.maximum(1.0, (step.coefficients[:, -1] / step.se) ** 2)
     done = step.definite & (step.length < SHORT) & ((change < SETTLED) | (step.length < SETTLED))
     endless = ~step.definite | (np.abs(step.coefficients[:, -1]) > ENDLESS)
     at = rows[done]

@@ -1,7 +1,7 @@
 """Genotype counts over all cohorts: frequencies, missing genotypes, Hardy-Weinberg, A1, quality control.
 
 Conventions are PLINK's: A1 is the rarer allele among founders; a man's X, anybody's MT and a man's Y count one allele
-each, and a heterozygous genotype there is taken as missing; Hardy-Weinberg is judged by founders, by the controls among
+each, and a heterozygous genotype there is not used; Hardy-Weinberg is judged by founders, by the controls among
 them where the phenotype is binary, and on X by those who are not male.
 """
 
@@ -53,20 +53,24 @@ class Tally:
                 total[:, 1] += counted[:, 1]
         return total
 
-    def males(self, *statuses: str) -> Counts:
-        """Males among `people`, where the sexes were counted apart: int64 (S, 3)."""
+    def haploid(self, *statuses: str) -> Counts:
+        """The haploid ones among `people`: int64 (S, 3)."""
         total = np.zeros((self._snps, 3), dtype=np.int64)
         for group in self._groups(statuses):
-            if group.endswith("/male"):
+            if self._haploid(group):
                 total[:, ::2] += self.by_group[group][:, ::2]
         return total
 
-    def alleles(self, *statuses: str) -> Counts:
-        """`first` and `second` alleles summed over statuses: int64 (S, 2)."""
+    def alleles(self, *statuses: str, diploid: bool = False) -> Counts:
+        """`first` and `second` alleles summed over statuses: int64 (S, 2).
+
+        Args:
+            diploid: count everybody as diploid.
+        """
         total = np.zeros((self._snps, 2), dtype=np.int64)
         for group in self._groups(statuses):
             none, one, two = self.by_group[group].T
-            if self._haploid(group):
+            if self._haploid(group) and not diploid:
                 total += np.stack([two, none], axis=1)
             else:
                 total += np.stack([2 * two + one, 2 * none + one], axis=1)
@@ -77,10 +81,10 @@ class Tally:
         return sum(self.sizes[group] for group in self._groups(statuses))
 
     def missing(self) -> Floats:
-        """Share of samples without a genotype."""
+        """Share of samples without a genotype; a heterozygous one of a man's X is there, though it is not used."""
         everybody = self._everybody()
         size = self.size(*everybody)
-        present = self.people(*everybody).sum(axis=1)
+        present = sum(self.by_group[group].sum(axis=1) for group in self._groups(everybody))
         return 1.0 - present / size if size else np.ones(self._snps)
 
     def founders(self) -> tuple[str, ...]:
@@ -142,7 +146,8 @@ def described(study: Study, counted: Tally) -> Arrays:
     Returns:
         minor uint8 (0: the study's first allele is A1), maf, missing, hwe_p float64, reason uint8: quality control's.
     """
-    alleles = counted.alleles(*counted.founders())
+    # PLINK's frequencies on MT are those of genotypes, its tests' those of haploid people.
+    alleles = counted.alleles(*counted.founders(), diploid=counted.ploidy == "mt")
     # Where both alleles are as frequent, the alphabetically first is A1: the first.
     minor = (alleles[:, 1] < alleles[:, 0]).astype(np.uint8)
     total = alleles.sum(axis=1)

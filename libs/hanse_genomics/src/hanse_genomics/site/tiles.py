@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Counts, Floats, Packed
-from hanse_genomics.genotypes import dosages, missing
-from hanse_genomics.site.samples import members
+from hanse_genomics.genotypes import dosages, missing, room
+from hanse_genomics.site.samples import Members, members
 from hanse_genomics.site.step import SiteStudy
 
 
@@ -26,7 +26,7 @@ class Tile:
     Attributes:
         rows: int64 (T,): their places in the chunk.
         copies: float64 (T, n4): copies of the study's first allele; 0 where missing, and of samples beyond the last;
-            a man has 0 or 1 on X.
+            haploid people have 0 or 1. A view of a buffer that the next tile overwrites.
         snp, person: int64 (M,): which genotypes are missing, by place in the tile and by sample; ordered by SNP.
     """
 
@@ -63,10 +63,8 @@ def tiles(site: SiteStudy, packed: Packed, ploidy: str, absent: NDArray[np.bool_
         rows: which SNPs of the chunk are wanted, ascending.
     """
     samples = site.cohort.samples
-    male = None
-    if ploidy == "x":
-        male = np.zeros(width(samples), dtype=bool)
-        male[:samples] = members(site, "all/male")
+    haploid, beside = _haploid(site, ploidy)
+    buffer = room(min(TILE, len(rows)), samples)
     out = np.flatnonzero(absent)
     for start in range(0, len(packed), TILE):
         low, high = np.searchsorted(rows, (start, start + TILE))
@@ -74,11 +72,11 @@ def tiles(site: SiteStudy, packed: Packed, ploidy: str, absent: NDArray[np.bool_
         if not len(wanted):
             continue
         some = packed[wanted]
-        if male is not None:
-            _haploid(some, male)
-        copies = dosages(some, width(samples))
-        if male is not None:
-            copies[:, male] *= 0.5
+        if haploid is not None:
+            _without(some, haploid, beside)
+        copies = dosages(some, width(samples), out=buffer)
+        if haploid is not None:
+            copies[:, haploid] *= 0.5
         copies[:, out] = 0.0
         snp, person = missing(some, samples)
         if len(out):
@@ -87,8 +85,26 @@ def tiles(site: SiteStudy, packed: Packed, ploidy: str, absent: NDArray[np.bool_
         yield Tile(wanted, copies, snp, person)
 
 
-def _haploid(packed: Packed, male: NDArray[np.bool_]) -> None:
-    """Make heterozygous genotypes of males missing (10 becomes 01), in place."""
-    lower = np.packbits(np.repeat(male, 2) & np.tile([True, False], len(male)), bitorder="little")
-    heterozygous = (packed >> 1) & ~packed & lower
+def _haploid(site: SiteStudy, ploidy: str) -> tuple[Members | None, Members]:
+    """Who is haploid, None where nobody is; and who does not have the chromosome: bool (n4,)."""
+    samples = site.cohort.samples
+    haploid, beside = np.zeros(width(samples), dtype=bool), np.zeros(width(samples), dtype=bool)
+    if ploidy == "diploid":
+        return None, beside
+    haploid[:samples] = True if ploidy == "mt" else members(site, "all/male")
+    if ploidy == "y":
+        beside[:samples] = ~haploid[:samples]
+    return haploid, beside
+
+
+def _without(packed: Packed, haploid: Members, beside: Members) -> None:
+    """Make heterozygous genotypes of haploid people missing (10 becomes 01), and all of people beside it, in place."""
+    heterozygous = (packed >> 1) & ~packed & _lower_bits(haploid)
     packed ^= heterozygous | heterozygous << 1
+    away = _lower_bits(beside)
+    packed |= away
+    packed &= ~(away << 1)
+
+
+def _lower_bits(people: Members) -> Packed:
+    return np.packbits(np.repeat(people, 2) & np.tile([True, False], len(people)), bitorder="little")
