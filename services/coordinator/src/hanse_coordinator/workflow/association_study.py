@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import Fenced, Paused, RunFailure
+from hanse_coordinator.workflow.gathering import is_final
 from hanse_coordinator.workflow.masking import MaskingProtocol, protocol_of
-from hanse_coordinator.workflow.outcomes import Answer, Computed
+from hanse_coordinator.workflow.outcomes import Answer, Computed, Gathered
 from hanse_coordinator.workflow.rounds import session_key
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef, RingPlan, StudyJob, TaskKind, UpdateInput
+from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, StudyJob, TaskKind, UpdateInput
 from hanse_fabric.messages.masking import Ring
 from hanse_fabric.names import derive_seed
 from hanse_fabric.privacy import SecureAggregation
@@ -94,7 +95,7 @@ class BusVerbs:
                 return Made(computed.outputs, computed.facts)
         reasons = "; ".join(f"{name}: {reason}" for name, reason in computed.refused.items()) or computed.lost
         raise RunFailure(
-            ErrorCode.TAMPERED,
+            ErrorCode.TAMPERED if computed.refused else ErrorCode.QUORUM,
             f"step {asked.key}: the cohorts' answers cannot be summed, {self._run.job.participants.retries + 1} times: "
             f"{reasons}",
             hint="the audit says why each was refused",
@@ -115,13 +116,31 @@ class BusVerbs:
             return await self._run.compute(job.model_copy(update={"updates": _updates(gathered.answers)}), None)
         plan = plan_of(asked, len(self._cohorts))
         opened = await self._protocol.prepare(session, 0, self._cohorts, least=lambda _: len(self._cohorts), plan=plan)
-        asked_masked = replace(ask, masking=opened.masking, payload=opened.payload)
-        answers = (await self._run.gather(opened.masking.session, asked_masked)).answers
+        ask = replace(ask, masking=opened.masking, payload=opened.payload)
+        if opened.masking.mode is MaskingMode.PAIRWISE:
+            # A site's masks of a session are for one task: whoever has not answered it is asked in a new session.
+            ask = replace(ask, retries=0, partial=True)
+        gathered = await self._run.gather(opened.masking.session, ask)
+        answers = gathered.answers
+        if len(answers) < len(self._cohorts):
+            self._protocol.release(opened)
+            return await self._given_up(job.id, asked, gathered)
         computed = await self._run.compute(
             job.model_copy(update={"updates": _updates(answers)}), lambda: self._protocol.unmask(opened, 0, answers)
         )
         self._protocol.release(opened)
         return computed
+
+    async def _given_up(self, step: str, asked: Asked, gathered: Gathered) -> Computed:
+        """Of a session that not all have answered.
+
+        Raises:
+            RunFailure: QUORUM where asking again is in vain.
+        """
+        reason = f"step {asked.key}: {len(gathered.answers)} of {len(self._cohorts)} cohorts answered, all must: "
+        if any(is_final(TaskKind.STUDY, failure) for failure in gathered.failures):
+            raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
+        return await self._run.give_up(step, gathered.explain())
 
     def _ask(self, asked: Asked) -> Ask:
         wanted, seed = self._run.job.participants, self._run.job.seed

@@ -230,6 +230,10 @@ class RunContext:
         """
         return await self._studying.compute(job, unmask)
 
+    async def give_up(self, step: str, reason: str) -> Computed:
+        """Record that a study's computation could not be made in this session, of whose answers there will be no sum."""
+        return await self._studying.give_up(step, reason)
+
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         """Record objects as the run's outcome: they rest in the store, and stay there when the run has ended."""
         kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}

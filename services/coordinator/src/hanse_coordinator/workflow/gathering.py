@@ -80,6 +80,8 @@ class Ask:
     """The last round in which each participant's answer counted; 0 for those who are not in it. None: not told."""
     payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
+    partial: bool = False
+    """Whether whoever asks goes on with however few have answered after the last attempt."""
     beside: int = 1
     """How many steps of the run are open at once."""
     keep: bool = False
@@ -114,7 +116,7 @@ class Gathering:
         if ask.exchange:
             return await self._attempt(step, ask, gathered, ask.to)
         for attempt in range(1, ask.retries + 2):
-            refused = {failure.participant for failure in gathered.failures if _is_final(ask.kind, failure)}
+            refused = {failure.participant for failure in gathered.failures if is_final(ask.kind, failure)}
             had = {answer.participant for answer in gathered.answers}
             missing = tuple(name for name in ask.to if name not in had and name not in refused)
             if len(had) + len(missing) < ask.needed:
@@ -122,7 +124,7 @@ class Gathering:
             gathered = await self._attempt(attempt_key(step, attempt), ask, gathered, missing)
             if len(gathered.answers) >= ask.needed:
                 return gathered
-        if 0 < ask.enough <= len(gathered.answers):
+        if ask.partial or 0 < ask.enough <= len(gathered.answers):
             return gathered
         raise RunFailure(
             ErrorCode.QUORUM,
@@ -227,7 +229,7 @@ class Gathering:
             await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
 
 
-def _is_final(kind: TaskKind, failure: Failure) -> bool:
+def is_final(kind: TaskKind, failure: Failure) -> bool:
     """Whether it is in vain to ask this participant again."""
     return failure.outcome is Outcome.REFUSED or (kind is TaskKind.STUDY and failure.code in _FINAL)
 

@@ -52,6 +52,13 @@ class Studying:
         self._steps.later(self._objects.forget(leaving))
         return computed
 
+    async def give_up(self, step: str, reason: str) -> Computed:
+        """See `RunContext.give_up`."""
+        await self._steps.begin()
+        computed = Computed(lost=reason[:2000])
+        await self._steps.close(step, computed.body())
+        return computed
+
     async def _reduced(self, job: StudyJob) -> Computed:
         try:
             reduced = await self._reductions.study(job)
