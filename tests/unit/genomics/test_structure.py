@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import RehearsalVerbs
 from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
 from hanse_genomics.structure.conduct import components, remarks
+from hanse_genomics.structure.panel import Panel
+from hanse_genomics.structure.standardised import image
 from hanse_genomics.verbs import Asked, Fact
 
 PLAN = Plan(
@@ -227,6 +230,7 @@ async def test_the_rounds_end_before_the_hub_knows_more_directions_than_half_the
     assert ended.facts["columns"] == 140
     assert not ended.facts["converged"]
     assert "after 7 rounds" in remarks(study, ended.facts)[0]
+    assert "300 samples allow no more rounds" in remarks(study, ended.facts)[0]
 
 
 async def test_too_few_snps_for_the_components_are_refused_with_their_number(
@@ -254,3 +258,24 @@ async def test_vectors_that_could_leave_the_announced_range_are_refused(simulate
     for wrong in (2 * block, block[:-1], block[:, 0], np.full_like(block, np.nan)):
         with pytest.raises(HanseError, match="a: block: "):
             await made.verbs.compute(replace(asked, to_sites={"block": {"block": wrong}}))
+
+
+async def test_rounds_end_at_max_iterations_and_the_study_says_so(simulated: Simulated, tmp_path: Path) -> None:
+    study = study_of(max_iterations=2)
+    ended = await find(simulated, study, tmp_path)
+    assert ended.facts["rounds"] == 2
+    assert "that is structure.max_iterations" in remarks(study, ended.facts)[0]
+
+
+def test_genotypes_never_lie_in_memory_as_numbers_all_at_once() -> None:
+    snps, samples = 5120, 400
+    packed = np.random.default_rng(1).integers(0, 256, (snps, samples // 4), dtype=np.uint8)
+    panel = Panel(np.arange(snps), np.ones(snps), np.ones(snps))
+    block = np.zeros((snps, 10))
+    tracemalloc.start()
+    try:
+        image(panel, lambda start, stop: packed[start:stop], samples, block)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < snps * samples * 8 / 3

@@ -40,8 +40,8 @@ class Structure(Frozen):
         maf: smallest minor allele frequency of the SNPs they are made of.
         window, step, r2: of LD pruning, in SNPs and squared correlation (PLINK's --indep-pairwise).
         oversampling: directions more than components that the randomized method carries along.
-        tolerance: sine of the largest angle between the subspaces of two iterations, at which it ends.
-        max_iterations: at which it ends, too, and says so.
+        tolerance: at which it ends: a bound of the sine of the largest angle to the pooled genotypes' own subspace.
+        max_iterations: rounds at which it ends, too, and says so.
     """
 
     components: int = Field(default=0, ge=0, le=50)

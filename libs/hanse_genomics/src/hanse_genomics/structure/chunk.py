@@ -12,7 +12,7 @@ from hanse_genomics.structure import linkage
 from hanse_genomics.structure.bits import widths_of
 from hanse_genomics.structure.linkage import Candidates
 
-_PAIRS = 100_000
+_PAIRS = 400_000
 """Pairs of a chunk, about: their sums are in memory as numbers before they are packed."""
 
 

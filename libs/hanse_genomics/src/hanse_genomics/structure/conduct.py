@@ -66,10 +66,12 @@ def remarks(study: Study, facts: Mapping[str, Fact]) -> list[str]:
     """What somebody who reads the results should know of the components, in plain sentences."""
     if facts["converged"]:
         return []
+    spent = facts["rounds"] == study.structure.max_iterations
     return [
         f"The principal components are not within structure.tolerance = {study.structure.tolerance:g}: after "
-        f"{facts['rounds']} rounds the sine of their subspace's angle is at most {facts['angle']:.2g}. The last of "
-        "them differ little from those that were not asked for: ask for fewer, or for more rounds."
+        f"{facts['rounds']} rounds the sine of their subspace's angle is at most {facts['angle']:.2g}, and "
+        + ("that is structure.max_iterations. " if spent else f"{facts['samples']} samples allow no more rounds. ")
+        + "The last components differ little from those that were not asked for: ask for fewer."
     ]
 
 
