@@ -84,6 +84,8 @@ class MaskedSite(Site):
 class MaskedHub(Hub):
     """With a compensator. `spoiled` names sites whose seeds it refuses."""
 
+    site: type[MaskedSite] = MaskedSite
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.sums: dict[str, tuple[str, ...]] = {}
@@ -100,7 +102,7 @@ class MaskedHub(Hub):
         tasks = [asyncio.ensure_future(loud(self.compensate(compensator)))]
         async with self.running():
             for name in names:
-                site = self.sites[name] = MaskedSite(self, name)
+                site = self.sites[name] = self.site(self, name)
                 await site.enrol()
                 tasks.append(asyncio.ensure_future(loud(site.run())))
             try:
