@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Counts, Packed
-from hanse_genomics.genotypes.packed import LOW, Words, tiles, words_of
+from hanse_genomics.genotypes.packed import LOW, Words, tile_of, tiles, words_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,28 +48,29 @@ def count(packed: Packed, groups: Groups) -> Counts:
     Returns:
         int64 (S, G, 4): samples of the group with 0, 1, 2 copies of A1, and with a missing genotype.
     """
+    snps, wide = tile_of(groups.samples), groups.masks.shape[1]
     counts = np.empty((len(packed), len(groups.sizes), 4), dtype=np.int64)
-    shape = (min(TILE, len(packed)), groups.masks.shape[1])
-    low, high, both, masked = (np.empty(shape, dtype="<u8") for _ in range(4))
-    ones = np.empty(shape, dtype=np.uint8)
+    planes, masked = (np.zeros((3, snps, wide), dtype="<u8") for _ in range(2))
+    ones = np.empty(planes.shape, dtype=np.uint8)
+    # Sums of bits as a product with a vector of ones: BLAS adds several times faster than numpy does, and whole numbers
+    # below 2^24 exactly.
+    numbers = np.empty(planes.shape, dtype=np.float32 if groups.samples < 1 << 24 else np.float64)
+    add = np.ones(wide, dtype=numbers.dtype)
     for rows, words in tiles(packed, groups.samples):
         n = len(words)
-        np.bitwise_and(words, LOW, out=low[:n])
-        np.right_shift(words, np.uint64(1), out=high[:n])
-        high[:n] &= LOW
-        np.bitwise_and(low[:n], high[:n], out=both[:n])
+        lower, upper, both = planes[:, :n]
+        np.bitwise_and(words, LOW, out=lower)
+        np.right_shift(words, np.uint64(1), out=upper)
+        upper &= LOW
+        np.bitwise_and(lower, upper, out=both)
         for at, mask in enumerate(groups.masks):
-            lower, upper, none = (_ones(plane[:n], mask, masked[:n], ones[:n]) for plane in (low, high, both))
+            np.bitwise_and(planes, mask, out=masked)
+            np.bitwise_count(masked, out=ones)
+            np.copyto(numbers, ones)
+            low, high, none = (numbers.reshape(-1, wide) @ add).astype(np.int64).reshape(3, -1)[:, :n]
             out = counts[rows, at]
             out[:, 0] = none
-            out[:, 1] = upper - none
-            out[:, 2] = groups.sizes[at] - lower - upper + none
-            out[:, 3] = lower - none
+            out[:, 1] = high - none
+            out[:, 2] = groups.sizes[at] - low - high + none
+            out[:, 3] = low - none
     return counts
-
-
-def _ones(plane: Words, mask: Words, masked: Words, ones: Packed) -> Counts:
-    np.bitwise_and(plane, mask, out=masked)
-    np.bitwise_count(masked, out=ones)
-    total: Counts = ones.sum(axis=1, dtype=np.int64)
-    return total

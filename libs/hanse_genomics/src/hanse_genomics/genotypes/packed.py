@@ -1,7 +1,6 @@
 """Packed genotypes as 64-bit words of 32 samples, and the exchange of the two alleles.
 
-Everything is done in tiles of TILE SNPs: a tile of 5,000 samples is 320 KB, so that the passes over it stay in the
-processor's cache.
+Everything is done in tiles of some SNPs, so few that the passes over a tile stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from hanse_genomics.arrays import Packed
 Words = NDArray[np.uint64]
 
 PER_WORD = 32
+_TILE_WORDS = 20_480
 LOW = np.uint64(0x5555_5555_5555_5555)
 """The lower bit of each genotype."""
 
@@ -26,17 +26,22 @@ def words_of(samples: int) -> int:
     return -(-samples // PER_WORD)
 
 
+def tile_of(samples: int) -> int:
+    """SNPs of a tile: about 160 KB of them, one at least."""
+    return max(1, min(TILE, _TILE_WORDS // max(words_of(samples), 1)))
+
+
 def tiles(packed: Packed, samples: int) -> Iterator[tuple[slice, Words]]:
-    """Tiles of at most TILE SNPs as words: (rows of the tile, uint64 (rows, W)).
+    """Tiles of at most `tile_of(samples)` SNPs as words: (rows of the tile, uint64 (rows, W)).
 
     The words are one buffer that is used again for the next tile. Bytes beyond a row's end are 0; bits of samples that
     do not exist are as they lie in the file.
     """
-    wide = words_of(samples)
-    buffer = np.zeros((min(TILE, len(packed)), wide), dtype="<u8")
+    snps = tile_of(samples)
+    buffer = np.zeros((snps, words_of(samples)), dtype="<u8")
     octets = buffer.view(np.uint8)
-    for start in range(0, len(packed), TILE):
-        rows = slice(start, min(start + TILE, len(packed)))
+    for start in range(0, len(packed), snps):
+        rows = slice(start, min(start + snps, len(packed)))
         tile = packed[rows]
         octets[: len(tile), : packed.shape[1]] = tile
         yield rows, buffer[: len(tile)]
