@@ -12,13 +12,12 @@ import argparse
 import asyncio
 import json
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gwas_scenarios
 from gwas_deployed import deployed, machine
-from gwas_equality import compare
+from gwas_equality import compare, judged
 from gwas_plink import plink
 from gwas_studies import NAMES, PHENOTYPES, SIZES, Size, plan, study
 
@@ -45,6 +44,10 @@ async def measure(test: str, made: Simulated, size: Size, folder: Path) -> dict[
     pooled = await asyncio.to_thread(plink, made.pooled, test, PHENOTYPES[test], NAMES, folder / "plink")
     run = await deployed(made, study(test), folder / "hanse", phenotypes=["CASE", "TRAIT"], covariates=NAMES)
     equal = await asyncio.to_thread(compare, run.table, pooled.table, run.tied)
+    equality = equal.body()
+    if equal.differences and test == "logistic":
+        right = await asyncio.to_thread(judged, equal.differences, made.pooled, PHENOTYPES[test], NAMES)
+        equality["different_as_statsmodels"] = right
     usage, sites = run.usage, run.usage.cpu_s["sites"]
     links = {
         "sites_to_hub": usage.sent["sites"],
@@ -65,7 +68,7 @@ async def measure(test: str, made: Simulated, size: Size, folder: Path) -> dict[
         "wall_over_sites_cpu": round(run.wall_s / sites, 2),
         "services_cpu_s": {role: round(taken, 2) for role, taken in usage.cpu_s.items() if role != "sites"},
         "services_peak_mib": {role: round(mib, 1) for role, mib in usage.peak_mib.items() if role != "sites"},
-        "equality": asdict(equal),
+        "equality": equality,
         "machine": load,
     }
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from statsmodels.discrete.discrete_model import Logit
+
+from hanse_fabric.study import Study
+from hanse_genomics.files.cohort import open_cohort
+from hanse_genomics.genotypes.dosages import dosages, missing
+
 _NA = frozenset({"NA", "nan", "-nan", "inf"})
 _UNTURNED = frozenset({"NMISS", "CHISQ", "P", "SE"})
+_HALF_DIGIT = 0.5 + 1e-6
 _BESIDE = frozenset({"CHR", "SNP", "BP", "TEST"})
+
+
+Difference = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +32,20 @@ class Equality:
         snps: in both tables; values: printed by PLINK as numbers (alleles included) and compared.
         tied: SNPs whose alleles are equally frequent, where PLINK takes the file's A1 and Hanse, whatever the files,
             the one that is first in the alphabet: of these, columns that depend on it are not compared.
-        different: values that are printed otherwise, with the first few: SNP, column, PLINK's, ours.
-        largest: largest relative difference among those.
+        differences: values that are printed otherwise: SNP, column, PLINK's, ours.
         absent: SNPs that one of the tables lacks.
     """
 
     snps: int
     values: int
     tied: int
-    different: int
     absent: int
-    largest: float
-    examples: tuple[tuple[str, str, str, str], ...]
+    differences: tuple[Difference, ...]
+
+    def body(self) -> dict[str, object]:
+        """Numbers, and the first differences."""
+        numbers = {"snps": self.snps, "values": self.values, "tied": self.tied, "absent": self.absent}
+        return numbers | {"different": len(self.differences), "examples": self.differences[:5]}
 
 
 def compare(ours: Path, plinks: Path, tied: Collection[str]) -> Equality:
@@ -50,9 +64,8 @@ def compare(ours: Path, plinks: Path, tied: Collection[str]) -> Equality:
     key, own_key = header.index("SNP"), own_header.index("SNP")
     known = {words[key]: words for words in theirs}
     total = len(known)
-    snps = values = different = turned = 0
-    largest = 0.0
-    examples: list[tuple[str, str, str, str]] = []
+    snps = values = turned = 0
+    differences: list[Difference] = []
     for words in mine:
         reference = known.pop(words[own_key], None)
         if reference is None:
@@ -66,19 +79,40 @@ def compare(ours: Path, plinks: Path, tied: Collection[str]) -> Equality:
                 continue
             values += 1
             if reference[at] != words[own_at]:
-                different += 1
-                largest = max(largest, _relative(reference[at], words[own_at]))
-                if len(examples) < 10:
-                    examples.append((words[own_key], name, reference[at], words[own_at]))
-    return Equality(snps, values, turned, different, total - snps, largest, tuple(examples))
+                differences.append((words[own_key], name, reference[at], words[own_at]))
+    return Equality(snps, values, turned, total - snps, tuple(differences))
 
 
-def _relative(one: str, other: str) -> float:
-    try:
-        first, second = float(one), float(other)
-    except ValueError:
-        return float("inf")
-    return abs(first - second) / max(abs(first), abs(second), 1e-300)
+def judged(differences: Collection[Difference], prefix: Path, phenotype: str, covariates: Sequence[str]) -> int:
+    """Of a logistic regression's differences: how many of Hanse's values are those of statsmodels, as far as they are
+    printed. PLINK 1.9 computes them in single precision.
+
+    Args:
+        prefix: the pooled files.
+    """
+    study = Study(test="logistic", phenotype=phenotype, covariates=tuple(covariates))
+    pool = open_cohort(prefix, study, Path(f"{prefix}.pheno"), Path(f"{prefix}.cov"))
+    place = {name: at for at, name in enumerate(pool.snps.name)}
+    known = ~np.isnan(pool.phenotype) & ~np.isnan(pool.covariates).any(axis=1)
+    columns: dict[str, list[tuple[str, str]]] = {}
+    for name, column, _, own in differences:
+        columns.setdefault(name, []).append((column, own))
+    ours = 0
+    for name, values in columns.items():
+        packed = pool.packed(np.array([place[name]]))
+        copies, (_, absent) = dosages(packed, pool.samples)[0], missing(packed, pool.samples)
+        taken = known.copy()
+        taken[absent] = False
+        predictors = np.column_stack([np.ones(int(taken.sum())), copies[taken], pool.covariates[taken]])
+        # The scale is nothing to the SNP's own coefficient, and much to the solver.
+        predictors[:, 2:] = (predictors[:, 2:] - predictors[:, 2:].mean(axis=0)) / predictors[:, 2:].std(axis=0)
+        fit = Logit(pool.phenotype[taken], predictors).fit(disp=0, method="newton", tol=1e-12)
+        sign = 1 if copies[taken].mean() <= 1 else -1
+        exact = {"BETA": sign * fit.params[1], "STAT": sign * fit.tvalues[1], "P": fit.pvalues[1]}
+        for column, own in values:
+            digit = 10.0 ** math.floor(math.log10(abs(float(own))) - 3)
+            ours += bool(abs(exact[column] - float(own)) <= _HALF_DIGIT * digit)
+    return ours
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
