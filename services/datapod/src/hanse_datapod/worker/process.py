@@ -109,9 +109,11 @@ class WorkerProcess:
         return answer
 
     async def rest(self) -> None:
-        """End the child once its request is done; the next request starts one."""
+        """Put a fresh child in the place of this one, once its request is done: what that had read is forgotten."""
         async with self._turn:
             await self._kill()
+            if not self._closed:
+                await self.start()
 
     async def close(self) -> None:
         """Kill the child; a request that waits for it ends with an error."""

@@ -63,7 +63,7 @@ class StudyWorker:
         return DataSummary(answer["examples"], 0, answer["fingerprint"])
 
     async def rest(self) -> None:
-        """End the process: what it has read of a study that is over may be much."""
+        """Begin with a fresh process: what this one has read of a study that is over may be much."""
         await self._process.rest()
 
     async def close(self) -> None:
