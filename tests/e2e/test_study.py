@@ -34,7 +34,12 @@ STUDIES: dict[str, dict[str, Any]] = {
     "trend": {"test": "trend", "chunk": 256},
     "linear": {"test": "linear", "phenotype": "TRAIT", "covariates": ["AGE"], "sex": True, "chunk": 256},
     "logistic": {"test": "logistic", "covariates": ["AGE"], "chunk": 512, "in_flight": 2},
-}
+    # Three rounds are enough to show that vectors travel; nothing converges in them, which the summary must say.
+    "structure": {
+        "test": "linear", "phenotype": "TRAIT", "chunk": 256,
+        "structure": {"components": 2, "oversampling": 6, "max_iterations": 3, "r2": 0.5},
+    },
+}  # fmt: skip
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -83,7 +88,13 @@ async def done(deployment: Deployment, section: dict[str, Any], mode: str) -> Ru
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("chi_square", "compensator"), ("trend", "pairwise"), ("linear", "compensator"), ("logistic", "pairwise")],
+    [
+        ("chi_square", "compensator"),
+        ("trend", "pairwise"),
+        ("linear", "compensator"),
+        ("logistic", "pairwise"),
+        ("structure", "compensator"),
+    ],
 )
 async def test_a_study_on_the_platform_has_the_bits_of_its_rehearsal(
     deployment: Deployment, simulated: Simulated, name: str, mode: str, tmp_path: Path

@@ -13,7 +13,7 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Study
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.structure import bits, krylov, linkage
 from hanse_genomics.structure import panel as panels
@@ -101,7 +101,7 @@ def choose_panel(
     squares = panel.squares(given["candidates"]["everybody"][kept])
     block = krylov.first_block(len(panel), min(settled.components + settled.oversampling, len(panel)))
     outputs: dict[str, Arrays] = {
-        "panel": panel.arrays(), "block": {"block": block}, "projected": {"projected": np.zeros((0, 0))},
+        "panel": panel.arrays(), "block": _block(block), "projected": {"projected": np.zeros((0, 0))},
     }  # fmt: skip
     return Finished(
         outputs,
@@ -137,8 +137,8 @@ def take_round(
         )
     loadings = krylov.directed(krylov.combined(blocks, ritz, components))
     outputs: dict[str, Arrays] = {
-        "loadings": {"loadings": loadings, "values": values.copy()},
-        "block": {"block": ritz.following},
+        "loadings": {"loadings": np.ascontiguousarray(loadings), "values": values.copy()},
+        "block": _block(ritz.following),
         "projected": {"projected": ritz.projected},
     }
     snps, width = given["block"]["block"].shape
@@ -146,7 +146,7 @@ def take_round(
     restarted = len(ritz.values) + width > most
     if restarted:
         stay = max(components + 1, most // 2)
-        outputs["kept"] = {"block": krylov.combined(blocks, ritz, stay)}
+        outputs["kept"] = _block(krylov.combined(blocks, ritz, stay))
         outputs["projected"] = {"projected": np.diag(ritz.values[:stay])}
     facts: dict[str, Fact] = {
         "angle": ritz.angle, "values": values.tolist(), "columns": ritz.following.shape[1], "restarted": restarted,
@@ -170,6 +170,11 @@ def check_components(
             hint="a site's files changed while the study ran: start a new run",
         )
     return Finished()
+
+
+def _block(columns: Floats) -> Arrays:
+    """As it travels: by rows, so that products have the same bits before and after it has travelled."""
+    return {"block": np.ascontiguousarray(columns)}
 
 
 def _too_few(found: int, study: Study, what: str) -> HanseError:

@@ -182,7 +182,7 @@ async def _rounds(verbs: StudyVerbs, study: Study, panel: Made, samples: int) ->
         columns, found.angle = _int(made, "columns"), _float(made, "angle")
         values = made.facts["values"]
         found.values = [float(value) for value in values] if isinstance(values, list) else []
-        verbs.note("structure", "round", round=found.rounds, angle=found.angle)
+        verbs.note("structure", "components", done=found.rounds, angle=found.angle)
         if found.angle <= settled.tolerance:
             break
     return found
