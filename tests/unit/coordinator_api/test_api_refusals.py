@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hanse_coordinator.api.server import MAX_BODY_BYTES
+from hanse_fabric.tensors.file import encode_tensors, layout_like
 
 JOB: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 MASKED = JOB | {"participants": {"minimum": 3}, "weighting": "uniform", "secure_aggregation": {"mode": "compensator"}}
@@ -127,10 +129,34 @@ async def test_an_initial_model_must_have_been_uploaded(api: Any, owner: str) ->
     assert "job.initial_model" in message
     link = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
     assert link["url"]
-    api.hub.store.put(link["key"], b"x")
+    for data, found in ((b"x", "1 bytes"), (b"\xff" * 40, "header"), (model_file()[:-1], "describes")):
+        api.hub.store.put(link["key"], data)
+        status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": job})
+        assert (status, code) == (400, "invalid-input")
+        assert "job.initial_model" in message
+        assert found in message
+    api.hub.store.put(link["key"], model_file())
     await api.ok("POST", "/v1/projects/alpha/runs", owner, {"job": job})
+    checked = await api.ok("POST", "/v1/projects/alpha/check", owner, {"job": job})
+    assert any("initial_model: entry" in text for text in checked["warnings"])
     there = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
     assert there["url"] is None
+
+
+async def test_a_pattern_that_no_entry_of_the_initial_model_fits_is_refused(api: Any, owner: str) -> None:
+    link = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'1' * 64}", owner)
+    api.hub.store.put(link["key"], model_file())
+    state = [{"match": "hiden*", "keep": "frozen"}]
+    job = JOB | {"initial_model": "1" * 64, "model": JOB["model"] | {"state": state}}
+    status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": job})
+    assert (status, code) == (400, "invalid-input")
+    assert "model.state[0].match" in message
+    assert "hiden*" in message
+
+
+def model_file() -> bytes:
+    arrays = {"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)}
+    return encode_tensors(layout_like(arrays), arrays)
 
 
 async def test_a_defect_is_told_without_its_details(api: Any, owner: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from hanse_coordinator.api.first_model import read_entries
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
 from hanse_coordinator.workflow.masking import plan_of
@@ -13,6 +14,7 @@ from hanse_fabric.privacy import SecureAggregation
 from hanse_fabric.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_fabric.study import Study
 from hanse_learning.config import check_learning
+from hanse_learning.config.first_model import check_first_model
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
 from hanse_privacy.pairwise.thresholds import threshold_of
@@ -23,10 +25,11 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     """Check a job against its project.
 
     Returns:
-        Warnings: what would keep it waiting now.
+        Warnings: what would keep it waiting now, and what datapods would refuse.
 
     Raises:
-        HanseError: INVALID_INPUT naming the field; NOT_FOUND for an initial model that was not uploaded.
+        HanseError: INVALID_INPUT naming the field, for an initial model that is none, too; NOT_FOUND for one that was
+            not uploaded.
     """
     check_rules(job)
     if job.study is not None:
@@ -38,6 +41,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
         _check_masked(job, job.secure_aggregation)
     if job.utility_preserving:
         require_utility(job)
+    warnings: tuple[str, ...] = ()
     if job.initial_model is not None:
         key = object_key(project.name, job.initial_model)
         if not await asyncio.to_thread(hub.store.exists, key):
@@ -46,7 +50,9 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 f"job.initial_model: no object {job.initial_model} was uploaded to {project.name}",
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
-    return await _waiting(hub, project, job)
+        entries = await asyncio.to_thread(read_entries, hub.store, key)
+        warnings = check_first_model(job, entries, project.data_schema)
+    return warnings + await _waiting(hub, project, job)
 
 
 async def _waiting(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:

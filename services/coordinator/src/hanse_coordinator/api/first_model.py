@@ -1,0 +1,66 @@
+"""The header of a model that an owner has uploaded, read without numpy: which entries it has."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+
+from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.store.port import ObjectStore
+from hanse_learning.config.first_model import Form
+
+_LARGEST_HEADER = 16 << 20
+_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "I16": 2, "U16": 2} | {
+    "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+
+
+def read_entries(store: ObjectStore, key: str) -> dict[str, Form]:
+    """The entries of a stored safetensors file by name. Blocks.
+
+    Raises:
+        HanseError: INVALID_INPUT where it is none; NOT_FOUND.
+    """
+    size = store.size(key)
+    if size < 8:
+        raise _no_model(f"{size} bytes")
+    length = int.from_bytes(_read(store, key, 0, 8), "little")
+    if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+        raise _no_model(f"a header of {length} bytes in a file of {size}")
+    return parse_entries(_read(store, key, 8, length), size - 8 - length)
+
+
+def parse_entries(header: bytes, data: int) -> dict[str, Form]:
+    """The entries of a safetensors header.
+
+    Args:
+        data: bytes that follow it.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    try:
+        body = json.loads(header)
+        body.pop("__metadata__", None)
+        entries = {name: (str(item["dtype"]), tuple(int(n) for n in item["shape"])) for name, item in body.items()}
+        described = sum(_BYTES[dtype] * prod(shape) for dtype, shape in entries.values())
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise _no_model(f"a malformed header ({error})") from None
+    if described != data:
+        raise _no_model(f"{data} bytes of data, where its header describes {described}")
+    if not entries:
+        raise _no_model("no entry")
+    return entries
+
+
+def _read(store: ObjectStore, key: str, offset: int, length: int) -> bytes:
+    buffer = bytearray(length)
+    store.read_into(key, offset, memoryview(buffer))
+    return bytes(buffer)
+
+
+def _no_model(found: str) -> HanseError:
+    return invalid(
+        "job.initial_model", found, "a safetensors file with the model's entries",
+        hint="write it with hanse_fabric.tensors, or upload arrays by project.upload_model",
+    )  # fmt: skip
