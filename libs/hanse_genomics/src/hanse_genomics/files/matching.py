@@ -14,7 +14,7 @@ from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.files.snps import CommonSnps, SnpTable
 from hanse_genomics.genotypes.packed import swap
 
-_POSITION_BITS = 40
+POSITION_BITS = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +99,7 @@ def find(own: SnpTable, snps: CommonSnps) -> NDArray[np.int64]:
 
 
 def _keys(snps: SnpTable | CommonSnps) -> NDArray[np.int64]:
-    return (snps.code.astype(np.int64) << _POSITION_BITS) + snps.position
+    return (snps.code.astype(np.int64) << POSITION_BITS) + snps.position
 
 
 def _changed(what: str) -> HanseError:

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
+from hanse_genomics.files.matching import POSITION_BITS
 from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.verbs import Fact
@@ -29,20 +31,19 @@ def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str
 
 def offered(snps: SnpTable) -> Arrays:
     """What of a .bim file takes part: SNPs with a position that is not negative, and that stand there once."""
-    keys = list(zip(snps.code.tolist(), snps.position.tolist(), snps.name, strict=True))
     placed = snps.position >= 0
-    keep = placed
-    if len(set(keys)) != len(keys):
-        times = Counter(keys)
-        # Which of two lines is meant, nobody can tell: neither takes part.
-        keep = placed & np.array([times[key] == 1 for key in keys])
+    # Which of two lines is meant, nobody can tell: neither takes part.
+    keep = placed & ~repeated(snps)
     left_out = np.array([(placed & ~keep).sum(), (~placed).sum()], dtype=np.int64)
-    rows = np.flatnonzero(keep).tolist()
+    names, a1, a2 = snps.name, snps.a1, snps.a2
+    if not keep.all():
+        rows = np.flatnonzero(keep).tolist()
+        names, a1, a2 = ([column[row] for row in rows] for column in (names, a1, a2))
     # A file has few pairs of alleles, most of them a dozen: SNPs have the number of theirs.
     sorted_pairs: dict[tuple[str, str], tuple[str, str]] = {}
     number: dict[tuple[str, str], int] = {}
     codes = []
-    for written in zip([snps.a1[row] for row in rows], [snps.a2[row] for row in rows], strict=True):
+    for written in zip(a1, a2, strict=True):
         pair = sorted_pairs.get(written)
         if pair is None:
             one, other = written
@@ -51,12 +52,30 @@ def offered(snps: SnpTable) -> Arrays:
     return {
         "chromosome": snps.code[keep],
         "position": snps.position[keep],
-        "name": text.pack([snps.name[row] for row in rows]),
+        "name": text.pack(names),
         "pair": np.array(codes, dtype=np.int32),
         "low": text.pack(low for low, _ in number),
         "high": text.pack(high for _, high in number),
         "left_out": left_out,
     }
+
+
+def repeated(snps: SnpTable) -> NDArray[np.bool_]:
+    """SNPs that stand more than once, by chromosome, position and name: bool (S,).
+
+    Names are looked at only where places are equal: files mostly stand in genome order, without such.
+    """
+    places = (snps.code.astype(np.int64) << POSITION_BITS) + snps.position
+    steps = np.diff(places)
+    found = np.zeros(len(snps), dtype=np.bool_)
+    if bool((steps > 0).all()):
+        return found
+    order = np.argsort(places, kind="stable")
+    same = np.diff(places[order]) == 0
+    crowded = order[np.append(False, same) | np.append(same, False)].tolist()
+    times = Counter((int(places[row]), snps.name[row]) for row in crowded)
+    found[crowded] = [times[int(places[row]), snps.name[row]] > 1 for row in crowded]
+    return found
 
 
 STEPS: dict[str, SiteStep] = {"open": open_files}
