@@ -15,6 +15,7 @@ from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, s
 from hanse_datapod.handin import leaving
 from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import verify_log
+from hanse_datapod.study_answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task
 from hanse_fabric.tensors.file import decode_tensors
@@ -164,12 +165,26 @@ async def test_work_whose_process_dies_is_done_again_and_ends_in_one_answer(coho
 
 
 async def test_what_is_wrong_with_the_files_is_a_refusal_in_the_words_of_the_worker(cohort: Site) -> None:
-    worker_of(cohort).error = HanseError(ErrorCode.INVALID_INPUT, "ward.cov, line 7: AGE is x, expected a number")
+    wrong = "ward.cov, line 7: AGE is 'x\\'y', expected a number"
+    worker_of(cohort).error = HanseError(ErrorCode.INVALID_INPUT, wrong, hint="see it's so")
     await cohort.start()
     await cohort.give(masked_step())
     [(result, _)] = await cohort.results(1)
     assert (result.outcome, result.code) == (Outcome.REFUSED, "invalid-input")
-    assert result.reason == "ward.cov, line 7: AGE is x, expected a number"
+    assert result.reason == "ward.cov, line 7: AGE is (not told), expected a number (see it's so)"
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("a.fam, line 9: the person is 'F2 I2', expected another", "a.fam, line 9: the person is (not told), expected"),
+        ('a.cov: none is in the .fam file, whose first is "O\'Hara 1"', "whose first is (not told)"),
+        ("a.fam: b'M\\xfcller 7' is not UTF-8", "a.fam: (not told) is not UTF-8"),
+        ("a.cov, line 1: has no column BMI; it has 'AGE', 'PACKS'", "it has 'AGE', 'PACKS'"),
+    ],
+)
+def test_whose_line_is_wrong_and_what_stands_there_is_not_told(message: str, told: str) -> None:
+    assert told in without_values(HanseError(ErrorCode.INVALID_INPUT, message)).message
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy import Policy
 from hanse_datapod.sessions import known_answer, require_new_session
-from hanse_datapod.studies_policy import is_study
-from hanse_datapod.study_answers import check_answer, plain_study_answer
+from hanse_datapod.studies_policy import is_study, of_study
+from hanse_datapod.study_answers import check_answer, plain_study_answer, without_values
 from hanse_datapod.watch import watch_over
 from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
 from hanse_datapod.workplace import Workplace, masked
@@ -120,6 +120,8 @@ class TaskWork:
         )
         if reason.code is ErrorCode.CANCELLED:
             return None
+        if of_study(task):
+            reason = without_values(reason)
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
         finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
         # On a full disk the answer goes out all the same; the outbox log has its reserve.

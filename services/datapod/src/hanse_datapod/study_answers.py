@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hanse_datapod.answers import resting
 from hanse_datapod.journal import Finished
 from hanse_datapod.policy import Policy
@@ -10,6 +12,18 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task
 from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import result_for
+
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)"""
+_VALUE = re.compile(rf"(?<=\bis ){_QUOTED}|\bb{_QUOTED}")
+"""A value that a message about a file quotes: `AGE is 'soon'`, `the person is 'F1 I1'`, bytes."""
+
+
+def without_values(reason: HanseError) -> HanseError:
+    """A reason as it may leave: file, line and column are named, what stands there is not, for it is somebody's. The
+    datapod's log has it.
+    """
+    told = _VALUE.sub("(not told)", reason.message)
+    return reason if told == reason.message else HanseError(reason.code, told, hint=reason.hint)
 
 
 def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
