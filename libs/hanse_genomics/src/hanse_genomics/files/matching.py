@@ -52,19 +52,14 @@ def match(cohort: Cohort, snps: CommonSnps) -> Matched:
     """
     own = cohort.snps
     rows = find(own, snps)
-    known: dict[tuple[str, str, str, str], tuple[bool, bool] | None] = {}
-    turns: list[tuple[bool, bool]] = []
-    for quadruple in zip(
-        [own.a1[row] for row in rows], [own.a2[row] for row in rows], snps.first, snps.second, strict=True
-    ):
-        if quadruple not in known:
-            known[quadruple] = oriented(*quadruple)
-        turn = known[quadruple]
-        if turn is None:
-            name = snps.name[len(turns)]
-            raise _changed(f"{name} has alleles {'/'.join(quadruple[:2])}, the study has {'/'.join(quadruple[2:])}")
-        turns.append(turn)
-    both = np.array(turns, dtype=bool).reshape(-1, 2)
+    written = list(zip(_taken(own.a1, rows), _taken(own.a2, rows), snps.first, snps.second, strict=True))
+    # There are few quadruples, so each is looked at once; SNPs take what was found for theirs.
+    number = {quadruple: at for at, quadruple in enumerate(set(written))}
+    turns = [oriented(*quadruple) for quadruple in number]
+    if None in turns:
+        at, bad = next((at, quadruple) for at, quadruple in enumerate(written) if oriented(*quadruple) is None)
+        raise _changed(f"{snps.name[at]} has alleles {'/'.join(bad[:2])}, the study has {'/'.join(bad[2:])}")
+    both = np.array(turns, dtype=bool).reshape(-1, 2)[[number[quadruple] for quadruple in written]]
     return Matched(cohort, rows, both[:, 0].copy(), both[:, 1].copy())
 
 
@@ -91,11 +86,18 @@ def find(own: SnpTable, snps: CommonSnps) -> NDArray[np.int64]:
         crowded = np.flatnonzero(np.isin(keys, np.unique(wanted[several])))
         row_of = {(int(keys[row]), own.name[row]): row for row in crowded.tolist()}
         rows[several] = [row_of.get((int(wanted[at]), snps.name[at]), 0) for at in several.tolist()]
-    names = [own.name[row] for row in rows.tolist()]
+    names = _taken(own.name, rows)
     if names != snps.name:
         at = next(at for at, name in enumerate(names) if name != snps.name[at])
         raise _changed(f"{snps.name[at]} is not in the .bim file any more")
     return rows
+
+
+def _taken(words: list[str], rows: NDArray[np.int64]) -> list[str]:
+    """Words by row; the list itself where all are taken in their order, as mostly."""
+    if len(rows) == len(words) and np.array_equal(rows, np.arange(len(rows))):
+        return words
+    return [words[row] for row in rows.tolist()]
 
 
 def _keys(snps: SnpTable | CommonSnps) -> NDArray[np.int64]:
