@@ -30,6 +30,9 @@ SETTLED = 1e-9
 ENDLESS = 15.0
 """Logarithm of an odds ratio that no data have: the coefficient goes to infinity."""
 
+LAGGING = 10
+"""Iterations of Firth's regression in which the leverages may be those of the step before."""
+
 _STATE = ("rows", "coefficients", "length", "before", "waiting", "start")
 
 
@@ -95,7 +98,7 @@ def logistic(study: Study, settings: Mapping[str, Any], total: Arrays, given: Ma
 
 
 def firth(
-    study: Study,  # noqa: ARG001
+    study: Study,
     settings: Mapping[str, Any],
     total: Arrays,
     given: Mapping[str, Arrays],
@@ -107,6 +110,8 @@ def firth(
     step = newton(total["sums"], given["betas"]["coefficients"], inverse=True)
     rows = state["rows"]
     done = step.definite & (step.length < SETTLED)
+    if settings["iteration"] == 1:
+        done &= study.firth == "always"
     _fail(results, rows[~step.definite], Reason.COLLINEAR)
     at = rows[done]
     results["reason"][at] = Reason.TESTED
@@ -117,7 +122,13 @@ def firth(
     if settings["iteration"] >= FIRTH_ITERATIONS:
         _fail(results, rows[left], Reason.NOT_CONVERGED)
         left = np.zeros_like(left)
-    state |= {"rows": rows[left], "coefficients": step.coefficients[left]}
+    coefficients = step.coefficients
+    if settings["iteration"] > LAGGING:
+        # The few that go round in circles go half the way, and wait every other time, until the leverages are those
+        # of where they are.
+        before = given["betas"]["coefficients"]
+        coefficients = before + (coefficients - before) * (0.5 if settings["iteration"] % 2 else 0.0)
+    state |= {"rows": rows[left], "coefficients": coefficients[left]}
     return _firth_next(state, step.inverse[left], results)
 
 
