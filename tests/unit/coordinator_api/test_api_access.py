@@ -19,6 +19,7 @@ PATH = {
     "invitation": "b" * 12,
     "key": "c" * 12,
     "version": "1",
+    "output": "results",
 }
 STRANGERS = ("nobody", "not a key", "unknown key", "wrong secret", "revoked key", "join token")
 HOLDERS: dict[str, tuple[ApiRole, str | None]] = {

@@ -110,6 +110,14 @@ async def _runs(walk: Walk) -> None:
     await walk("get_run", project="alpha", run=run)
     for name in ("pause_run", "resume_run", "cancel_run", "run_metrics"):
         await walk(name, project="alpha", run=run)
+    ref = ObjectRef(digest="0" * 64, size=3, key=f"models/alpha/{run}/outputs/results")
+    await walk.api.hub.buckets.runs.change(
+        lambda record: record.model_copy(update={"outputs": {"results": ref.model_dump(mode="json")}}),
+        project="alpha", run=run,
+    )  # fmt: skip
+    listed = await walk("list_outputs", project="alpha", run=run)
+    assert [output["name"] for output in listed["outputs"]] == ["results"]
+    await walk("download_output", project="alpha", run=run, output="results")
 
 
 async def _models(walk: Walk, registry: Any) -> None:

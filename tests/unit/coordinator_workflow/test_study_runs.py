@@ -69,7 +69,7 @@ async def test_the_sites_are_told_that_a_study_is_over(hub: StudyHub) -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 150, 6))
+@pytest.mark.parametrize("at", range(1, 150, 10))
 async def test_a_coordinator_killed_at_any_publication_of_a_study_changes_nothing_but_time(
     hub: StudyHub, at: int, stored: bool
 ) -> None:

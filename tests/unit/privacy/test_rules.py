@@ -32,7 +32,7 @@ def job(**changes: Any) -> Job:
     return check_job({**body, **changes})
 
 
-STUDY: dict[str, Any] = {"workflow": "association_study", "study": {"test": "trend"}, "rounds": 0, "model": {}}
+STUDY: dict[str, Any] = {"workflow": "association_study", "study": {"test": "trend"}, "rounds": 1, "model": {}}
 
 REFUSED: dict[str, dict[str, Any]] = {
     "private_study": {**STUDY, "privacy": LOCAL},

@@ -113,7 +113,7 @@ class Job(Frozen):
     """
 
     workflow: Literal["federated_averaging", "association_study"] = "federated_averaging"
-    rounds: int = Field(default=0, ge=1, le=100_000)
+    rounds: int = Field(default=1, ge=1, le=100_000)
     participants: Participation = Participation()
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
@@ -134,11 +134,13 @@ class Job(Frozen):
     @classmethod
     def _of_a_study(cls, body: Any) -> Any:
         """A study's sums are masked, and of three cohorts at least, where its job does not say how."""
-        if not isinstance(body, dict) or body.get("workflow") != STUDY:
+        if not isinstance(body, dict):
+            return body
+        if body.get("workflow") != STUDY:
+            if "rounds" not in body:
+                raise ValueError("rounds: none are given, 1 or more rounds of training are needed")
             return body
         body = {"secure_aggregation": {"mode": "compensator"}, "participants": {}, **body}
-        if body.get("rounds") == 0:  # as it was written down
-            del body["rounds"]
         participants = body["participants"]
         if isinstance(participants, dict) and "minimum" not in participants:
             body["participants"] = {**participants, "minimum": LEAST_COHORTS}
@@ -149,8 +151,6 @@ class Job(Frozen):
         if self.workflow != STUDY:
             if self.study is not None:
                 raise ValueError(f"study: it belongs to workflow {STUDY}, workflow is {self.workflow}")
-            if self.rounds < 1:
-                raise ValueError("rounds: none are given, 1 or more rounds of training are needed")
             return self
         if self.study is None:
             raise ValueError(f"study: none is given, workflow {STUDY} needs the section that says what is tested")

@@ -50,7 +50,7 @@ class Checked(Frozen):
 
 
 class RunSummary(Frozen):
-    """A run without its job."""
+    """A run without its job. `outputs`: the names of what a study has made."""
 
     project: Slug
     run: RunId
@@ -65,6 +65,7 @@ class RunSummary(Frozen):
     metrics: dict[str, Any]
     model_version: int | None
     model_digest: Digest | None
+    outputs: tuple[str, ...]
 
 
 class RunView(RunSummary):
@@ -98,8 +99,10 @@ class RunMetrics(Frozen):
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:
-    names = set(RunSummary.model_fields) - {"rounds"}
-    return {name: getattr(record, name) for name in names} | {"rounds": record.job.rounds}
+    names = set(RunSummary.model_fields) - {"rounds", "outputs"}
+    rounds = 0 if record.job.study is not None else record.job.rounds
+    own = {"rounds": rounds, "outputs": tuple(sorted(record.outputs))}
+    return {name: getattr(record, name) for name in names} | own
 
 
 def _view(record: RunRecord) -> RunView:

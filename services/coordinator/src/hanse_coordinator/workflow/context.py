@@ -231,7 +231,7 @@ class RunContext:
         return await self._studying.compute(job, unmask)
 
     async def give_up(self, step: str, reason: str) -> Computed:
-        """Record that a study's computation could not be made in this session, of whose answers there will be no sum."""
+        """Record that a study's computation could not be made in this session: its answers are never summed."""
         return await self._studying.give_up(step, reason)
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
