@@ -128,12 +128,15 @@ def _drive(matrix: np.ndarray, components: int, columns: int, most: int, rounds:
         done += 1
         blocks.append(block)
         ritz = krylov.advance(blocks, projected, matrix @ block, components)
-        vectors = krylov.combined(blocks, ritz, components)
+        vectors = krylov.combined(blocks, ritz.vectors[:, :components])
         if ritz.angle < 1e-9 or not ritz.following.shape[1]:
             break
         projected, block = ritz.projected, ritz.following
         if len(ritz.values) + columns > most:
-            blocks, projected = [krylov.combined(blocks, ritz, most // 2)], np.diag(ritz.values[: most // 2])
+            blocks, projected = (
+                [krylov.combined(blocks, ritz.vectors[:, : most // 2])],
+                np.diag(ritz.values[: most // 2]),
+            )
     return vectors, ritz.angle, done
 
 

@@ -120,12 +120,10 @@ def take_round(
 ) -> Finished:
     """Take in X X^T V of the newest block, which is `block`; `block-000` ... are those before.
 
-    Outputs `block`, `projected`, `loadings` (vectors and eigenvalues as they are now) and, where the blocks became too
-    many, `kept`, which stands for all of them. Facts: angle, values, columns (of the next block; 0: the space is
-    complete), restarted.
+    Outputs the next `block`, `projected` and, where the blocks became too many, `kept`, which stands for all of them.
+    Facts: angle, values, columns (of the next block; 0: the space is complete), restarted.
     """
-    blocks = [given[name]["block"] for name in sorted(given) if name.startswith("block-")]
-    blocks.append(given["block"]["block"])
+    blocks = [*_blocks(given), given["block"]["block"]]
     components = study.structure.components
     ritz = krylov.advance(blocks, given["projected"]["projected"], total["image"], components)
     values = ritz.values[:components]
@@ -135,9 +133,7 @@ def take_round(
             f"structure.components: {components}, and the genotypes have only {int((values > 0).sum())} dimensions",
             hint="ask for fewer components",
         )
-    loadings = krylov.directed(krylov.combined(blocks, ritz, components))
     outputs: dict[str, Arrays] = {
-        "loadings": {"loadings": np.ascontiguousarray(loadings), "values": values.copy()},
         "block": _block(ritz.following),
         "projected": {"projected": ritz.projected},
     }
@@ -146,12 +142,25 @@ def take_round(
     restarted = len(ritz.values) + width > most
     if restarted:
         stay = max(components + 1, most // 2)
-        outputs["kept"] = _block(krylov.combined(blocks, ritz, stay))
+        outputs["kept"] = _block(krylov.combined(blocks, ritz.vectors[:, :stay]))
         outputs["projected"] = {"projected": np.diag(ritz.values[:stay])}
     facts: dict[str, Fact] = {
         "angle": ritz.angle, "values": values.tolist(), "columns": ritz.following.shape[1], "restarted": restarted,
     }  # fmt: skip
     return Finished(outputs, facts)
+
+
+def make_loadings(
+    study: Study,
+    settings: Mapping[str, Fact],  # noqa: ARG001
+    total: Any,  # noqa: ARG001
+    given: Mapping[str, Arrays],
+) -> Finished:
+    """The leading vectors of what the rounds have told. Output `loadings`: loadings (M, k), values (k,)."""
+    blocks, count = _blocks(given), study.structure.components
+    values, vectors = krylov.eigen(given["projected"]["projected"])
+    loadings = krylov.directed(krylov.combined(blocks, vectors[:, :count]))
+    return Finished({"loadings": {"loadings": np.ascontiguousarray(loadings), "values": values[:count].copy()}})
 
 
 def check_components(
@@ -170,6 +179,10 @@ def check_components(
             hint="a site's files changed while the study ran: start a new run",
         )
     return Finished()
+
+
+def _blocks(given: Mapping[str, Arrays]) -> list[Floats]:
+    return [given[name]["block"] for name in sorted(given) if name.startswith("block-")]
 
 
 def _block(columns: Floats) -> Arrays:
@@ -191,5 +204,6 @@ STEPS: dict[str, HubStep] = {
     "structure-links": link,
     "structure-panel": choose_panel,
     "structure-round": take_round,
+    "structure-loadings": make_loadings,
     "structure-components": check_components,
 }

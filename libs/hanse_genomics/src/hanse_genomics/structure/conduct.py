@@ -178,13 +178,16 @@ async def _rounds(verbs: StudyVerbs, study: Study, panel: Made, samples: int) ->
             )
         )  # fmt: skip
         blocks = [made.outputs["kept"]] if made.facts["restarted"] else [*blocks, block]
-        block, projected, found.loadings = (made.outputs[name] for name in ("block", "projected", "loadings"))
+        block, projected = made.outputs["block"], made.outputs["projected"]
         columns, found.angle = _int(made, "columns"), _float(made, "angle")
         values = made.facts["values"]
         found.values = [float(value) for value in values] if isinstance(values, list) else []
         verbs.note("structure", "components", done=found.rounds, angle=found.angle)
         if found.angle <= settled.tolerance:
             break
+    told = {"projected": projected} | {f"block-{at:03}": one for at, one in enumerate(blocks)}
+    made = await verbs.compute(Asked("structure-loadings", "structure-loadings", at_hub=told, sites=False))
+    found.loadings = made.outputs["loadings"]
     return found
 
 

@@ -63,13 +63,12 @@ def advance(blocks: Sequence[Floats], projected: Floats, image: Floats, componen
         components: k, the number of eigenvectors that are asked for.
     """
     along = np.concatenate([block.T @ image for block in blocks])
-    rest = image - _combined(blocks, along)
+    rest = image - combined(blocks, along)
     again = np.concatenate([block.T @ rest for block in blocks])
-    rest -= _combined(blocks, again)
+    rest -= combined(blocks, again)
     along += again
     grown = _grown(projected, along)
-    values, vectors = np.linalg.eigh(grown)
-    values, vectors = values[::-1], vectors[:, ::-1]
+    values, vectors = eigen(grown)
     # A Q = Q T + rest E^T, where E are the last b rows: the residual of a Ritz vector Q s is rest times s's last rows.
     outside, coupling = scipy.linalg.qr(rest, mode="economic", check_finite=False)
     tails = coupling @ vectors[-image.shape[1] :]
@@ -80,9 +79,24 @@ def advance(blocks: Sequence[Floats], projected: Floats, image: Floats, componen
     return Ritz(grown, values, vectors, following, angle)
 
 
-def combined(blocks: Sequence[Floats], ritz: Ritz, count: int) -> Floats:
-    """The leading Ritz vectors: float64 (M, count), orthonormal."""
-    return _combined(blocks, ritz.vectors[:, :count])
+def eigen(symmetric: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues, largest first: float64 (q,), and eigenvectors as columns: float64 (q, q)."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return values[::-1], vectors[:, ::-1]
+
+
+def combined(blocks: Sequence[Floats], weights: Floats) -> Floats:
+    """Q W, block by block: float64 (M, columns).
+
+    Args:
+        weights: float64 (q, columns).
+    """
+    made = np.zeros((len(blocks[0]), weights.shape[1]))
+    start = 0
+    for block in blocks:
+        made += block @ weights[start : start + block.shape[1]]
+        start += block.shape[1]
+    return made
 
 
 def directed(vectors: Floats) -> Floats:
@@ -126,15 +140,5 @@ def _outside(blocks: Sequence[Floats], block: Floats) -> Floats:
     if not block.shape[1]:
         return block
     for _ in range(2):
-        block = orthonormal(block - _combined(blocks, np.concatenate([other.T @ block for other in blocks])))
+        block = orthonormal(block - combined(blocks, np.concatenate([other.T @ block for other in blocks])))
     return block
-
-
-def _combined(blocks: Sequence[Floats], weights: Floats) -> Floats:
-    """Q W, block by block: float64 (M, columns)."""
-    made = np.zeros((len(blocks[0]), weights.shape[1]))
-    start = 0
-    for block in blocks:
-        made += block @ weights[start : start + block.shape[1]]
-        start += block.shape[1]
-    return made
