@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from site_actors import NoTransfer, enrolled, task
+from site_actors import Site as Life
 
 from hanse_aggregator.exchange import hold_session
 from hanse_datapod.exchanging import exchanging
 from hanse_datapod.outbox import Leaving
 from hanse_datapod.policy import OutputPolicy, Policy
+from hanse_datapod.queue import TaskQueue, makes_way
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import ExchangeJob, Task, TaskKind
-from hanse_fabric.site import SiteLink
+from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.subjects import EXCHANGE
 
 RUN = "a" * 12
@@ -144,3 +146,44 @@ async def test_the_statistics_of_few_examples_do_not_leave(tmp_path: Path, examp
             pass
     async with exchanging(site.link, asked, site.write_down, Policy(), examples=examples) as exchange:
         assert exchange is not None
+
+
+async def test_two_runs_with_sums_are_done_in_one_order_at_all_sites(tmp_path: Path) -> None:
+    """A site that has begun with the later run would wait in it for one that has begun with the earlier."""
+    site = Life(tmp_path)
+    site.worker.hold = asyncio.Event()
+    await site.start()
+    try:
+        await site.give(fedtan(run="b" * 12, seed=2))
+        await asyncio.wait_for(site.worker.began.wait(), 60)
+        site.worker.began.clear()
+        await site.give(fedtan(run="a" * 12, seed=1))
+        await asyncio.wait_for(site.worker.began.wait(), 60)
+        site.worker.hold.set()
+        results = await site.results(2)
+    finally:
+        await site.stop()
+    assert [result.run for result, _ in results] == ["a" * 12, "b" * 12]
+    assert [request.seed for request in site.worker.requests] == [2, 1, 2]
+    assert [request.seed for request in site.worker.stopped] == [2]
+
+
+async def test_of_waiting_runs_with_sums_the_least_is_done_first_and_others_in_their_order() -> None:
+    queue = TaskQueue()
+
+    async def taken(*offered: Task) -> list[str]:
+        for each in offered:
+            queue.offer(OpenTask(each, {}, 0, 0.0))
+        return [(await queue.take()).task.run[0] for _ in offered]
+
+    assert await taken(fedtan(run="c" * 12), fedtan(run="b" * 12), task(run="a" * 12)) == ["b", "c", "a"]
+    assert await taken(task(run="c" * 12), fedtan(run="b" * 12), fedtan(run="a" * 12)) == ["c", "a", "b"]
+
+
+def test_only_a_later_run_that_waits_for_others_makes_way_for_one_that_does() -> None:
+    assert makes_way(fedtan(run="b" * 12), fedtan(run="a" * 12))
+    assert not makes_way(fedtan(run="a" * 12), fedtan(run="b" * 12))
+    assert not makes_way(task(run="b" * 12), fedtan(run="a" * 12))
+    assert not makes_way(fedtan(run="b" * 12), task(run="a" * 12))
+    malformed = task(run="a" * 12, config={"train": {"algorithm": {"name": "fedtan", "patience": -1}}})
+    assert not makes_way(fedtan(run="b" * 12), malformed)

@@ -14,7 +14,7 @@ from hanse_datapod.fitness import DataCheck
 from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.policy import Policy
-from hanse_datapod.queue import TaskQueue
+from hanse_datapod.queue import TaskQueue, makes_way
 from hanse_datapod.studies_policy import of_study
 from hanse_datapod.study_lanes import StudyLanes
 from hanse_datapod.worker.port import Worker
@@ -106,6 +106,10 @@ class Agent:
                     and current.opened.task.id != opened.task.id
                 ):
                     _log.info("superseded", extra={"run": opened.task.run, "step": current.opened.task.step})
+                    current.work.cancel()
+                elif current is not None and makes_way(current.opened.task, opened.task):
+                    _log.info("makes way", extra={"run": current.opened.task.run, "to": opened.task.run})
+                    self._queue.put_back(current.opened)
                     current.work.cancel()
 
     async def _work_off(self) -> None:

@@ -79,6 +79,19 @@ async def exchanging(
         yield give
 
 
+def waits_for_others(task: Task) -> bool:
+    """Whether the work on a task may wait for other sites' work on the same step. Pure."""
+    if not (task.config.get("train") or {}).get("algorithm"):
+        return False
+    from hanse_learning.config import patience_of
+
+    try:
+        train = _train(task)
+    except HanseError:
+        return False  # it will be refused, with the reason
+    return train is not None and patience_of(train) is not None
+
+
 def _train(task: Task) -> TrainConfig | None:
     """How the built-in trainer trains, where sums may leave at all."""
     if task.kind is not TaskKind.TRAIN or task.masking is not None or task.privacy is not None:
