@@ -279,3 +279,8 @@ def test_genotypes_never_lie_in_memory_as_numbers_all_at_once() -> None:
     finally:
         tracemalloc.stop()
     assert peak < snps * samples * 8 / 3
+
+
+def test_windows_with_gaps_between_them_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"structure.step: 6, expected at most structure.window, 5"):
+        Structure(window=5, step=6)

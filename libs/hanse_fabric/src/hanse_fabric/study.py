@@ -53,6 +53,12 @@ class Structure(Frozen):
     tolerance: float = Field(default=1e-8, gt=0, lt=1)
     max_iterations: int = Field(default=100, ge=1, le=1000)
 
+    @model_validator(mode="after")
+    def _overlaps(self) -> Structure:
+        if self.step > self.window:
+            raise ValueError(f"structure.step: {self.step}, expected at most structure.window, {self.window}")
+        return self
+
 
 class Study(Frozen):
     """A genome-wide association study.
