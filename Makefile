@@ -14,10 +14,11 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
+.PHONY: help setup demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
+	@echo "make gwas-demo    three cohorts study their genomes together, beside the pooled analysis and meta-analysis"
 	@echo "make test         linters and every test, with real servers"
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
 	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
@@ -44,6 +45,9 @@ setup: $(VENV)/.developer
 
 demo: $(VENV)/.installed
 	@$(BIN)/hanse demo $(ARGS)
+
+gwas-demo: $(VENV)/.installed
+	@$(BIN)/hanse gwas demo $(ARGS)
 
 lint: $(VENV)/.developer
 	@$(BIN)/ruff check .

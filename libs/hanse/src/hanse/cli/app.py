@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hanse.cli import audit, config, doctor, lab, model, project, run, site
+from hanse.cli import audit, config, doctor, gwas, lab, model, project, run, site
 from hanse.cli.demo import demo
 from hanse.cli.up import up
 
@@ -25,6 +25,7 @@ def build() -> typer.Typer:
     app.add_typer(model.app, name="model")
     app.add_typer(audit.app, name="audit")
     app.add_typer(lab.app, name="lab")
+    app.add_typer(gwas.app, name="gwas")
     app.command("config")(config.show)
     app.command("doctor")(doctor.doctor)
     return app

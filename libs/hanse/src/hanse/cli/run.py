@@ -12,7 +12,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.cli.reaching import asked_for, attained
 from hanse.hub import Run
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse.studies import check_completed, is_study
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
 
@@ -20,20 +20,18 @@ app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume
 def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
     """Show a run until it has ended; raises what it failed of."""
     from hanse.cli.progress import RunDisplay
+    from hanse.cli.study_progress import StudyDisplay
 
     if json:
         for event in run.watch():
             print(json_module.dumps(event.model_dump(mode="json")), flush=True)
     else:
-        with RunDisplay(rounds or run.view.job.get("rounds")) as display:
+        shown = StudyDisplay() if is_study(run) else RunDisplay(rounds or run.view.job.get("rounds"))
+        with shown as display:
             for event in run.watch():
                 display.show(event)
-    if run.state == "failed":
-        # A run's reason begins with the code of what it failed of.
-        code, _, reason = run.view.reason.partition(": ")
-        raise HanseError(ErrorCode.of(code), f"run {run.id} failed: {reason or code}")
-    if run.state == "cancelled":
-        raise HanseError(ErrorCode.CANCELLED, f"run {run.id} was cancelled")
+    if run.view.ended:
+        check_completed(run.view)
 
 
 @app.command()

@@ -79,7 +79,7 @@ class Deployment:
         token = await asyncio.to_thread(self.project.invite, name)
         spec = datapod(
             name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test,
-            policy=self._policy(), phenotypes=files.phenotypes, covariates=files.covariates,
+            policy=self.policy_file(), phenotypes=files.phenotypes, covariates=files.covariates,
         )  # fmt: skip
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
@@ -97,11 +97,13 @@ class Deployment:
             await enrol(self.hub.url, token, self.home(site))
             homes.append(self.home(site))
         listing = self.folder / f"{name}.homes"
-        spec = multiplexed(name, homes=homes, listing=listing, data=files.train, test=files.test, policy=self._policy())
+        spec = multiplexed(
+            name, homes=homes, listing=listing, data=files.train, test=files.test, policy=self.policy_file()
+        )
         self.datapods[name] = self.hub.supervisor.start(spec)
         return self.datapods[name]
 
-    def _policy(self) -> Path:
+    def policy_file(self) -> Path:
         """The sites' policy file (JSON is YAML)."""
         masking = {"compensator": self.hub.compensator_key, **self._policy_body.get("masking", {})}
         path = self.folder / "policy.yaml"

@@ -54,41 +54,48 @@ class Associations:
         return Associations(list(snp), list(a1), sign * taken(self.beta), taken(self.se), taken(self.log10_p))
 
 
-def read_associations(path: Path) -> Associations:
-    """A table with columns SNP, A1, P, and BETA or OR where there are effects; gzipped when its name ends in `.gz`.
+def table_rows(path: Path) -> list[dict[str, str]]:
+    """A table's rows of the additive test, each by column; gzipped when its name ends in `.gz`.
 
     Raises:
         HanseError: NOT_FOUND; INVALID_INPUT when a column is missing, or a line has too few.
     """
     lines = _lines(path)
     header = next(lines, [])
-    at = {name: place for place, name in enumerate(header)}
-    missing = [name for name in ("SNP", "A1", "P") if name not in at]
+    missing = [name for name in ("SNP", "A1", "P") if name not in header]
     if missing:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: no column {', '.join(missing)} among {' '.join(header)}")
-    rows: list[list[str]] = []
+    rows: list[dict[str, str]] = []
     for line in lines:
         if len(line) < len(header):
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
-                f"{path}: a row of {len(rows)} or more has {len(line)} of {len(header)} columns",
+                f"{path}: after {len(rows)} rows of the test, one has {len(line)} of {len(header)} columns",
             )
-        if "TEST" not in at or line[at["TEST"]] in _ADDITIVE:
-            rows.append(line)
+        row = dict(zip(header, line, strict=False))
+        if row.get("TEST", "ADD") in _ADDITIVE:
+            rows.append(row)
+    return rows
+
+
+def read_associations(path: Path) -> Associations:
+    """A table with columns SNP, A1, P, and BETA or OR where there are effects.
+
+    Raises:
+        HanseError: as `table_rows`.
+    """
+    rows = table_rows(path)
+    there = rows[0].keys() if rows else ()
 
     def numbers(name: str) -> Floats:
-        if name not in at:
-            return np.full(len(rows), np.nan)
-        place = at[name]
-        return np.array([math.nan if row[place] in _NA else float(row[place]) for row in rows], dtype=np.float64)
+        words = [row.get(name, "NA") for row in rows]
+        return np.array([math.nan if word in _NA else float(word) for word in words], dtype=np.float64)
 
-    beta, stat = numbers("BETA"), numbers("STAT")
     with np.errstate(divide="ignore", invalid="ignore"):
-        if "BETA" not in at:
-            beta = np.log(numbers("OR"))
-        se = numbers("SE") if "SE" in at else beta / stat
-    log10_p = np.array([_log10(row[at["P"]]) for row in rows], dtype=np.float64)
-    return Associations([row[at["SNP"]] for row in rows], [row[at["A1"]] for row in rows], beta, se, log10_p)
+        beta = numbers("BETA") if "BETA" in there else np.log(numbers("OR"))
+        se = numbers("SE") if "SE" in there else beta / numbers("STAT")
+    log10_p = np.array([_log10(row["P"]) for row in rows], dtype=np.float64)
+    return Associations([row["SNP"] for row in rows], [row["A1"] for row in rows], beta, se, log10_p)
 
 
 def _log10(word: str) -> float:
