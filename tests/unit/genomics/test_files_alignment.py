@@ -220,7 +220,7 @@ def test_the_list_of_snps_goes_through_a_tensor_file_and_back():
 
 
 def _copies_of_first(cohort: Cohort, snps: CommonSnps) -> np.ndarray:
-    packed = match(cohort, snps).packed(0, len(snps))
+    packed = match(cohort, snps).packed(0, len(snps))[:]
     copies = dosages(packed, cohort.samples).astype(int)
     copies[missing(packed, cohort.samples)] = -1
     return copies

@@ -11,8 +11,8 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.study import Study
-from hanse_genomics.files import Cohort, open_cohort
-from hanse_genomics.genotypes import dosages
+from hanse_genomics.files import Cohort, Matched, open_cohort
+from hanse_genomics.genotypes import count, dosages, group
 from plink_files import random_copies, write_plink
 
 HAPMAP = Path(__file__).parents[2] / "data" / "hapmap1"
@@ -152,20 +152,22 @@ def test_rows_are_read_in_the_order_asked_for(prefix):
         cohort.packed(np.array([6], dtype=np.int64))
 
 
-def test_reading_a_few_snps_of_a_long_file_takes_memory_for_these_alone(tmp_path):
+def test_memory_does_not_grow_with_the_length_of_the_file(tmp_path):
     import tracemalloc
 
     prefix = write_plink(tmp_path / "long", random_copies(4, 4000))
-    snps = 3000
+    snps = 8000
     with Path(f"{prefix}.bed").open("r+b") as bed:
         bed.truncate(3 + 1000 * snps)
     Path(f"{prefix}.bim").write_text("".join(f"1 rs{at} 0 {at + 1} A G\n" for at in range(snps)))
     cohort = open_cohort(prefix, CHI_SQUARE)
     tracemalloc.start()
     try:
-        for start in range(0, snps, 100):
-            cohort.packed(slice(start, start + 100))
-        assert tracemalloc.get_traced_memory()[1] < 400_000
+        for start in range(0, snps, 400):
+            cohort.packed(slice(start, start + 400))
+        everything = Matched(cohort, np.arange(snps), np.ones(snps, bool), np.zeros(snps, bool)).packed(0, snps)
+        assert count(everything, group(cohort.sex == 1))[4:, 0, 0].min() == 2000
+        assert tracemalloc.get_traced_memory()[1] < 3_500_000
     finally:
         tracemalloc.stop()
 

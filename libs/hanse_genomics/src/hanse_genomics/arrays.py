@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,3 +13,18 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Packed = NDArray[np.uint8]
 """Rows of a .bed file: (S, ceil(n/4)), two bits a sample, least significant first."""
+
+
+class PackedRows(Protocol):
+    """Rows of a .bed file that are read when they are asked for, so that memory does not grow with their number."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(S, ceil(n/4))."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | NDArray[np.int64], /) -> Packed:
+        """Some of them, as an array that is the caller's."""
+        ...

@@ -46,7 +46,7 @@ class Bed:
             HanseError: CONFLICT when the file was changed since it was checked.
             IndexError: a row that the file does not have.
         """
-        wanted = np.arange(self.snps, dtype=np.int64)[rows] if isinstance(rows, slice) else np.asarray(rows, np.int64)
+        wanted = np.arange(*rows.indices(self.snps)) if isinstance(rows, slice) else np.asarray(rows, np.int64)
         if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= self.snps):
             raise IndexError(f"{self.path.name}: rows {wanted.min()} to {wanted.max()} of {self.snps}")
         packed: Packed = np.empty((len(wanted), self.row_bytes), dtype=np.uint8)

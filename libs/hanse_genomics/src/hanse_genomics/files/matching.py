@@ -32,14 +32,35 @@ class Matched:
     swapped: NDArray[np.bool_]
     flipped: NDArray[np.bool_]
 
-    def packed(self, start: int, stop: int) -> Packed:
-        """Genotypes of the study's SNPs [start, stop), whose count is copies of `first`: uint8 (S, ceil(n/4)).
+    def packed(self, start: int, stop: int) -> Turned:
+        """Genotypes of the study's SNPs [start, stop), whose count is copies of `first`; read when asked for."""
+        return Turned(self.cohort, self.rows[start:stop], self.swapped[start:stop])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """Rows of a cohort's .bed file, turned where its A1 is not the allele that the study counts (`PackedRows`)."""
+
+    cohort: Cohort
+    rows: NDArray[np.int64]
+    swapped: NDArray[np.bool_]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(S, ceil(n/4))."""
+        return len(self.rows), self.cohort.bed.row_bytes
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64], /) -> Packed:
+        """Some of them: uint8 (s, ceil(n/4)).
 
         Raises:
             HanseError: CONFLICT when the file was changed since it was opened.
         """
-        packed = self.cohort.packed(self.rows[start:stop])
-        swap(packed, self.swapped[start:stop])
+        packed = self.cohort.packed(self.rows[rows])
+        swap(packed, self.swapped[rows])
         return packed
 
 

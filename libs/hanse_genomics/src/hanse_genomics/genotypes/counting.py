@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.arrays import Counts, Packed
+from hanse_genomics.arrays import Counts, Packed, PackedRows
 from hanse_genomics.genotypes.packed import LOW, Words, tile_of, tiles, words_of
 
 
@@ -36,14 +36,14 @@ def group(members: NDArray[np.bool_]) -> Groups:
     return Groups(samples, masks, listed.sum(axis=1, dtype=np.int64))
 
 
-def count(packed: Packed, groups: Groups) -> Counts:
+def count(packed: Packed | PackedRows, groups: Groups) -> Counts:
     """Genotype counts.
 
     Of a genotype's bits, 11 is no copy, both lower and upper bit; 01 is missing, 10 one copy; so three counts of bits
     (lower, upper, both) give the four numbers.
 
     Args:
-        packed: uint8 (S, ceil(n/4)).
+        packed: uint8 (S, ceil(n/4)); read tile by tile where it lies in a file.
 
     Returns:
         int64 (S, G, 4): samples of the group with 0, 1, 2 copies of A1, and with a missing genotype.

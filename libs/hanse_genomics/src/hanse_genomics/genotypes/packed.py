@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.study import TILE
-from hanse_genomics.arrays import Packed
+from hanse_genomics.arrays import Packed, PackedRows
 
 Words = NDArray[np.uint64]
 
@@ -31,7 +31,7 @@ def tile_of(samples: int) -> int:
     return max(1, min(TILE, _TILE_WORDS // max(words_of(samples), 1)))
 
 
-def tiles(packed: Packed, samples: int) -> Iterator[tuple[slice, Words]]:
+def tiles(packed: Packed | PackedRows, samples: int) -> Iterator[tuple[slice, Words]]:
     """Tiles of at most `tile_of(samples)` SNPs as words: (rows of the tile, uint64 (rows, W)).
 
     The words are one buffer that is used again for the next tile. Bytes beyond a row's end are 0; bits of samples that

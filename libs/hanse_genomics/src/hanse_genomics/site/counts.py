@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Counts, Packed
+from hanse_genomics.arrays import Arrays, Counts, PackedRows
 from hanse_genomics.genotypes import Groups, count, group
 from hanse_genomics.site.matched import matched
 from hanse_genomics.site.samples import members
@@ -23,7 +23,7 @@ def grouped(site: SiteStudy, names: Sequence[str]) -> Groups:
     return found
 
 
-def genotype_counts(site: SiteStudy, packed: Packed, settings: Mapping[str, Any]) -> Counts:
+def genotype_counts(site: SiteStudy, packed: PackedRows, settings: Mapping[str, Any]) -> Counts:
     """int64 (S, G, 3): samples of each group in `settings.groups` with 0, 1, 2 copies of the study's first allele.
 
     Those with a missing genotype are the rest of the group, whose size the hub knows.

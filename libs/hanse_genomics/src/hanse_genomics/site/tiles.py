@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.study import TILE
-from hanse_genomics.arrays import Counts, Floats, Packed
+from hanse_genomics.arrays import Counts, Floats, Packed, PackedRows
 from hanse_genomics.genotypes import dosages, missing, room
 from hanse_genomics.site.samples import Members, members
 from hanse_genomics.site.step import SiteStudy
@@ -54,11 +54,11 @@ def width(samples: int) -> int:
     return 4 * -(-samples // 4)
 
 
-def tiles(site: SiteStudy, packed: Packed, ploidy: str, absent: NDArray[np.bool_], rows: Counts) -> Iterator[Tile]:
+def tiles(site: SiteStudy, packed: PackedRows, ploidy: str, absent: NDArray[np.bool_], rows: Counts) -> Iterator[Tile]:
     """The tiles of a chunk.
 
     Args:
-        packed: the chunk's genotypes, which may be changed; its first SNP begins a tile.
+        packed: the chunk's genotypes, read tile by tile; its first SNP begins a tile.
         absent: bool (n4,): samples that are not in the sums; they have no copies and are never missing.
         rows: which SNPs of the chunk are wanted, ascending.
     """
