@@ -46,8 +46,8 @@ async def measure(test: str, made: Simulated, size: Size, folder: Path) -> dict[
     equal = await asyncio.to_thread(compare, run.table, pooled.table, run.tied)
     equality = equal.body()
     if equal.differences and test == "logistic":
-        right = await asyncio.to_thread(judged, equal.differences, made.pooled, PHENOTYPES[test], NAMES)
-        equality["different_as_statsmodels"] = right
+        looked_at, right = await asyncio.to_thread(judged, equal.differences, made.pooled, PHENOTYPES[test], NAMES)
+        equality |= {"judged": looked_at, "judged_as_statsmodels": right}
     usage, sites = run.usage, run.usage.cpu_s["sites"]
     links = {
         "sites_to_hub": usage.sent["sites"],

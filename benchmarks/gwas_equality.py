@@ -17,6 +17,7 @@ from hanse_genomics.genotypes.dosages import dosages, missing
 
 _NA = frozenset({"NA", "nan", "-nan", "inf"})
 _UNTURNED = frozenset({"NMISS", "CHISQ", "P", "SE"})
+_JUDGED = 1000
 _HALF_DIGIT = 0.5 + 1e-6
 _BESIDE = frozenset({"CHR", "SNP", "BP", "TEST"})
 
@@ -83,9 +84,11 @@ def compare(ours: Path, plinks: Path, tied: Collection[str]) -> Equality:
     return Equality(snps, values, turned, total - snps, tuple(differences))
 
 
-def judged(differences: Collection[Difference], prefix: Path, phenotype: str, covariates: Sequence[str]) -> int:
-    """Of a logistic regression's differences: how many of Hanse's values are those of statsmodels, as far as they are
-    printed. PLINK 1.9 computes them in single precision.
+def judged(
+    differences: Collection[Difference], prefix: Path, phenotype: str, covariates: Sequence[str]
+) -> tuple[int, int]:
+    """Of a logistic regression's differences, those of the first thousand SNPs: how many there are, and how many of
+    Hanse's values are those of statsmodels, as far as they are printed. PLINK 1.9 computes in single precision.
 
     Args:
         prefix: the pooled files.
@@ -97,8 +100,8 @@ def judged(differences: Collection[Difference], prefix: Path, phenotype: str, co
     columns: dict[str, list[tuple[str, str]]] = {}
     for name, column, _, own in differences:
         columns.setdefault(name, []).append((column, own))
-    ours = 0
-    for name, values in columns.items():
+    looked_at = ours = 0
+    for name, values in list(columns.items())[:_JUDGED]:
         packed = pool.packed(np.array([place[name]]))
         copies, (_, absent) = dosages(packed, pool.samples)[0], missing(packed, pool.samples)
         taken = known.copy()
@@ -109,10 +112,11 @@ def judged(differences: Collection[Difference], prefix: Path, phenotype: str, co
         fit = Logit(pool.phenotype[taken], predictors).fit(disp=0, method="newton", tol=1e-12)
         sign = 1 if copies[taken].mean() <= 1 else -1
         exact = {"BETA": sign * fit.params[1], "STAT": sign * fit.tvalues[1], "P": fit.pvalues[1]}
+        looked_at += len(values)
         for column, own in values:
             digit = 10.0 ** math.floor(math.log10(abs(float(own))) - 3)
             ours += bool(abs(exact[column] - float(own)) <= _HALF_DIGIT * digit)
-    return ours
+    return looked_at, ours
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
