@@ -1,0 +1,87 @@
+"""Integers and real numbers of a study in Z_2^32 and Z_2^64: exact beyond what a float64 holds, refused out of range."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_privacy.ring.codec import decode, encode
+from hanse_privacy.ring.plan import check_plan
+
+WIDE = 2**60
+BYTES = st.integers(0, 2**64 - 1)
+
+
+def summed(parts: list[Any], ring: Ring, masks: list[int]) -> Any:
+    """Masked, added and unmasked again, as cohorts, compensator and aggregator do."""
+    dtype = np.uint32 if ring.bits == 32 else np.uint64
+    total = np.zeros(parts[0].shape, dtype)
+    for part, mask in zip(parts, masks, strict=True):
+        total += encode(part, ring, refuse=True)[0] + np.array(mask % 2**ring.bits, dtype)
+    return total - np.array(sum(masks) % 2**ring.bits, dtype)
+
+
+@settings(max_examples=50)
+@given(
+    parts=st.lists(arrays(np.int64, 4, elements=st.integers(-WIDE, WIDE)), min_size=3, max_size=3),
+    masks=st.lists(BYTES, min_size=3, max_size=3),
+)
+def test_integers_are_summed_exactly_beyond_the_53_bits_of_a_float(parts: list[Any], masks: list[int]) -> None:
+    ring = Ring(bits=64, fraction=0, bound=float(WIDE))
+    check_plan(RingPlan(participants=3, default=ring))
+    exact = [sum(int(part[at]) for part in parts) for at in range(4)]
+    assert summed(parts, ring, masks).view(np.int64).tolist() == exact
+
+
+@settings(max_examples=50)
+@given(
+    parts=st.lists(arrays(np.int64, 4, elements=st.integers(-(2**20), 2**20)), min_size=3, max_size=3),
+    masks=st.lists(BYTES, min_size=3, max_size=3),
+)
+def test_counts_fit_a_ring_of_32_bits(parts: list[Any], masks: list[int]) -> None:
+    ring = Ring(bits=32, fraction=0, bound=2.0**20)
+    assert summed(parts, ring, masks).view(np.int32).tolist() == np.sum(parts, axis=0).tolist()
+
+
+@settings(max_examples=50)
+@given(
+    parts=st.lists(arrays(np.float64, 4, elements=st.floats(-16, 16)), min_size=3, max_size=3),
+    masks=st.lists(BYTES, min_size=3, max_size=3),
+    fraction=st.sampled_from((40, 52, 56)),
+)
+def test_real_numbers_are_off_by_half_a_unit_each(parts: list[Any], masks: list[int], fraction: int) -> None:
+    ring = Ring(bits=64, fraction=fraction, bound=16.0)
+    check_plan(RingPlan(participants=3, default=ring))
+    total = summed(parts, ring, masks)
+    for at in range(4):
+        units = int(total.view(np.int64)[at])
+        exact = sum(Fraction(float(part[at])) for part in parts)
+        assert abs(Fraction(units, 2**fraction) - exact) <= Fraction(3, 2 ** (fraction + 1))
+        # Read as float64, the sum is the nearest to what the units say.
+        assert decode(total, ring)[at] == float(Fraction(units, 2**fraction))
+
+
+@settings(max_examples=50)
+@given(values=arrays(np.float64, 5, elements=st.integers(-(2**53), 2**53).map(float)))
+def test_whole_floats_are_exact_in_a_ring_without_fraction(values: Any) -> None:
+    ring = Ring(bits=64, fraction=0, bound=2.0**53)
+    assert encode(values, ring)[0].view(np.int64).tolist() == [int(value) for value in values]
+
+
+@pytest.mark.parametrize("value", [np.array([2**40 + 1]), np.array([-(2**40) - 1]), np.array([2.0**40 + 1])])
+def test_what_is_beyond_the_announced_range_is_refused_not_clipped(value: Any) -> None:
+    with pytest.raises(HanseError, match="beyond the bound"):
+        encode(value, Ring(bits=64, fraction=0, bound=2.0**40), refuse=True)
+
+
+def test_the_smallest_integer_of_all_is_not_taken_for_a_small_one() -> None:
+    with pytest.raises(HanseError, match="beyond the bound"):
+        encode(np.array([np.iinfo(np.int64).min]), Ring(bits=64, fraction=0, bound=float(WIDE)), refuse=True)
