@@ -56,7 +56,8 @@ def _printed_text(one: dict[str, Any]) -> str:
     found = one["printed"]
     if not found["snps"]:
         return "Every number is printed alike."
-    text = f"{found['snps']} SNPs have a number that is printed otherwise, at most by {100 * found['largest']:.2g} %"
+    some = "1 SNP has" if found["snps"] == 1 else f"{found['snps']} SNPs have"
+    text = f"{some} a number that is printed otherwise, at most by {100 * found['largest']:.2g} %"
     if one["test"] == "logistic" and one["reference"].startswith("PLINK"):
         text += ": PLINK 1.9 computes logistic regression in single precision"
     return text + "."

@@ -14,7 +14,8 @@ from hanse_fabric.names import RunId, Slug
 class RunEvent(Message):
     """Something that happened in a run, for watching it.
 
-    `kind` is one of: state, round-started, task-answered, progress, round-finished, note, late-result, refused.
+    `kind` is one of: state, round-started, task-answered, progress, round-finished, note, late-result, refused; of a
+    study also computed (bytes by cohort) and structure.
     `data` holds the kind's own fields (state, round, participant, metrics, reason, seconds ...).
     """
 

@@ -113,6 +113,7 @@ class BusVerbs:
         ask = self._ask(asked)
         if asked.rings is None:
             gathered = await self._run.gather(session, ask)
+            self._tell(asked, gathered.answers)
             return await self._run.compute(job.model_copy(update={"updates": _updates(gathered.answers)}), None)
         plan = plan_of(asked, len(self._cohorts))
         opened = await self._protocol.prepare(session, 0, self._cohorts, least=lambda _: len(self._cohorts), plan=plan)
@@ -125,6 +126,7 @@ class BusVerbs:
         if len(answers) < len(self._cohorts):
             self._protocol.release(opened)
             return await self._given_up(job.id, asked, gathered)
+        self._tell(asked, answers)
         computed = await self._run.compute(
             job.model_copy(update={"updates": _updates(answers)}), lambda: self._protocol.unmask(opened, 0, answers)
         )
@@ -141,6 +143,15 @@ class BusVerbs:
         if any(is_final(TaskKind.STUDY, failure) for failure in gathered.failures):
             raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
         return await self._run.give_up(step, gathered.explain())
+
+    def _tell(self, asked: Asked, answers: tuple[Answer, ...]) -> None:
+        """Tell those who watch how many bytes of arrays a computation has sent, and whether they were masked."""
+        down = sum(ref.size for ref in asked.to_sites.values())
+        self._run.note(
+            "computed", asked.key, round=0, step=asked.step, masked=asked.rings is not None,
+            up={answer.participant: answer.update.size for answer in answers if answer.update is not None},
+            down=dict.fromkeys((answer.participant for answer in answers), down),
+        )  # fmt: skip
 
     def _ask(self, asked: Asked) -> Ask:
         wanted, seed = self._run.job.participants, self._run.job.seed
