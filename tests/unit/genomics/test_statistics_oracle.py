@@ -135,7 +135,7 @@ def test_logistic_and_firth_beside_plink2(tmp_path: Path, firth: str, modifier: 
         se = float(theirs["LOG(OR)_SE"][at])
         beta = float(np.log(float(theirs["OR"][at]))) * (1 if theirs["A1"][at] == own[here] else -1)
         # plink2 computes in single precision, and ends Firth's iterations at steps of 1e-4.
-        slack = 2e-3 if firth != "never" else 1e-4
+        slack = 1e-2 if firth != "never" else 1e-4
         assert abs(results["beta"][here] - beta) <= slack * se, name
         # Its standard errors are off by up to half a percent at some SNPs, where ours are statsmodels' to 1e-8.
         assert abs(results["se"][here] / se - 1) <= 1e-2, name
