@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import pytest
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_datapod.worker.shared import SharedWorker
+from hanse_datapod.worker.study_server import StudyServer
 from hanse_datapod.worker.studying import StudyWorker
 from hanse_datapod.worker.training import ProcessWorker
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -27,6 +29,7 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
 from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
+from hanse_genomics.site import SiteStudy
 
 COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1"
 
@@ -91,14 +94,28 @@ async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-async def test_after_a_rest_a_fresh_process_waits_for_the_next_step(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_a_rest_costs_no_process(worker: StudyWorker, tmp_path: Path) -> None:
+    await worker.rest()
+    assert worker.pid is None
     await worker.work(request(tmp_path), silent)
     pid = worker.pid
-    assert pid is not None
     await worker.rest()
-    assert worker.pid not in (None, pid)
-    assert not psutil.pid_exists(pid)
     assert (await worker.work(request(tmp_path), silent)).update is not None
+    assert worker.pid == pid
+
+
+def test_what_was_read_of_a_study_is_let_go_at_rest(files: DataSettings, tmp_path: Path) -> None:
+    def studies() -> int:
+        return sum(isinstance(found, SiteStudy) for found in gc.get_objects())
+
+    server = StudyServer(lambda _: None)
+    asked, before = request(tmp_path), studies()
+    body = {"data": files.model_dump(mode="json"), "config": asked.config, "output": str(asked.output), "extras": {}}
+    for _ in range(2):
+        server.do(body | {"operation": "work", "state": str(asked.state)})
+    assert studies() == before + 1
+    assert server.do(body | {"operation": "rest"}) == {}
+    assert studies() == before
 
 
 async def test_a_step_that_is_cancelled_is_stopped(worker: StudyWorker, tmp_path: Path) -> None:

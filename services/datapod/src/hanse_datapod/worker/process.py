@@ -108,13 +108,6 @@ class WorkerProcess:
             raise HanseError(ErrorCode.of(answer["code"]), answer["message"], hint=answer["hint"])
         return answer
 
-    async def rest(self) -> None:
-        """Put a fresh child in the place of this one, once its request is done: what that had read is forgotten."""
-        async with self._turn:
-            await self._kill()
-            if not self._closed:
-                await self.start()
-
     async def close(self) -> None:
         """Kill the child; a request that waits for it ends with an error."""
         self._closed = True

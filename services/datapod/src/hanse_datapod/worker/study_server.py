@@ -6,6 +6,8 @@ each chunk. All of it can be read again, so the process may be killed at any mom
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import time
 import traceback
 from collections import OrderedDict
@@ -49,6 +51,11 @@ class StudyServer:
         data = DataSettings.model_validate(body["data"])
         if body["operation"] == "check":
             return check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
+        if body["operation"] == "rest":
+            self._studies.clear()
+            self._given.clear()
+            _give_memory_back()
+            return {}
         began = time.monotonic()
         config = body["config"]
         site = self._study(data, Study.model_validate(config["study"]), Path(body["state"]))
@@ -99,6 +106,14 @@ def _computed(step: str, site: SiteStudy, settings: dict[str, Any], given: dict[
             ErrorCode.INTERNAL, f"step {step} of the study: {type(error).__name__} at this site",
             hint="the datapod's log says more; it is not told here, for it may quote the site's data",
         ) from None  # fmt: skip
+
+
+def _give_memory_back() -> None:
+    """What was freed goes back to the system: there may be no other study for days."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc has it
+        trim(0)
 
 
 def _size(arrays: Arrays) -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.port import STUDIED, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_datapod.worker.process import CHECK_LIMIT, WorkerProcess
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema
+
+REST_LIMIT = 60.0
 
 
 class StudyWorker:
@@ -63,8 +67,13 @@ class StudyWorker:
         return DataSummary(answer["examples"], 0, answer["fingerprint"])
 
     async def rest(self) -> None:
-        """Begin with a fresh process: what this one has read of a study that is over may be much."""
-        await self._process.rest()
+        """Have the process forget what it has read of studies: it may be much."""
+        if self._process.pid is None:
+            return
+        with suppress(HanseError):  # one that has died has forgotten
+            await self._process.request(
+                self._body("rest"), time_limit=REST_LIMIT, memory_limit=None, on_progress=lambda _fraction, _text: None
+            )
 
     async def close(self) -> None:
         """Stop the process, unless it is shared."""
