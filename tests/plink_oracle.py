@@ -83,7 +83,7 @@ def differences(results: Arrays, theirs: Table, columns: Mapping[str, str], *, t
 
 def beyond_single_precision(results: Arrays, theirs: Table) -> list[str]:
     """Where BETA, STAT or P of PLINK's logistic regression is further off than its single precision explains: more than
-    one unit of the last printed digit, and more than 5e-6 of a standard error. P moves with STAT.
+    one unit of the last printed digit, and more than 1e-5 of a standard error. P moves with STAT.
     """
     row = {name: at for at, name in enumerate(theirs["SNP"])}
     found = []
@@ -91,7 +91,7 @@ def beyond_single_precision(results: Arrays, theirs: Table) -> list[str]:
         if name not in row or theirs["P"][row[name]] == "NA":
             continue
         se, stat = float(results["se"][at]), float(results["stat"][at])
-        slack = {"BETA": 5e-6 * se, "STAT": 5e-6, "P": 5e-6 * max(abs(stat), 1.0) * float(results["p"][at])}
+        slack = {"BETA": 1e-5 * se, "STAT": 1e-5, "P": 1e-5 * max(abs(stat), 1.0) * float(results["p"][at])}
         for word, ours in (("BETA", "beta"), ("STAT", "stat"), ("P", "p")):
             mine, other = float(results[ours][at]), float(theirs[word][row[name]])
             unit = 10.0 ** (np.floor(np.log10(abs(other))) - 3) if other else 0.0
