@@ -17,7 +17,7 @@ from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import verify_log
 from hanse_datapod.study_answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Task
+from hanse_fabric.messages import MaskingMode, Outcome, Task, TaskKind
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.stream import MaskStream, Purpose
 
@@ -238,3 +238,17 @@ async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) 
         assert finished is not None
         assert all(item.digest in log for item in leaving(each, finished))
     journal.close()
+
+
+async def test_what_the_masking_protocol_asks_waits_for_no_computation(cohort: Site) -> None:
+    worker = worker_of(cohort)
+    worker.hold = asyncio.Event()
+    await cohort.start()
+    for step in STEPS[:3]:
+        await cohort.give(masked_step(step))
+    await asyncio.wait_for(worker.both.wait(), 60)
+    await cohort.give(masked_step("keys", mode=MaskingMode.PAIRWISE, kind=TaskKind.ADVERTISE, config={}))
+    [(result, _)] = await cohort.results(1)
+    assert (result.step, result.outcome) == ("keys", Outcome.DONE)
+    worker.hold.set()
+    assert len(await cohort.results(4)) == 4

@@ -1,4 +1,6 @@
-"""Tasks of studies, several under way at once: one computes while others are fetched, masked and sent."""
+"""Tasks of studies, several under way at once: one computes while others are fetched, masked and sent. What a masking
+protocol asks between them is quick, and waits for no computation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class StudyLanes:
 
     Args:
         do: does a task and hands its answer in.
-        lanes: how many are under way at once.
+        lanes: how many steps are under way at once.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class StudyLanes:
     ) -> None:
         self._link, self._worker, self._place, self._do = link, worker, place, do
         self._lanes = lanes
-        self._queue = StudyQueue()
+        self._steps, self._protocol = StudyQueue(), StudyQueue()
         self._under_way: dict[str, tuple[Task, asyncio.Future[None]]] = {}
         self._handed_in: dict[str, Task] = {}
 
@@ -44,10 +46,11 @@ class StudyLanes:
     async def offer(self, opened: OpenTask) -> None:
         """Take a task in; where it says that its run has ended, remove what that has left."""
         if not ends_run(opened.task):
-            self._queue.offer(opened)
+            (self._steps if is_study(opened.task) else self._protocol).offer(opened)
             return
         run = opened.task.run
-        self._queue.drop(run)
+        self._steps.drop(run)
+        self._protocol.drop(run)
         ended = [work for task, work in self._under_way.values() if task.run == run]
         for work in ended:
             work.cancel()
@@ -64,11 +67,12 @@ class StudyLanes:
         await asyncio.to_thread(self._place.forget_old)
         async with asyncio.TaskGroup() as group:
             for number in range(self._lanes):
-                group.create_task(self._lane(), name=f"study lane {number}")
+                group.create_task(self._lane(self._steps), name=f"study lane {number}")
+            group.create_task(self._lane(self._protocol), name="protocol lane")
 
-    async def _lane(self) -> None:
+    async def _lane(self, queue: StudyQueue) -> None:
         while True:
-            opened = await self._queue.take()
+            opened = await queue.take()
             task = opened.task
             # It may have waited for long.
             if task.id in self._under_way or not await open_or_unknown(self._link, task):

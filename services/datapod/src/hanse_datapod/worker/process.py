@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from hanse_datapod.worker.adopted import AdoptedProcess, take_prepared
 from hanse_datapod.worker.exchanged import answer_sum
 from hanse_datapod.worker.frames import length_of, pack
 from hanse_datapod.worker.port import Exchanging, OnProgress
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 class _Child:
     """A running process, and whether it has said that it is ready."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | AdoptedProcess
     ready: bool = False
 
 
@@ -63,6 +64,9 @@ class WorkerProcess:
         if self._closed:
             raise HanseError(ErrorCode.CANCELLED, "worker: it was closed")
         if self._child is not None and self._child.process.returncode is None:
+            return
+        if not self.studies and (prepared := await take_prepared()) is not None:
+            self._child = _Child(prepared)
             return
         process = await asyncio.create_subprocess_exec(
             sys.executable,
