@@ -61,12 +61,17 @@ def prefixes(tmp_path_factory):
         rewritten.append((chromosome, position, name, *([COMPLEMENT[a] for a in pair] if flipped[at] else pair)))
     prefix = write_plink(folder / "turned", turned[order], snps=[rewritten[at] for at in order], people=_people(2))
     _values(prefix, 2)
-    return folder, int(flipped.sum())
+    backward = np.array([one > other for one, other in pairs])
+    return (
+        folder,
+        int(flipped.sum()),
+        (3 * int(backward.sum()), 2 * int(backward.sum()) + int((backward ^ swapped).sum())),
+    )
 
 
 @pytest.mark.parametrize("test", STUDIES)
 def test_a_turned_cohort_gives_the_same_results_to_the_last_bit(prefixes, tmp_path, test):
-    folder, flips = prefixes
+    folder, flips, swaps = prefixes
     study = STUDIES[test]
 
     def run(third: str):
@@ -85,3 +90,4 @@ def test_a_turned_cohort_gives_the_same_results_to_the_last_bit(prefixes, tmp_pa
     assert turned.summary["snps"]["common"] == SNPS
     told = str(turned.summary)
     assert f"'flipped': {flips}" in told
+    assert [made.summary["snps"]["swapped"] for made in (straight, turned)] == list(swaps)

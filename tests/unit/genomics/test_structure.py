@@ -66,7 +66,12 @@ async def search(cohorts: Mapping[str, Cohort], study: Study, state: Path) -> Fo
     opened = await verbs.compute(Asked("open", "open"))
     snps = opened.outputs["snps"]
     sampled = await verbs.compute(
-        Asked("samples", "samples", to_sites={"snps": snps}, rings={"people": rings.people(len(cohorts))})
+        Asked(
+            "samples",
+            "samples",
+            to_sites={"snps": snps},
+            rings=dict.fromkeys(("people", "swapped"), rings.people(len(cohorts))),
+        )
     )
     facts = await components(verbs, study, snps, sampled.facts["spans"], sampled.facts["sizes"])  # type: ignore[arg-type]
     first = next(one for one in verbs.asked if one.key == "structure-round-0001")

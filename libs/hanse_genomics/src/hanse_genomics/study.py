@@ -62,9 +62,9 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     _check_cohorts(verbs, study)
     opened = await verbs.compute(Asked("open", "open"))
     snps = opened.outputs["snps"]
-    people = {"people": rings.people(len(verbs.cohorts))}
-    sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=people))
-    told = _Told(opened.facts, _sizes(sampled.facts))
+    numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.cohorts)))
+    sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=numbers))
+    told = _Told({**opened.facts, "swapped": sampled.facts["swapped"]}, _sizes(sampled.facts))
     if study.structure.components:
         told.structure = await components(verbs, study, snps, _spans(sampled.facts), told.sizes)
         told.notes += remarks(study, told.structure)

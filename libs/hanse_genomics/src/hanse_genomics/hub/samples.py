@@ -27,11 +27,12 @@ def samples(
     """Numbers of samples.
 
     Args:
-        total: `people`, int64, by `groups.ALL`.
+        total: `people`, int64, by `groups.ALL`; `swapped`, int64 (1,).
         given: `snps`.
 
     Returns:
-        facts: `sizes` by group; `spans`: runs of SNPs of one chromosome code, [code, start, stop] each.
+        facts: `sizes` by group; `spans`: runs of SNPs of one chromosome code, [code, start, stop] each; `tested`:
+        complete samples; `swapped`: of all cohorts' SNPs, those whose alleles were turned.
 
     Raises:
         HanseError: INVALID_INPUT where nobody is a case, or a control; FORBIDDEN where samples barely exceed what is
@@ -59,7 +60,8 @@ def samples(
     starts = np.flatnonzero(np.diff(code, prepend=-1) != 0) if len(code) else np.zeros(0, dtype=np.int64)
     stops = np.append(starts[1:], len(code))
     spans = [[int(code[a]), int(a), int(b)] for a, b in zip(starts.tolist(), stops.tolist(), strict=False)]
-    return Finished({}, {"sizes": dict(sizes), "spans": list(spans), "tested": tested})
+    swapped = int(total["swapped"][0])
+    return Finished({}, {"sizes": dict(sizes), "spans": list(spans), "tested": tested, "swapped": swapped})
 
 
 def predictors_of(study: Study) -> int:

@@ -30,7 +30,8 @@ _OPEN = Shared(
 )
 _SAMPLES = Shared(
     "samples",
-    "numbers of samples, founders, cases, controls, males and females, and of those without gaps",
+    "numbers of samples, founders, cases, controls, males and females, and of those without gaps; how many SNPs were "
+    "turned, for A1 of the file is not the allele that the study counts",
     masked=True,
 )
 _COUNTS = Shared("test", "genotype counts of each SNP: 0, 1 or 2 copies and missing, by group of samples", masked=True)
@@ -44,12 +45,12 @@ _LINEAR = Shared(
     masked=True,
 )
 _NULL = Shared(
-    "null model", "gradient, information matrix and log-likelihood of the covariates' model, at each iteration",
+    "null model", "gradient and packed information matrix of the covariates' model, at each iteration",
     masked=True,
 )  # fmt: skip
 _LOGISTIC = Shared(
     "test",
-    "of each SNP: genotype counts; gradient, packed information matrix and log-likelihood at each iteration, for the "
+    "of each SNP: genotype counts; gradient and packed information matrix at each iteration, for the "
     "SNPs that have not converged, every time with fresh masks",
     masked=True,
 )

@@ -21,7 +21,9 @@ _WORDS = {
     "males": "males", "females": "females", "left_out": "left out", "common": "in all cohorts",
     "snps": "SNPs in its file", "duplicates": "duplicates left out", "negative": "negative positions left out",
     "flipped": "strand flips", "incompatible": "alleles that do not agree",
-    "ambiguous": "ambiguous strand (A/T, C/G)", "maf": "too rare", "missing": "too many missing genotypes",
+    "ambiguous": "ambiguous strand (A/T, C/G)",
+    "swapped": "turned, for A1 of a file is not the allele that the study counts (sum over the cohorts)",
+    "maf": "too rare", "missing": "too many missing genotypes",
     "hardy_weinberg": "not in Hardy-Weinberg equilibrium",
 }  # fmt: skip
 """In the order in which they are told."""
@@ -97,7 +99,7 @@ def cohorts(summary: Mapping[str, Any], run: Mapping[str, Any]) -> Rows:
 def quality(summary: Mapping[str, Any]) -> Rows:
     """How many SNPs there were, and why some of them have no result."""
     snps: Mapping[str, Any] = summary.get("snps") or {}
-    told = [key for key in ("common", "tested", "left_out", "ambiguous", "incompatible") if key in snps]
+    told = [key for key in ("common", "tested", "left_out", "ambiguous", "incompatible", "swapped") if key in snps]
     rows = [(f"SNPs: {_WORDS[key]}", _shown(snps[key])) for key in told]
     rows += [(f"left out: {words}", _shown(count)) for words, count in (summary.get("reasons") or {}).items()]
     return Rows(("", "number"), rows, frozenset({1}))

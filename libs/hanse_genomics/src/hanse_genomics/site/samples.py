@@ -1,4 +1,7 @@
-"""A site's step `samples`: how many samples there are of every kind; and where the study's SNPs lie in its files."""
+"""A site's step `samples`: how many samples there are of every kind; and where the study's SNPs lie in its files.
+
+How many SNPs it turned goes in the masked sum, too: which allele is A1 in a file, the rarer one, depends on its samples.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +49,19 @@ def samples(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, A
         given: `snps`, of the step `open`.
 
     Returns:
-        people int64: samples by `groups.ALL`; of a quantity nobody is a case or a control.
+        people int64: samples by `groups.ALL`; of a quantity nobody is a case or a control. swapped int64 (1,): SNPs of
+        the study whose A1 in the site's files is not the allele that the study counts, so that copies were turned.
     """
-    learn(site, given["snps"])
+    found = learn(site, given["snps"])
     binary = site.study.is_binary
     counts = [
         0 if not binary and ("case" in name or "control" in name) else int(members(site, name).sum())
         for name in groups.ALL
     ]
-    return {"people": np.array(counts, dtype=np.int64)}
+    return {
+        "people": np.array(counts, dtype=np.int64),
+        "swapped": np.array([found.swapped.sum()], dtype=np.int64),
+    }
 
 
 STEPS: dict[str, SiteStep] = {"samples": samples}
