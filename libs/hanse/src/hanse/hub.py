@@ -30,7 +30,10 @@ def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
         checked = check_job(dict(job))
     else:
         checked = parse_job(read_file(Path(job), "job file"))
-    return checked.model_dump(mode="json", exclude_defaults=True)
+    body = checked.model_dump(mode="json", exclude_defaults=True)
+    if checked.study is None:
+        body["rounds"] = checked.rounds  # training always says how many, also where it is one
+    return body
 
 
 class Hub:

@@ -107,7 +107,7 @@ class StudyDisplay:
         sites.add_column("cohort")
         sites.add_column("last answer")
         for name, state in sorted(self._sites.items()):
-            sites.add_row(name, Text(state))
+            sites.add_row(Text(name), Text(state))
         return Group(head, *([Text(self._step)] if self._step else []), bars, sites)
 
 
