@@ -18,6 +18,7 @@ OPEN_HEARTED: dict[str, Any] = {
     "minimum_participants": 1, "masking": {"minimum": 1},
     "studies": {"masked": False, "minimum_cohorts": 1, "minimum_samples": 1},
 }  # fmt: skip
+BOLD = Study(test="linear", few_samples=True)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,8 @@ OPEN_HEARTED: dict[str, Any] = {
         ({}, masked_step(peers=2), "studies.minimum_cohorts", "a study of 2 is asked, allowed: at least 3"),
         ({"studies": {"minimum_cohorts": 5}}, masked_step(peers=4), "studies.minimum_cohorts", "at least 5"),
         ({"studies": {"minimum_cohorts": 2}}, masked_step(peers=2), "masking.minimum", "a sum of 2"),
+        ({}, masked_step(study=BOLD), "studies.few_samples", "samples may barely exceed its covariates is asked"),
+        ({}, study_step(study=BOLD), "studies.few_samples", "every site's administrator sets it"),
         ({}, masked_step(mode=MaskingMode.RING), "studies.masked", "mode ring, which hides nothing"),
         ({}, study_step("c", function="counts"), "studies", "step counts without masking"),
         (OPEN_HEARTED, study_step("c", function="counts", peers=1), "studies", "no policy allows it"),
@@ -62,6 +65,7 @@ def test_the_default_policy_takes_part_in_no_study_and_says_what_would() -> None
         ({"studies": {"minimum_cohorts": 2}}, study_step(peers=2)),
         (OPEN_HEARTED, masked_step(mode=MaskingMode.RING, peers=1)),
         ({"models": ["logistic"]}, study_step("keys", kind=TaskKind.ADVERTISE, config={})),
+        ({"studies": {"few_samples": True}}, masked_step(study=BOLD)),
         ({"studies": {"tests": ["trend"]}}, masked_step(study=Study(test="trend"))),
     ],
 )

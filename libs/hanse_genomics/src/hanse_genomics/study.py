@@ -150,7 +150,7 @@ def _check_cohorts(verbs: StudyVerbs, study: Study) -> None:
             ErrorCode.FORBIDDEN,
             f"cohorts: {len(verbs.cohorts)}, expected at least {LEAST_COHORTS}: of the sum of two, each knows the "
             "other's part",
-            hint="if every site agrees, set study.few_cohorts",
+            hint="if every site agrees (studies.minimum_cohorts in its policy), set study.few_cohorts",
         )
 
 

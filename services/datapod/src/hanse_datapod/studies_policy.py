@@ -34,6 +34,8 @@ class StudiesPolicy(Frozen):
         tests: which may be computed.
         minimum_cohorts: a study of fewer is refused: of the sum of two, each knows the other's part.
         minimum_samples: a study is refused where fewer people of this site have phenotype and covariates.
+        few_samples: accept studies whose owner takes upon themselves (`study.few_samples`) that the samples of all
+            cohorts barely exceed the covariates, so that single people can be told from the sums.
         masked: refuse mode `ring`, too, which has the arithmetic of masked sums and no masks. An answer in no ring at
             all is refused always.
     """
@@ -41,6 +43,7 @@ class StudiesPolicy(Frozen):
     tests: tuple[TestName, ...] = _TESTS
     minimum_cohorts: int = Field(default=3, ge=1)
     minimum_samples: int = Field(default=10, ge=1)
+    few_samples: bool = False
     masked: bool = True
 
     def check(self, task: Task) -> None:
@@ -57,6 +60,13 @@ class StudiesPolicy(Frozen):
             raise forbidden(
                 "studies.minimum_cohorts", f"a study of {task.peers}", f"at least {self.minimum_cohorts}",
                 hint="the site's administrator decides, in the policy file, together with masking.minimum",
+            )  # fmt: skip
+        if study.few_samples and not self.few_samples:
+            raise forbidden(
+                "studies.few_samples", "a study whose samples may barely exceed its covariates",
+                "none",
+                hint="the owner takes few_samples out of the study, or every site's administrator sets it in the "
+                "policy file: studies: {few_samples: true}",
             )  # fmt: skip
         if task.masking is not None:
             self._check_masking(task.masking)

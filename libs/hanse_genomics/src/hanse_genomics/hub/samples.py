@@ -54,7 +54,7 @@ def samples(
             ErrorCode.FORBIDDEN,
             f"samples: {tested} of all cohorts have the phenotype and every covariate, expected at least {least} for "
             f"{predictors} predictors: fewer people can be told from the sums",
-            hint="if every site agrees, set study.few_samples",
+            hint="if every site agrees (studies.few_samples in its policy), set study.few_samples",
         )
     code = given["snps"]["chromosome"]
     starts = np.flatnonzero(np.diff(code, prepend=-1) != 0) if len(code) else np.zeros(0, dtype=np.int64)

@@ -1,6 +1,6 @@
 """A site's step `samples`: how many samples there are of every kind; and where the study's SNPs lie in its files.
 
-How many SNPs it turned goes in the masked sum, too: which allele is A1 in a file, the rarer one, depends on its samples.
+How many SNPs it turned goes in the masked sum, too: which allele is A1, the rarer one, depends on a file's samples.
 """
 
 from __future__ import annotations
