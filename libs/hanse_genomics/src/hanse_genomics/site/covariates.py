@@ -51,7 +51,8 @@ def null(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Array
 
 def weights(own: Framed, coefficients: Floats) -> tuple[Floats, Floats]:
     """Residuals y - p and weights p (1 - p) under a model of covariates: float64 (n4,) each, 0 for those absent."""
-    p = 1.0 / (1.0 + np.exp(-(own.predictors @ coefficients)))
+    with np.errstate(over="ignore"):
+        p = 1.0 / (1.0 + np.exp(-(own.predictors @ coefficients)))
     here = ~own.absent
     return np.where(here, own.outcome - p, 0.0), np.where(here, p * (1.0 - p), 0.0)
 
