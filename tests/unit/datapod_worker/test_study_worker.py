@@ -163,6 +163,22 @@ async def test_files_that_are_not_what_the_project_declares_are_named(
     assert said in raised.value.message
 
 
+@pytest.mark.parametrize("ending", ["bed", "bim", "fam", "cov", "pheno"])
+def test_a_file_that_changes_while_a_study_runs_ends_it_also_after_a_restart(
+    files: DataSettings, tmp_path: Path, ending: str
+) -> None:
+    asked = request(tmp_path)
+    body = {"operation": "work", "data": files.model_dump(mode="json"), "config": asked.config, "extras": {}}
+    body |= {"output": str(asked.output), "state": str(asked.state)}
+    assert StudyServer(lambda _: None).do(body)["examples"]
+    changed = files.train.with_suffix(f".{ending}")
+    os.utime(changed, ns=(1, 1))
+    with pytest.raises(HanseError, match=rf"^{changed.name}: changed while the study ran") as raised:
+        StudyServer(lambda _: None).do(body)
+    assert raised.value.code is ErrorCode.CONFLICT
+    assert StudyServer(lambda _: None).do(body | {"state": str(tmp_path / "another study")})["examples"]
+
+
 async def test_a_wrong_line_is_named_by_file_and_number(worker: StudyWorker, files: DataSettings) -> None:
     shorten(Path(f"{files.prefix}.bim"), 5)
     with pytest.raises(HanseError, match=r"ward\.bim, line 5"):

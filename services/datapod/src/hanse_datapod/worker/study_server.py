@@ -31,6 +31,8 @@ from hanse_genomics.site import STEPS, SiteStudy
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _STUDIES_KEPT = 4
 _GIVEN_BYTES = 64 << 20
+_FILES = "files"
+"""In the study's folder: what the site's files were at its first step."""
 
 
 class StudyServer:
@@ -66,12 +68,18 @@ class StudyServer:
         return {"examples": complete_samples(site.cohort), "seconds": time.monotonic() - began}
 
     def _study(self, data: DataSettings, study: Study, state: Path) -> SiteStudy:
-        """The study at this site, whose files are opened once."""
-        key = "|".join((data.model_dump_json(), study.model_dump_json(), str(state), version_of(data)))
+        """The study at this site, whose files are opened once.
+
+        Raises:
+            HanseError: CONFLICT when a file is another than at the study's first step.
+        """
+        version = version_of(data)
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _hold(state / _FILES, version)
+        key = "|".join((data.model_dump_json(), study.model_dump_json(), str(state), version))
         found = self._studies.get(key)
         if found is None:
             cohort = open_cohort(data.prefix, study, data.phenotypes, data.covariates)
-            state.mkdir(parents=True, exist_ok=True, mode=0o700)
             found = self._studies[key] = SiteStudy(cohort, study, state)
             while len(self._studies) > _STUDIES_KEPT:
                 self._studies.popitem(last=False)
@@ -87,6 +95,29 @@ class StudyServer:
                 self._given.popitem(last=False)
         self._given.move_to_end(path.name)
         return found
+
+
+def _hold(path: Path, version: str) -> None:
+    """Note the files' version at a study's first step, and hold later steps to it: sums of which some are over other
+    people than the rest would be wrong, and the difference between two such sums is about those who came or went.
+
+    Raises:
+        HanseError: CONFLICT naming the files that were changed.
+    """
+    try:
+        noted = path.read_text()
+    except FileNotFoundError:
+        partial = path.with_suffix(".partial")
+        partial.write_text(version)
+        partial.replace(path)
+        return
+    if noted == version:
+        return
+    changed = {line.split(":")[0] for line in set(noted.split("|")) ^ set(version.split("|"))}
+    raise HanseError(
+        ErrorCode.CONFLICT, f"{', '.join(sorted(changed))}: changed while the study ran",
+        hint="a study's files stay as they are until it has ended; start the study anew",
+    )  # fmt: skip
 
 
 def _computed(step: str, site: SiteStudy, settings: dict[str, Any], given: dict[str, Arrays]) -> Arrays:
