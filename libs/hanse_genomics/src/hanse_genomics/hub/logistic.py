@@ -30,10 +30,10 @@ SETTLED = 1e-9
 ENDLESS = 15.0
 """Logarithm of an odds ratio that no data have: the coefficient goes to infinity."""
 
-LAGGING = 10
+LAGGING = 6
 """Iterations of Firth's regression in which the leverages may be those of the step before."""
 
-_STATE = ("rows", "coefficients", "length", "before", "waiting", "start")
+_STATE = ("rows", "coefficients", "length", "before", "waiting", "start", "moved", "pace")
 
 
 def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
@@ -122,14 +122,32 @@ def firth(
     if settings["iteration"] >= FIRTH_ITERATIONS:
         _fail(results, rows[left], Reason.NOT_CONVERGED)
         left = np.zeros_like(left)
-    coefficients = step.coefficients
-    if settings["iteration"] > LAGGING:
-        # The few that go round in circles go half the way, and wait every other time, until the leverages are those
-        # of where they are.
-        before = given["betas"]["coefficients"]
-        coefficients = before + (coefficients - before) * (0.5 if settings["iteration"] % 2 else 0.0)
-    state |= {"rows": rows[left], "coefficients": coefficients[left]}
+    before = given["betas"]["coefficients"]
+    moved = step.coefficients - before
+    if settings["iteration"] <= LAGGING:
+        state |= {"moved": np.zeros_like(moved), "pace": np.ones(len(moved))}
+    elif settings["iteration"] % 2 == 0:
+        # The few that go on wait every other time, until the leverages are those of where they are.
+        moved = np.zeros_like(moved)
+    else:
+        state |= {"pace": _pace(moved, state["moved"], state["pace"]), "moved": moved}
+        moved = moved * state["pace"][:, None]
+    state |= {"rows": rows[left], "coefficients": (before + moved)[left]}
+    state |= {name: state[name][left] for name in ("moved", "pace")}
     return _firth_next(state, step.inverse[left], results)
+
+
+def _pace(step: Floats, former: Floats, pace: Floats) -> Floats:
+    """How much of a step to take, of how it differs from the former one: some SNPs go round in circles by whole steps,
+    others creep (Irons and Tuck 1969).
+    """
+    difference = step - former
+    square = np.einsum("sk,sk->s", difference, difference)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        made = -pace * np.einsum("sk,sk->s", former, difference) / square
+    first = ~np.isfinite(made) | ~former.any(axis=1)
+    chosen: Floats = np.where(first, 0.5, np.clip(made, 0.1, 5.0))
+    return chosen
 
 
 def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Floats, results: Arrays) -> Finished:
