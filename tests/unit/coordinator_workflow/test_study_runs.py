@@ -59,6 +59,27 @@ async def test_what_is_kept_are_the_outputs_and_nothing_else(hub: StudyHub) -> N
     assert set(hub.store.keys(f"models/{PROJECT}/{RUN}/")) == kept
 
 
+@pytest.mark.parametrize("allowed", ["few_cohorts", "few_samples"])
+async def test_that_every_site_allowed_what_the_owner_dares_is_in_the_audit(hub: StudyHub, allowed: str) -> None:
+    async with hub.masked(*COHORTS), at_work(hub.supervisor()):
+        await hub.submit(study_job(study={"test": "trend", "in_flight": 3, allowed: True}))
+        await hub.ended()
+        told = [entry for entry in await hub.audits() if entry["action"] == "study.allow"]
+    rest = dict.fromkeys(("few_cohorts", "few_samples"), False)
+    assert [entry["detail"] for entry in told] == [rest | {allowed: True, "cohorts": 3, "sites": list(COHORTS)}]
+
+
+async def test_a_site_that_does_not_allow_it_ends_the_study_and_no_agreement_is_in_the_audit(hub: StudyHub) -> None:
+    async with hub.masked(*COHORTS), at_work(hub.supervisor()):
+        refusal = {"outcome": "refused", "code": "policy", "reason": "studies.few_samples: not here"}
+        hub.sites["north"].behave = lambda task: refusal if task.step == "samples" else {}
+        await hub.submit(study_job(study={"test": "trend", "few_samples": True}))
+        record = await hub.ended()
+        actions = {entry["action"] for entry in await hub.audits()}
+    assert "north refused (studies.few_samples: not here)" in record.reason
+    assert "study.allow" not in actions
+
+
 async def test_the_sites_are_told_that_a_study_is_over(hub: StudyHub) -> None:
     async with hub.masked(*COHORTS), at_work(hub.supervisor()):
         await hub.submit(study_job())

@@ -61,6 +61,7 @@ class BusVerbs:
         self._section = study.model_dump(mode="json")
         self._beside = _STEPS_OF_ONE * study.in_flight
         self._protocol = _protocol(run, len(cohorts))
+        self._agreed = not (study.few_cohorts or study.few_samples)
 
     @property
     def cohorts(self) -> tuple[str, ...]:
@@ -90,6 +91,7 @@ class BusVerbs:
         for attempt in range(1, self._run.job.participants.retries + 2):
             session = session_key(asked.key, attempt)
             known = self._run.computed(f"{session}-made", *_steps_of(session), beside=self._beside)
+            self._agreed |= known is not None and asked.rings is not None
             computed = known or await self._computed(session, asked)
             if computed.made:
                 return Made(computed.outputs, computed.facts)
@@ -127,6 +129,7 @@ class BusVerbs:
             self._protocol.release(opened)
             return await self._given_up(job.id, asked, gathered)
         self._tell(asked, answers)
+        self._record_agreement(answers)
         computed = await self._run.compute(
             job.model_copy(update={"updates": _updates(answers)}), lambda: self._protocol.unmask(opened, 0, answers)
         )
@@ -152,6 +155,17 @@ class BusVerbs:
             up={answer.participant: answer.update.size for answer in answers if answer.update is not None},
             down=dict.fromkeys((answer.participant for answer in answers), down),
         )  # fmt: skip
+
+    def _record_agreement(self, answers: tuple[Answer, ...]) -> None:
+        """Record, once, that not the owner alone takes few cohorts or few samples upon themselves: a site's policy
+        refuses such a study unless it says so, and all sites have now answered within a masked sum.
+        """
+        if not self._agreed:
+            self._agreed = True
+            self._run.audit(
+                "study.allow", "study", few_cohorts=self._study.few_cohorts, few_samples=self._study.few_samples,
+                cohorts=len(self._cohorts), sites=[answer.participant for answer in answers],
+            )  # fmt: skip
 
     def _ask(self, asked: Asked) -> Ask:
         wanted, seed = self._run.job.participants, self._run.job.seed

@@ -331,6 +331,10 @@ class RunContext:
             ROUNDS.add(project=self.project)
             self._progressed(round=round, metrics=data.get("metrics"))
 
+    def audit(self, action: str, about: str, **detail: Any) -> None:
+        """Record a decision. For a step that is done, not for one that is recorded; `about` is the same at a replay."""
+        self._notices.audit(action, about, **detail)
+
     async def initial_model(self, digest: str) -> ObjectRef:
         """The owner's uploaded model: verified against its digest, with the digests of its leaves."""
         step = "initial-model"
