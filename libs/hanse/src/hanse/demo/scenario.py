@@ -93,7 +93,7 @@ class Scenario:
         }
         try:
             # Its run is not masked, so nothing would ask a compensator.
-            async with Deployment(self.folder, PROJECT, {}, SCHEMA, compensators=0) as deployment:
+            async with Deployment(self.folder, PROJECT, {}, SCHEMA, compensators=0, nursery=True) as deployment:
                 examples = await data
                 for name, found in files.items():
                     await deployment.add_site(name, found)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import hanse
 from hanse.embedded.datapods import datapod, multiplexed
 from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.nursery import Nursery
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
 
@@ -36,6 +37,7 @@ class Deployment:
         schema: the project's data schema.
         aggregators, coordinators, compensators: replicas.
         policy: the sites' policy, beside the pinned compensator of this hub.
+        nursery: whether the sites' processes are forked from one that has loaded torch, where that can be.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Deployment:
         coordinators: int = 1,
         compensators: int = 1,
         policy: Mapping[str, Any] | None = None,
+        nursery: bool = False,
     ) -> None:
         self.folder = folder.absolute()
         self.hub = EmbeddedHub(
@@ -58,11 +61,14 @@ class Deployment:
         self._project_name, self._sites, self._schema = project, dict(sites), schema
         self._policy_body = dict(policy or {})
         self._exit = AsyncExitStack()
+        self._nursery = Nursery(self.folder / "hub" / "logs" / "nursery.log") if nursery else None
         self.client: Hub
         self.project: Project
 
     async def __aenter__(self) -> Self:
         try:
+            if self._nursery is not None:  # it loads while the servers start, and ends after its children
+                await self._exit.enter_async_context(self._nursery)
             await self._exit.enter_async_context(self.hub)
             self.client = hanse.connect(self.hub.url, api_key=self.hub.api_key, patience=60.0)
             self._exit.callback(self.client.close)
@@ -81,7 +87,7 @@ class Deployment:
             name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test,
             policy=self.policy_file(), phenotypes=files.phenotypes, covariates=files.covariates,
         )  # fmt: skip
-        self.datapods[name] = self.hub.supervisor.start(spec)
+        self.datapods[name] = self.hub.supervisor.start(spec, self._nursery)
         return self.datapods[name]
 
     async def add_multiplexed(self, name: str, count: int, files: SiteFiles) -> Child:

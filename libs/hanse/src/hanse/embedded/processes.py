@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -14,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hanse.embedded.dying import die_with_parent
+from hanse.embedded.nursery import ForkedProcess, Nursery
 from hanse_fabric.errors import ErrorCode, HanseError
 
-_PR_SET_PDEATHSIG = 1
 _BACKOFF = (0.0, 0.1, 0.5, 1.0, 2.0)
 _CALM_AFTER = 10.0  # a child that lived so long starts its backoff anew
 _TAIL_LINES = 8
@@ -41,12 +41,15 @@ class ChildSpec:
 class Child:
     """One supervised process; its output goes to `<logs>/<name>.log`."""
 
-    def __init__(self, spec: ChildSpec, logs: Path, on_start: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: ChildSpec, logs: Path, on_start: Callable[[], None], nursery: Nursery | None = None
+    ) -> None:
         self.spec = spec
         self.log = logs / f"{spec.name}.log"
         self.restarts = 0
         self._on_start = on_start
-        self._process: asyncio.subprocess.Process | None = None
+        self._nursery = nursery
+        self._process: asyncio.subprocess.Process | ForkedProcess | None = None
         self._stopping = False
         self._starting = asyncio.Lock()
 
@@ -103,11 +106,18 @@ class Child:
             await process.wait()
         _end_group(process.pid)
 
-    async def _start(self) -> asyncio.subprocess.Process | None:
+    async def _start(self) -> asyncio.subprocess.Process | ForkedProcess | None:
         """The new process; None when stopping, or when it cannot be started, which its log then says."""
         async with self._starting:
             if self._stopping:
                 return None
+            if self._nursery is not None:
+                self._process = await self._nursery.fork(
+                    self.spec.name, self.spec.argv, self.spec.environment, self.log
+                )
+                if self._process is not None:
+                    self._on_start()
+                    return self._process
             with self.log.open("ab") as log:
                 try:
                     self._process = await asyncio.create_subprocess_exec(
@@ -116,7 +126,7 @@ class Child:
                         stdout=log,
                         stderr=log,
                         env={**os.environ, **self.spec.environment},
-                        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                        preexec_fn=die_with_parent if sys.platform == "linux" else None,
                         # ctrl-C reaches the supervisor alone, which stops the others in order
                         start_new_session=True,
                     )
@@ -136,9 +146,9 @@ class Supervisor:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._children: list[tuple[Child, asyncio.Task[None]]] = []
 
-    def start(self, spec: ChildSpec) -> Child:
-        """Start and keep a process."""
-        child = Child(spec, self._logs, self._record)
+    def start(self, spec: ChildSpec, nursery: Nursery | None = None) -> Child:
+        """Start and keep a process, where one is given and alive by forking it in the nursery."""
+        child = Child(spec, self._logs, self._record, nursery)
         task = asyncio.get_running_loop().create_task(child.supervise(), name=f"supervise {spec.name}")
         self._children.append((child, task))
         return child
@@ -187,11 +197,3 @@ def _end_group(pid: int) -> None:
     """End what a process that is gone has left in its session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def _die_with_parent() -> None:
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

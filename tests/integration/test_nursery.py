@@ -1,0 +1,87 @@
+"""Datapods that are forked from one process: each a process of its own, however one of them or that one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hanse.embedded.nursery import ForkedProcess, Nursery
+from hanse_fabric.identity.secrets import make_join_token
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sites are forked on Linux alone")
+NOBODY = "http://127.0.0.1:9"
+ENVIRONMENT = {"HANSE_TOKEN": make_join_token().text}
+
+
+def waiting(home: Path) -> tuple[str, ...]:
+    """A datapod that waits for a hub that is not there."""
+    data = home.with_suffix(".npz")
+    options = ("--home", str(home), "--data", str(data), "--join-url", NOBODY)
+    return (sys.executable, "-m", "hanse_datapod", "run", *options)
+
+
+async def begun(nursery: Nursery, folder: Path, name: str) -> tuple[ForkedProcess, psutil.Process]:
+    """A waiting site, and its worker."""
+    forked = await nursery.fork(name, waiting(folder / name), ENVIRONMENT, folder / f"{name}.log")
+    assert forked is not None
+    site = psutil.Process(forked.pid)
+    async with asyncio.timeout(60):
+        while not site.children():  # noqa: ASYNC110 - another process's doing
+            await asyncio.sleep(0.02)
+    return forked, site.children()[0]
+
+
+async def gone(process: psutil.Process) -> None:
+    async with asyncio.timeout(60):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+
+
+async def test_a_command_that_ends_tells_its_status_and_writes_its_own_log(tmp_path: Path) -> None:
+    async with Nursery(tmp_path / "nursery.log") as nursery:
+        argv = (sys.executable, "-m", "hanse_datapod", "verify-log", "--home", str(tmp_path / "none"))
+        forked = await nursery.fork("once", argv, {}, tmp_path / "once.log")
+        assert forked is not None
+        async with asyncio.timeout(60):
+            assert await forked.wait() > 0
+    assert "no outbox log" in (tmp_path / "once.log").read_text()
+
+
+async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobody_else(tmp_path: Path) -> None:
+    async with Nursery(tmp_path / "nursery.log") as nursery:
+        (north, worker), (south, other) = [await begun(nursery, tmp_path, name) for name in ("north", "south")]
+        assert len({north.pid, south.pid, worker.pid, other.pid}) == 4
+        assert os.getsid(north.pid) != os.getsid(south.pid)
+        north.kill()
+        async with asyncio.timeout(60):
+            assert await north.wait() == -signal.SIGKILL
+        await gone(worker)
+        assert south.returncode is None
+        assert other.is_running()
+        south.terminate()
+        async with asyncio.timeout(60):
+            assert await south.wait() == 0
+        await gone(other)
+
+
+async def test_nothing_outlives_the_nursery_and_sites_are_started_otherwise_then(tmp_path: Path) -> None:
+    async with Nursery(tmp_path / "nursery.log") as nursery:
+        forked, worker = await begun(nursery, tmp_path, "north")
+        parent = psutil.Process(forked.pid).parent()
+        assert parent is not None
+        parent.kill()
+        async with asyncio.timeout(60):
+            assert await forked.wait() == -signal.SIGKILL
+        await gone(worker)
+        assert await nursery.fork("south", waiting(tmp_path / "south"), {}, tmp_path / "south.log") is None
+
+
+async def test_what_is_no_datapod_is_not_forked(tmp_path: Path) -> None:
+    async with Nursery(tmp_path / "nursery.log") as nursery:
+        assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None
