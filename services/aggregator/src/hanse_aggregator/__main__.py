@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_fabric.service import Service, service_main
 
 
 async def main(service: Service[AggregatorSettings]) -> None:
-    """Work the queue until told to stop. numpy is loaded here, after the settings were found to be right."""
+    """Work the queue until told to stop. numpy is loaded here, after the settings were found to be right.
+
+    Its linear algebra has one thread: the last bit of a large product depends on their number, and an aggregator makes
+    the same bits on any machine; jobs and leaves go side by side anyway.
+    """
+    for library in ("OPENBLAS", "OMP", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     from hanse_aggregator.engine import Engine
     from hanse_aggregator.service import Aggregator
 
