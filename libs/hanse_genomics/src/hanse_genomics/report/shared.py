@@ -30,35 +30,34 @@ _OPEN = Shared(
 )
 _SAMPLES = Shared(
     "samples",
-    "numbers of samples, founders, cases, controls, males and females, and of those without gaps; how many SNPs were "
-    "turned, for A1 of the file is not the allele that the study counts",
+    "numbers of samples: all, founders, cases, controls, males, females, and those without gaps; how many SNPs have "
+    "their alleles the other way round",
     masked=True,
 )
-_COUNTS = Shared("test", "genotype counts of each SNP: 0, 1 or 2 copies and missing, by group of samples", masked=True)
+_COUNTS = Shared("test", "genotype counts of each SNP: 0, 1 or 2 copies, by group of samples", masked=True)
 _MOMENTS = Shared(
-    "scales", "sums and sums of products of the phenotype and the covariates over all samples without gaps", masked=True
+    "totals, moments",
+    "sums, and sums of products, of the phenotype and the covariates over all samples without gaps",
+    masked=True,
 )
 _LINEAR = Shared(
     "test",
-    "of each SNP: genotype counts, sums of products of genotype, covariates and phenotype (packed symmetric X'X and "
-    "X'y)",
+    "of each SNP: genotype counts, and sums of products of genotype, covariates and phenotype (half of X'X, and X'y)",
     masked=True,
 )
-_NULL = Shared(
-    "null model", "gradient and packed information matrix of the covariates' model, at each iteration",
-    masked=True,
-)  # fmt: skip
+_NULL = Shared("model of the covariates", "score and information matrix (half of it), at each iteration", masked=True)
 _LOGISTIC = Shared(
     "test",
-    "of each SNP: genotype counts; gradient and packed information matrix at each iteration, for the "
-    "SNPs that have not converged, every time with fresh masks",
+    "of each SNP: genotype counts; score and information matrix (half of it) at each iteration, for the SNPs that have "
+    "not converged, every time with fresh masks",
     masked=True,
 )
-_PRUNING = Shared("LD pruning", "counts and products of neighbouring SNPs' genotypes", masked=True)
+_PRUNING = Shared(
+    "LD pruning", "genotype counts of founders, and six counts of each pair of neighbouring SNPs", masked=True
+)
 _COMPONENTS = Shared(
     "principal components",
-    "products of genotypes with the present directions (G'GV), at each iteration; the components themselves stay at "
-    "the sites",
+    "products of the genotypes with vectors over SNPs, at each round; the components themselves stay at the sites",
     masked=True,
 )
 
