@@ -131,6 +131,26 @@ def test_logistic_regression_is_statsmodels_within_1e_8(pool: Pool, tmp_path: Pa
             assert results[ours][at] == pytest.approx(theirs[-1], rel=1e-8, abs=1e-11)
 
 
+def test_a_snp_whose_p_is_below_every_double_keeps_its_logarithm(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    copies = rng.binomial(2, 0.4, (1, 900))
+    trait = copies[0] + rng.normal(0, 0.05, 900)
+    cohorts = {}
+    for number in range(3):
+        own = range(300 * number, 300 * number + 300)
+        people = [f"F{at} I{at} 0 0 {1 + at % 2} {trait[at]:.6f}" for at in own]
+        cohorts[f"c{number}"] = write_plink(tmp_path / f"c{number}", copies[:, own.start : own.stop], people=people)
+    results = federated(Study(test="linear"), cohorts, tmp_path / "state").results
+    fit = sm.OLS(np.round(trait, 6), np.column_stack([np.ones(900), copies[0]])).fit()
+    t = float(fit.tvalues[-1])
+    with mpmath.workdps(60):
+        expected = mpmath.log10(mpmath.betainc(449, 0.5, 0, 898 / (898 + mpmath.mpf(t) ** 2), regularized=True))
+    assert abs(results["stat"][0]) == pytest.approx(t, rel=1e-8)
+    assert results["p"][0] == 0.0
+    assert results["log10_p"][0] == pytest.approx(float(expected), rel=1e-8)
+    assert results["log10_p"][0] < -700
+
+
 def firth(y: Floats, x: Floats) -> tuple[float, float]:
     """Coefficient and standard error of the last column, by the textbook: damped Newton on the modified score."""
     beta = np.zeros(x.shape[1])
