@@ -61,7 +61,7 @@ class Deployment:
         self._project_name, self._sites, self._schema = project, dict(sites), schema
         self._policy_body = dict(policy or {})
         self._exit = AsyncExitStack()
-        self._nursery = Nursery(self.folder / "hub" / "logs" / "nursery.log") if nursery else None
+        self._nursery = Nursery(self.folder / "nursery.log") if nursery else None
         self.client: Hub
         self.project: Project
 
