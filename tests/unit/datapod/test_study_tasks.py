@@ -181,6 +181,21 @@ async def test_what_is_wrong_with_the_files_is_a_refusal_in_the_words_of_the_wor
         ('a.cov: none is in the .fam file, whose first is "O\'Hara 1"', "whose first is (not told)"),
         ("a.fam: b'M\\xfcller 7' is not UTF-8", "a.fam: (not told) is not UTF-8"),
         ("a.cov, line 1: has no column BMI; it has 'AGE', 'PACKS'", "it has 'AGE', 'PACKS'"),
+        ("a.pheno: its values are 1.37, 2, -3, ..., expected 1 (control)", "its values are (not told), expected 1"),
+        ("a.fam: its values are 1, 2, 3, expected 1 (control)", "its values are (not told), expected 1"),
+        ("a.fam: its values are 0 and 1, expected 1 for controls", "its values are 0 and 1, expected 1 for controls"),
+        ("a.fam: its values are 1, 2, control and case;", "its values are 1, 2, control and case"),
+        ("a sum of the phenotype or the covariates is -1.3e+36, expected", "is (not told), expected"),
+        (
+            "values: 3 are beyond the bound of 16, the largest is 17.5",
+            "values: (not told) are beyond the bound of 16, ",
+        ),
+        ("a.fam: of the 12 samples, none has a sex", "a.fam: of the (not told) samples, none has a sex"),
+        ("a.cov: none of its 37 persons is in the .fam file", "none of its (not told) persons is"),
+        (
+            "a.bed: is cut off: it has 19 bytes, expected 21 for the 12 samples of the .fam file and the 6 SNPs",
+            "it has (not told) bytes, expected (not told) for the (not told) samples of the .fam file and the 6 SNPs",
+        ),
     ],
 )
 def test_whose_line_is_wrong_and_what_stands_there_is_not_told(message: str, told: str) -> None:

@@ -14,8 +14,16 @@ from hanse_fabric.site import SiteLink
 from hanse_fabric.site.link import result_for
 
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)"""
-_VALUE = re.compile(rf"(?<=\bis ){_QUOTED}|\bb{_QUOTED}")
-"""A value that a message about a file quotes: `AGE is 'soon'`, `the person is 'F1 I1'`, bytes."""
+_NUMBER = r"(?:[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|[-+]?inf)\b"
+_CODES = r"(?:[012](?:, | and )?)+(?=, (?:expected|control))"
+_VALUE = re.compile(
+    rf"(?<=\bis ){_QUOTED}|\bb{_QUOTED}|(?<=\bis ){_NUMBER}"
+    rf"|(?<=its values are )(?!{_CODES}).*?(?=, (?:expected|control))"
+    r"|\d+(?= (?:samples|persons|bytes|are beyond)\b)|(?<=bytes, expected )\d+"
+)
+"""A value that a message about a file tells: `AGE is 'soon'`, `the person is 'F1 I1'`, bytes, some of a column's values
+(but the codes of cases and controls); and what tells how many people there are: their number, the size of a file.
+"""
 
 
 def without_values(reason: HanseError) -> HanseError:
