@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from hanse_coordinator.workflow.compensators import MaskSums, announced
+from hanse_coordinator.workflow.ending import Ending
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.gathering import Ask, Gathering
 from hanse_coordinator.workflow.inbox import Inbox
@@ -37,26 +38,11 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
-from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed, StudyJob, Task, TaskKind
-from hanse_fabric.names import derive_id
-from hanse_fabric.subjects import (
-    EXCHANGE,
-    EXCHANGED,
-    JOB,
-    MASK_ANSWER,
-    MASK_REQUEST,
-    MASKS,
-    REDUCED,
-    RESULT,
-    TASK,
-    UPDATE,
-)
+from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed, StudyJob
 from hanse_fabric.telemetry import span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 
 __all__ = ["Ask", "RunContext"]
-_FORGET, _FORGET_WITHIN = "forget", timedelta(days=30)
-_OF_A_RUN = (TASK, JOB, RESULT, UPDATE, EXCHANGE, EXCHANGED, REDUCED, MASK_REQUEST, MASK_ANSWER, MASKS)
 
 
 class RunContext:
@@ -95,6 +81,7 @@ class RunContext:
             project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
         self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
+        self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
         self._enrolled: dict[str, str] = {}
         self._reducing = Reducing(
             self._steps, self._reductions, notices=notices, objects=objects, project=project, run=run, job=job
@@ -352,30 +339,13 @@ class RunContext:
         Args:
             outputs: references to what stays, by name, as they are recorded.
         """
-        await self._steps.tolerant(self._purge_run())
+        await self._steps.tolerant(self._ending.purge())
         await self._steps.tolerant(self._objects.forget(self._reducing.last_state))
         await self._steps.tolerant(self._objects.abort_uploads(self.run))
         if self.job.study is not None:
             kept = {str(ref.get("key")) for ref in outputs.values()}
             await self._steps.tolerant(self._objects.clear(self.run, but=kept))
-            await self._steps.tolerant(self._forget_study())
-
-    async def _forget_study(self) -> None:
-        """Tell the sites that the study is over, whenever they come by: they keep files of it."""
-        now, names = self._clock.now(), tuple(self._roster.keys_of(self.project))
-        for name in names:
-            task = Task(
-                id=derive_id(self.run, _FORGET, name), project=self.project, run=self.run, step=_FORGET,
-                participant=name, workflow=self.job.workflow, kind=TaskKind.STUDY, round=0, config={"step": _FORGET},
-                seed=0, peers=len(names), issued_at=now, deadline=now + _FORGET_WITHIN,
-            )  # fmt: skip
-            subject = TASK.of(project=self.project, participant=name, run=self.run, step=_FORGET)
-            await self._bus.publish(subject, task.encode())
-
-    async def _purge_run(self) -> None:
-        for subject in _OF_A_RUN:
-            if subject.stream is not None:
-                await self._bus.purge(subject.stream, subject.wildcard(project=self.project, run=self.run))
+            await self._steps.tolerant(self._ending.tell_sites())
 
     @contextmanager
     def round(self, number: int) -> Iterator[None]:
