@@ -56,12 +56,17 @@ def collect(
     )
 
 
-def inflation(p: Floats) -> float | None:
-    """Genomic inflation: the median of the statistics, as chi-square with 1 df, by its expectation."""
-    known = p[np.isfinite(p)]
+def inflation(log10_p: Floats) -> float | None:
+    """Genomic inflation: the median of the statistics, as chi-square with 1 df, by its expectation.
+
+    Args:
+        log10_p: (S,), NaN where a SNP has none.
+    """
+    known = log10_p[np.isfinite(log10_p)]
     if not len(known):
         return None
-    return float(special.chdtri(1.0, np.median(known)) / MEDIAN)
+    z = special.ndtri_exp(np.median(known) * np.log(10.0) - np.log(2.0))
+    return float(z * z / MEDIAN)
 
 
 def _summary(study: Study, settings: Mapping[str, Any], results: Arrays) -> dict[str, Any]:
@@ -87,7 +92,7 @@ def _summary(study: Study, settings: Mapping[str, Any], results: Arrays) -> dict
         },
         "reasons": {reasons.words(code): number for code, number in sorted(counts.items())},
         "quality": {name: counts.get(int(code), 0) for name, code in _QUALITY.items()},
-        "lambda": inflation(results["p"]),
+        "lambda": inflation(results["log10_p"]),
         "covariates": list(settings["covariates"]),
         "notes": [*opened.get("examples", []), *settings["notes"]],
     }
