@@ -1,6 +1,7 @@
 """Makes the files of this folder: a small pool of made-up people, and what PLINK 1.9 says of it and of hapmap1.
 
-Run from the repository's root with plink1.9 on the PATH: `PYTHONPATH=tests .venv/bin/python tests/data/gwas/make_goldens.py`.
+Run from the repository's root with plink1.9 on the PATH:
+`PYTHONPATH=tests .venv/bin/python tests/data/gwas/make_goldens.py`.
 Tables are PLINK's, with their columns of words alone (no padding), packed with gzip.
 """
 
