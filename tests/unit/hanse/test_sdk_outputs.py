@@ -1,0 +1,70 @@
+"""What a study has made, by the SDK: listed, downloaded, and never believed before its digest is checked."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from scripted_hub import ScriptedHub, run_view
+
+import hanse
+from hanse.hub import Run
+from hanse_fabric.errors import ErrorCode, HanseError
+
+RUN = "/v1/projects/triage/runs/r1"
+CONTENT = b"results" * 100
+OUTPUT = {"name": "results", "digest": hashlib.sha256(CONTENT).hexdigest(), "leaves": [], "size": len(CONTENT)}
+
+
+def served(hub: ScriptedHub, content: bytes = CONTENT) -> None:
+    async def file(request: web.Request) -> web.Response:
+        return web.Response(body=content)
+
+    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
+    hub.answer("GET", RUN, (200, run_view("completed")))
+    hub.answer("GET", f"{RUN}/outputs", (200, {"outputs": [OUTPUT]}))
+    hub.answer("GET", f"{RUN}/outputs/results", (200, {"url": f"{hub.url}/bucket/x", "output": OUTPUT}))
+    hub.answer("GET", "/bucket/x", file)
+
+
+def run_of(hub: ScriptedHub) -> Run:
+    return hanse.connect(hub.url, patience=0.3).projects.get("triage").get_run("r1")
+
+
+def test_outputs_are_listed_and_downloaded(hub: ScriptedHub, tmp_path: Path) -> None:
+    served(hub)
+    run = run_of(hub)
+    assert [(output.name, output.size) for output in run.outputs] == [("results", len(CONTENT))]
+    path = run.download("results", tmp_path / "new" / "results")
+    assert path.read_bytes() == CONTENT
+    assert [found.name for found in path.parent.iterdir()] == ["results"]
+
+
+async def test_the_asynchronous_client_does_the_same(hub: ScriptedHub, tmp_path: Path) -> None:
+    served(hub)
+    async with hanse.aconnect(hub.url) as client:
+        run = await (await client.projects.get("triage")).get_run("r1")
+        assert [output.name for output in await run.outputs()] == ["results"]
+        assert (await run.download("results", tmp_path / "results")).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"Results" + CONTENT[7:], ErrorCode.TAMPERED),
+        (CONTENT[:-1], ErrorCode.TAMPERED),
+        (CONTENT + b"x", ErrorCode.TOO_LARGE),
+    ],
+    ids=["other-bytes", "too-few", "too-many"],
+)
+def test_an_output_that_is_not_what_the_hub_recorded_leaves_no_file(
+    hub: ScriptedHub, tmp_path: Path, content: bytes, code: ErrorCode
+) -> None:
+    served(hub, content)
+    (tmp_path / "results").write_bytes(b"old")
+    with pytest.raises(HanseError) as caught:
+        run_of(hub).download("results", tmp_path / "results")
+    assert caught.value.code is code
+    assert [found.read_bytes() for found in tmp_path.iterdir()] == [b"old"]
