@@ -63,8 +63,10 @@ def test_an_output_that_is_not_what_the_hub_recorded_leaves_no_file(
     hub: ScriptedHub, tmp_path: Path, content: bytes, code: ErrorCode
 ) -> None:
     served(hub, content)
-    (tmp_path / "results").write_bytes(b"old")
+    path = tmp_path / "out" / "results"
+    path.parent.mkdir()
+    path.write_bytes(b"old")
     with pytest.raises(HanseError) as caught:
-        run_of(hub).download("results", tmp_path / "results")
+        run_of(hub).download("results", path)
     assert caught.value.code is code
-    assert [found.read_bytes() for found in tmp_path.iterdir()] == [b"old"]
+    assert [found.read_bytes() for found in path.parent.iterdir()] == [b"old"]
