@@ -328,3 +328,19 @@ def test_the_conductor_needs_no_numpy() -> None:
 def test_a_site_needs_no_scipy() -> None:
     code = "import sys, hanse_genomics.site; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("test", ["linear", "logistic"])
+def test_a_cohort_in_which_nobody_has_every_covariate_adds_nothing_and_does_no_harm(tmp_path: Path, test: str) -> None:
+    rng = np.random.default_rng(0)
+    statuses = [mixed(30) if test == "logistic" else rng.normal(size=30).round(5).tolist() for _ in range(4)]
+    missing = [(float("nan"), b) for _, b in values(30, 3)]
+    cohorts = small_cohorts(tmp_path, statuses, [values(30, 1), values(30, 2), values(30, 4), missing])
+    asked = Study.model_validate({"test": test, "covariates": ["A", "B"]})
+    made = federated(asked, cohorts, tmp_path / "four")
+    assert made.summary["samples"] | {"all": 120, "tested": 90} == made.summary["samples"]
+    without = federated(asked, {name: cohorts[name] for name in ("c0", "c1", "c2")}, tmp_path / "three")
+    for column in ("nmiss", "beta", "se", "p"):
+        # Its genotypes count where A1 is chosen, so that signs may differ.
+        found, expected = (np.abs(one.results[column]).tolist() for one in (made, without))
+        assert found == pytest.approx(expected, rel=1e-9)
