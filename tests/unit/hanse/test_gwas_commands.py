@@ -272,7 +272,7 @@ def test_news_of_population_structure_are_words() -> None:
 
 def test_the_demonstration_lays_federated_beside_the_others() -> None:
     family = {"pearson": 1.0, "largest": 0.0, "significant": 6, "found": 6, "missed": 0, "false": 0}
-    worse = {**family, "pearson": float("nan"), "found": 3, "missed": 3}
+    worse = {**family, "pearson": None, "found": 3, "missed": 3}
     one = {
         "dataset": "simulated", "test": "logistic", "snps": 4000, "reference": "PLINK 1.9",
         "printed": {"snps": 1, "largest": 0.001},

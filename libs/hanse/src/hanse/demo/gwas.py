@@ -22,6 +22,7 @@ from hanse_fabric.job import STUDY
 if TYPE_CHECKING:
     from hanse.cli.study_progress import StudyDisplay
 
+DATASETS = ("simulated", "hapmap1")
 _FORMATTER = "hanse_genomics"
 
 
@@ -61,11 +62,12 @@ class GwasScenario:
 
     folder: Path
     seed: int
+    names: tuple[str, ...]
 
     @classmethod
-    def create(cls, folder: Path | None, *, seed: int) -> GwasScenario:
+    def create(cls, folder: Path | None, *, seed: int, names: tuple[str, ...] = DATASETS) -> GwasScenario:
         chosen = folder or Path(".hanse/gwas-demo") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-        return cls(chosen.absolute(), seed)
+        return cls(chosen.absolute(), seed, names)
 
     async def play(self, *, quiet: bool) -> GwasOutcome:
         """Run everything; the hub and the sites are stopped when it returns."""
@@ -76,7 +78,7 @@ class GwasScenario:
         try:
             _say(quiet, "Starting a hub, and making two data sets in three cohorts each ...")
             async with Deployment(self.folder, "starting", {}, {"kind": "open"}, policy=_POLICY) as deployment:
-                datasets: list[dict[str, Any]] = json.loads(await making)
+                datasets = [made for made in json.loads(await making) if made["name"] in self.names]
                 runs: dict[tuple[str, str], Run] = {}
                 for dataset in datasets:
                     project = await self._open(deployment, dataset)

@@ -56,6 +56,8 @@ def _printed_text(one: dict[str, Any]) -> str:
     found = one["printed"]
     if not found["snps"]:
         return "Every number is printed alike."
+    if found["largest"] is None:
+        return f"{found['snps']} SNPs are told otherwise: another allele, or no number."
     some = "1 SNP has" if found["snps"] == 1 else f"{found['snps']} SNPs have"
     text = f"{some} a number that is printed otherwise, at most by {100 * found['largest']:.2g} %"
     if one["test"] == "logistic" and one["reference"].startswith("PLINK"):
@@ -63,5 +65,5 @@ def _printed_text(one: dict[str, Any]) -> str:
     return text + "."
 
 
-def _number(value: float) -> str:
-    return "" if value != value else f"{value:.4f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

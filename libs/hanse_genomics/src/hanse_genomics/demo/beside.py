@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,8 +45,8 @@ class Beside:
         """For the program that prints it."""
         return {
             "dataset": self.dataset, "test": self.test, "snps": self.snps, "reference": self.reference,
-            "printed": asdict(self.printed),
-            "analyses": {name: [asdict(one) for one in pair] for name, pair in self.analyses.items()},
+            "printed": _plain(asdict(self.printed)),
+            "analyses": {name: [_plain(asdict(one)) for one in pair] for name, pair in self.analyses.items()},
         }  # fmt: skip
 
 
@@ -89,6 +90,13 @@ def analysed(study: Study, files: Files, out: Path, program: str | None, *, inte
     path = out.with_name(f"{out.name}.tsv.gz")
     write_tsv(of_arrays(made.results, made.summary), path)
     return path
+
+
+def _plain(body: dict[str, Any]) -> dict[str, Any]:
+    """None for numbers that JSON has not."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in body.items()
+    }
 
 
 def _meta(own: list[Associations]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
