@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from hanse.demo.gwas import GwasScenario
 from hanse.demo.gwas_report import emit_report
 
 
+@pytest.mark.timeout(300)
 async def test_three_tests_of_hapmap1_equal_the_pooled_analysis(tmp_path: Path) -> None:
     outcome = await GwasScenario.create(tmp_path / "demo", seed=1, names=("hapmap1",)).play(quiet=True)
     assert {one["test"] for one in outcome.compared} == {"chi_square", "linear", "logistic"}

@@ -11,7 +11,8 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics.compare.agreement import GENOME_WIDE, bonferroni
 from hanse_genomics.files.snps import LABELS
-from hanse_genomics.report.points import genome, inflation, quantiles, thinned
+from hanse_genomics.hub.collecting import inflation
+from hanse_genomics.report.points import genome, quantiles, thinned
 from hanse_genomics.results.table import Results
 
 _LABELLED = 8
@@ -84,9 +85,9 @@ def quantile_plot(results: Results, theme: Theme) -> Any:
         axes.fill_between(found.expected, found.low, found.high, color=theme.band, linewidth=0)
         axes.plot([0, top], [0, top], color=theme.line, linewidth=0.9)
         axes.scatter(found.expected, found.observed, s=7, color=theme.odd, linewidths=0, zorder=3)
-        axes.text(
-            0.04, 0.94, f"$\\lambda$ = {inflation(log10_p):.3f}", transform=axes.transAxes, va="top", color=theme.ink
-        )
+    if (inflated := inflation(log10_p)) is not None:
+        text = f"$\\lambda$ = {inflated:.3f}"
+        axes.text(0.04, 0.94, text, transform=axes.transAxes, va="top", color=theme.ink)
     axes.set_xlabel("expected $-\\log_{10}\\,p$")
     axes.set_ylabel("observed $-\\log_{10}\\,p$")
     axes.set_xlim(left=0)

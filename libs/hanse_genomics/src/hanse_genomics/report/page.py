@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any
 
 from hanse_genomics.compare.agreement import GENOME_WIDE, bonferroni
+from hanse_genomics.hub.collecting import inflation
 from hanse_genomics.report import tables
-from hanse_genomics.report.points import inflation
 from hanse_genomics.report.shared import shared_by
 from hanse_genomics.results.columns import columns_of
 from hanse_genomics.results.table import Results
@@ -80,7 +80,7 @@ def _lead(results: Results, run: Mapping[str, Any]) -> str:
     of = f" of {len(names)} cohorts ({', '.join(names)})" if names else ""
     where = f" Run {run['run']} of project {run['project']}." if run.get("run") and run.get("project") else ""
     found = inflation(results.column("log10_p"))
-    lam = "" if math.isnan(found) else f" Genomic inflation &lambda; is <strong>{found:.3f}</strong>."
+    lam = "" if found is None else f" Genomic inflation &lambda; is <strong>{found:.3f}</strong>."
     return (
         f'<p class="lead">{_e(people + of)}, studied together without moving a genotype. {_e(hits_text(results))}{lam}'
         f"{_e(where)}</p>"
@@ -97,7 +97,7 @@ def _figures(results: Results, images: Mapping[str, tuple[bytes, bytes]]) -> str
         ),
         "qq": (
             "Quantile-quantile plot: observed over expected minus log10 of p."
-            + ("" if math.isnan(found) else f" Genomic inflation is {found:.3f}; 1 means none."),
+            + ("" if found is None else f" Genomic inflation is {found:.3f}; 1 means none."),
             "Band: 95 % of what chance makes, SNP by SNP.",
         ),
     }

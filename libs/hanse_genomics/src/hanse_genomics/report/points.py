@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri
 from scipy.stats import beta
 
 from hanse_genomics.arrays import Counts, Floats
@@ -15,7 +14,6 @@ KEPT_ABOVE = 4.0
 """-log10 p from which every SNP is drawn."""
 
 _CELLS = (1000, 250)
-_MEDIAN = float(chdtri(1.0, 0.5))
 _GAP = 0.01
 """Between chromosomes, as a share of the genome."""
 
@@ -99,10 +97,3 @@ def quantiles(y: Floats) -> Quantiles:
     low = -np.log10(beta.ppf(0.975, shown, number - shown + 1))
     high = -np.log10(beta.ppf(0.025, shown, number - shown + 1))
     return Quantiles(expected[keep], observed[keep], low, high)
-
-
-def inflation(log10_p: Floats) -> float:
-    """Genomic inflation: the median of the tests as chi-square statistics of 1 df, over that of no association; NaN
-    where nothing was tested.  [Devlin and Roeder 1999]"""
-    known = log10_p[np.isfinite(log10_p)]
-    return float(chdtri(1.0, 10.0 ** float(np.median(known))) / _MEDIAN) if len(known) else float("nan")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics.compare.agreement import GENOME_WIDE
+from hanse_genomics.hub.collecting import inflation
 from hanse_genomics.report import write_report
-from hanse_genomics.report.points import inflation
 from hanse_genomics.results.parquet import write_parquet
 from hanse_genomics.results.table import read
 from hanse_genomics.results.tsv import write_tsv
@@ -61,10 +62,9 @@ def publish(folder: Path) -> Published:
     else:
         without["report.html"] = "pip install 'hanse-genomics[report]'"
     log10_p = results.column("log10_p")
-    found = inflation(log10_p)
     return Published(
         tuple(made), without, results.study.test, len(results), int(results.tested.sum()),
-        int((10.0**log10_p <= GENOME_WIDE).sum()), None if found != found else found,
+        int((log10_p <= math.log10(GENOME_WIDE)).sum()), inflation(log10_p),
     )  # fmt: skip
 
 
