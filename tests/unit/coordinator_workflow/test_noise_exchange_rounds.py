@@ -56,7 +56,7 @@ class ExchangingSite(MaskedSite):
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MaskedHub:
-    monkeypatch.setattr("masked_hub.MaskedSite", ExchangingSite)
+    monkeypatch.setattr(MaskedHub, "site", ExchangingSite)
     return MaskedHub(tmp_path)
 
 
