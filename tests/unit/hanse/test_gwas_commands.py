@@ -24,7 +24,7 @@ from hanse.cli.study_progress import StudyDisplay, structure_text
 from hanse.demo.gwas import GwasOutcome
 from hanse.demo.gwas_report import emit_report
 from hanse.hub import read_job
-from hanse.studies import save_study
+from hanse.studies import asave_study, save_study
 from hanse.views import Event
 from hanse_fabric.errors import HanseError
 from hanse_fabric.job import check_job
@@ -172,6 +172,16 @@ def test_the_sdk_does_the_same(completed: ScriptedHub, tmp_path: Path) -> None:
     assert len(table(tmp_path / "sdk")) == 31
 
 
+@pytest.mark.usefixtures("without_plots")
+async def test_the_sdk_does_the_same_for_asyncio(completed: ScriptedHub, tmp_path: Path) -> None:
+    async with hanse.aconnect(completed.url, api_key="hanse_abc_secret") as hub:
+        submitted = await (await hub.projects.get("triage")).run(tmp_path / "study.yaml")
+        answer = await asave_study(submitted, tmp_path / "sdk")
+    assert answer["snps"] == 30
+    assert len(table(tmp_path / "sdk")) == 31
+    assert json.loads((tmp_path / "sdk" / "run.json").read_text())["traffic"]["south"] == {"up": 300, "down": 10}
+
+
 def test_watching_in_json_prints_events(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:
     done = run("gwas", "run", tmp_path / "study.yaml", "--watch", "--json")
     lines = [json.loads(line) for line in done.out.splitlines()]
@@ -198,6 +208,18 @@ def test_outputs_that_are_not_what_the_hub_recorded_are_refused(
     done = run("gwas", "report", tmp_path / "out", "--run", "r1")
     assert done.status != 0
     assert not (tmp_path / "out" / "results.safetensors").exists()
+
+
+def test_who_stops_watching_is_told_how_to_fetch_the_results_later(
+    run: Run, completed: ScriptedHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(self: StudyDisplay, event: Event) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StudyDisplay, "show", interrupted)
+    done = run("gwas", "run", tmp_path / "study.yaml", "--watch")
+    assert done.status != 0
+    assert "Run r1 goes on. Later: hanse gwas report DIR --run r1 --project triage" in done.err
 
 
 def test_training_is_no_study(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Formatting is `hanse_genomics`', in a process of its own; the SDK itself needs n
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -21,6 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import STUDY
 
 if TYPE_CHECKING:
+    from hanse.aio import AsyncRun
     from hanse.hub import Run
     from hanse.views import Event, RunView
 
@@ -63,9 +65,22 @@ class Traffic:
         return sum(step["up"] + step["down"] for step in self.steps.values())
 
 
-def is_study(run: Run) -> bool:
+def is_study(view: RunView) -> bool:
     """Whether a run is an association study."""
-    return run.view.job.get("workflow") == STUDY
+    return view.job.get("workflow") == STUDY
+
+
+def check_study(view: RunView) -> None:
+    """Check that a run has results that can be formatted here.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is no study; UNAVAILABLE without hanse_genomics.
+    """
+    check_formatter()
+    if not is_study(view):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"run {view.run} is no association study, so it has no results but its model"
+        )
 
 
 def check_formatter() -> None:
@@ -98,17 +113,26 @@ def save_study(run: Run, folder: str | Path, *, traffic: Traffic | None = None) 
         HanseError: what the run failed of; INVALID_INPUT when it is no study; UNAVAILABLE without hanse_genomics.
     """
     into = Path(folder)
-    check_formatter()
-    if not is_study(run):
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"run {run.id} is no association study, so it has no results but its model"
-        )
+    check_study(run.view)
     if traffic is None:
         traffic = Traffic()
         for event in run.watch():
             traffic.take(event)
     fetch_study(run, into, traffic)
     return publish(into)
+
+
+async def asave_study(run: AsyncRun, folder: str | Path) -> dict[str, Any]:
+    """The same for asyncio, for a run of `hanse.aconnect`."""
+    into, traffic = Path(folder), Traffic()
+    check_study(run.view)
+    async for event in run.watch():
+        traffic.take(event)
+    check_completed(run.view)
+    for name in OUTPUTS:
+        await run.download(name, into / f"{name}.safetensors")
+    note_run(run.view, into, traffic)
+    return await asyncio.to_thread(publish, into)
 
 
 def fetch_study(run: Run, folder: Path, traffic: Traffic) -> None:
@@ -120,9 +144,14 @@ def fetch_study(run: Run, folder: Path, traffic: Traffic) -> None:
     check_completed(run.view)
     for name in OUTPUTS:
         run.download(name, folder / f"{name}.safetensors")
-    secured = run.view.job.get("secure_aggregation") or {}
+    note_run(run.view, folder, traffic)
+
+
+def note_run(view: RunView, folder: Path, traffic: Traffic) -> None:
+    """Write down what the report tells of a run."""
+    secured = view.job.get("secure_aggregation") or {}
     noted = {
-        "project": run.view.project, "run": run.id, "mode": secured.get("mode", ""), "traffic": traffic.cohorts,
+        "project": view.project, "run": view.run, "mode": secured.get("mode", ""), "traffic": traffic.cohorts,
         "steps": traffic.steps,
     }  # fmt: skip
     (folder / _NOTED).write_text(json.dumps(noted, indent=1), encoding="utf-8")

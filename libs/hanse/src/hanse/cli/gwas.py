@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +56,11 @@ def run(
         if out is None and not watch:
             _emit_submitted(submitted, json=json)
             return
-        traffic = follow_study(submitted, json=json and watch, quiet=not watch)
+        try:
+            traffic = follow_study(submitted, json=json and watch, quiet=not watch)
+        except KeyboardInterrupt:
+            print(f"\nRun {submitted.id} goes on. Later: {_fetching(submitted)}", file=sys.stderr)
+            raise
         if out is not None:
             _emit_published(save_study(submitted, out, traffic=traffic), out, json=json)
         elif json:

@@ -26,7 +26,7 @@ def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
         for event in run.watch():
             print(json_module.dumps(event.model_dump(mode="json")), flush=True)
     else:
-        shown = StudyDisplay() if is_study(run) else RunDisplay(rounds or run.view.job.get("rounds"))
+        shown = StudyDisplay() if is_study(run.view) else RunDisplay(rounds or run.view.job.get("rounds"))
         with shown as display:
             for event in run.watch():
                 display.show(event)
