@@ -33,6 +33,8 @@ def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
     body = checked.model_dump(mode="json", exclude_defaults=True)
     if checked.study is None:
         body["rounds"] = checked.rounds  # training always says how many, also where it is one
+    else:  # and a study of how many cohorts: what is usual for training is few for it
+        body["participants"] = {**body.get("participants", {}), "minimum": checked.participants.minimum}
     return body
 
 

@@ -1,0 +1,18 @@
+"""What the SDK sends of a study's job is what its owner wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from hanse.hub import read_job
+from hanse_fabric.job import check_job
+
+
+@pytest.mark.parametrize("cohorts", [2, 3, 5])
+def test_the_number_of_cohorts_is_sent_also_where_it_is_the_least_of_training(cohorts: int) -> None:
+    job = {
+        "workflow": "association_study",
+        "study": {"test": "chi_square", "few_cohorts": True},
+        "participants": {"minimum": cohorts},
+    }
+    assert check_job(read_job(job)) == check_job(job)
