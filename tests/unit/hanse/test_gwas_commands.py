@@ -268,7 +268,7 @@ def test_a_terminal_shows_bars_sites_and_bytes() -> None:
             ("refused", {"participant": "[red]south", "reason": "no"}),
             ("progress", {"what": "chunks", "done": 3, "of": 8}),
             ("progress", {"what": "chunks", "done": 2, "of": 8}),
-            ("structure", {"what": "round", "round": 2, "angle": 0.01}),
+            ("structure", {"what": "components", "done": 2, "angle": 0.01}),
             ("computed", {"step": "open", "up": {"north": 2_000_000}, "masked": False}),
         ):
             display.show(event)
@@ -284,7 +284,8 @@ def test_without_a_terminal_there_is_a_line_for_each_tenth() -> None:
     with StudyDisplay(console=console) as display:
         for done in range(1, 101):
             display.show(events(("progress", {"what": "chunks", "done": done, "of": 100}))[0])
-    assert len(console.file.getvalue().splitlines()) == 10  # type: ignore[attr-defined]
+            display.show(events(("structure", {"what": "components", "done": done, "angle": 0.5}))[0])
+    assert len(console.file.getvalue().splitlines()) == 20  # type: ignore[attr-defined]
 
 
 def test_news_of_population_structure_are_words() -> None:

@@ -19,7 +19,7 @@ from hanse.views import Event, answer, describe
 
 _TOLD = frozenset({"state", "late-result", "refused", "note"})
 _LINES = 10
-"""Of progress, where there is no terminal: one at each tenth."""
+"""Of progress, where there is no terminal: one at each tenth of the chunks, and at every tenth round."""
 
 
 class StudyDisplay:
@@ -82,7 +82,7 @@ class StudyDisplay:
                 self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
             case "structure":
                 self._step = structure_text(data)
-                return [self._step]
+                return [self._step] if int(data.get("done") or 0) % _LINES == 0 else []
             case _:
                 pass
         return []
@@ -116,7 +116,7 @@ def structure_text(data: Mapping[str, Any]) -> str:
     match data.get("what"):
         case "panel":
             return f"principal components: {data.get('snps')} of {data.get('candidates')} SNPs are left by LD pruning"
-        case "round":
-            return f"principal components: round {data.get('round')}, angle below {float(data.get('angle') or 0):.2g}"
+        case "components":
+            return f"principal components: round {data.get('done')}, angle below {float(data.get('angle') or 0):.2g}"
         case _:
             return f"principal components: {dict(data)}"
