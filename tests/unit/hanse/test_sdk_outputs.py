@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from rich.console import Console
 from scripted_hub import ScriptedHub, run_view
 
 import hanse
+from hanse.cli.progress import RunDisplay
 from hanse.hub import Run
+from hanse.views import Event, describe
 from hanse_fabric.errors import ErrorCode, HanseError
 
 RUN = "/v1/projects/triage/runs/r1"
@@ -70,3 +74,15 @@ def test_an_output_that_is_not_what_the_hub_recorded_leaves_no_file(
         run_of(hub).download("results", path)
     assert caught.value.code is code
     assert [found.read_bytes() for found in path.parent.iterdir()] == [b"old"]
+
+
+def test_the_progress_of_a_study_is_told_in_words() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    done = Event(kind="progress", at=at, data={"what": "chunks", "done": 3, "of": 36})
+    assert describe(done) == "chunks: 3 of 36 done"
+    console = Console(width=60, record=True)
+    display = RunDisplay(None, console=console)
+    display.show(Event(kind="state", at=at, data={"state": "running"}))
+    display.show(done)
+    console.print(display.picture())
+    assert "running, chunks: 3 of 36 done" in console.export_text()

@@ -130,6 +130,10 @@ def describe(event: Event) -> str:
             return f"round {event.round}: {who} left out: {data.get('reason', '')}"
         case "note":
             return f"round {event.round}: {_missing(data)}"
+        case "progress" if "done" in data:
+            return f"{data.get('what', 'steps')}: {data['done']} of {data.get('of', '?')} done"
+        case "computed":
+            return f"{data.get('step')} computed by {len(data.get('up') or ())} cohorts"
         case _:
             return f"{event.kind} {data}"
 

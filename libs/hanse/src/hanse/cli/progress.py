@@ -24,6 +24,7 @@ class RunDisplay:
         self._rounds = rounds
         self._console = console or Console()
         self._round = 0
+        self._done = ""
         self._state = "waiting"
         self._sites: dict[str, str] = {}
         self._history = History(())
@@ -59,6 +60,8 @@ class RunDisplay:
                     self._sites[name] = "working"
             case "task-answered":
                 self._sites[str(data.get("participant"))] = answer(data)
+            case "progress" if "done" in data:
+                self._done = describe(event)
             case "progress":
                 self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
             case "refused" | "late-result":
@@ -70,7 +73,8 @@ class RunDisplay:
 
     def picture(self) -> RenderableType:
         """The run as it stands now."""
-        head = Text(f"{self._state}, round {self._round}" + (f" of {self._rounds}" if self._rounds else ""), "bold")
+        at = self._done or f"round {self._round}" + (f" of {self._rounds}" if self._rounds else "")
+        head = Text(f"{self._state}, {at}", "bold")
         bar = Table.grid()  # a bar by itself does not end its line
         bar.add_row(ProgressBar(total=float(self._rounds or 1), completed=float(self._round), width=40))
         history, metric = self._history, self._history.metric
