@@ -59,7 +59,7 @@ class StudiesPolicy(Frozen):
         if task.peers < self.minimum_cohorts:
             raise forbidden(
                 "studies.minimum_cohorts", f"a study of {task.peers}", f"at least {self.minimum_cohorts}",
-                hint="the site's administrator decides, in the policy file, together with masking.minimum",
+                hint="the site's administrator decides, in the policy file; masks are never summed of fewer than three",
             )  # fmt: skip
         if study.few_samples and not self.few_samples:
             raise forbidden(
