@@ -165,7 +165,7 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
     left = ~done & ~endless
     # Information that cannot be inverted at the covariates' own model is collinear, not separated.
     failed = {Reason.COLLINEAR if iteration == 0 else Reason.SEPARATION: endless & ~done}
-    if iteration >= study.max_iterations:
+    if iteration + 1 >= study.max_iterations:
         failed[Reason.NOT_CONVERGED], left = left, np.zeros_like(left)
     for reason, which in failed.items():
         _fail(results, rows[which], reason)
