@@ -65,6 +65,14 @@ async def test_two_cohorts_are_enough_where_their_owners_know(api: Any, project:
     assert submitted["detail"]["few_cohorts"] is True
 
 
+async def test_two_cohorts_cannot_mask_each_other_pairwise(api: Any, project: str) -> None:
+    job = STUDY | {"study": {"test": "trend", "few_cohorts": True}, "participants": {"minimum": 2}}
+    job["secure_aggregation"] = {"mode": "pairwise"}
+    headers = {"Authorization": f"Bearer {project}"}
+    async with api.client.post(f"{BASE}/check", json={"job": job}, headers=headers) as response:
+        assert "2 participants, at least 3 are needed" in (await response.json())["error"]["message"]
+
+
 async def test_a_study_needs_a_project_of_genotypes(api: Any, operator: str) -> None:
     schema = {"kind": "array", "shape": [4], "classes": 2}
     await api.ok("POST", "/v1/projects", operator, {"name": "other", "schema": schema})

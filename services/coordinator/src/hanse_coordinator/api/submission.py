@@ -34,6 +34,9 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
     check_rules(job)
     if job.study is not None:
         check_study(job.study, project.data_schema)
+        least, sums = job.participants.minimum, job.secure_aggregation
+        if sums is not None and sums.mode == "pairwise":
+            threshold_of(None, members=least, minimum=least)
         return await _waiting(hub, project, job)
     check_learning(job, project.data_schema)
     check_job_strategy(job)
