@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-_EVERY = 0.2
+_EVERY = 0.5
 _PID = re.compile(r"pid=(\d+)")
 _SENT, _RECEIVED = re.compile(r"bytes_sent:(\d+)"), re.compile(r"bytes_received:(\d+)")
 
@@ -51,7 +51,7 @@ class Usage:
         cpu_s: by role, of processes and what they started.
         peak_mib: by role: the largest of its processes, each with those that it started, by the kernel's high-water
             marks added up, which may have been reached at different times.
-        sent, received: by role, bytes on TCP connections; connections shorter than a fifth of a second may be missed.
+        sent, received: by role, bytes on TCP connections; connections shorter than half a second may be missed.
     """
 
     roles: Mapping[str, list[int]]
