@@ -1,4 +1,4 @@
-"""Integers and real numbers of a study in Z_2^32 and Z_2^64: exact beyond what a float64 holds, refused out of range."""
+"""Integers and reals of a study in Z_2^32 and Z_2^64: exact beyond what a float64 holds, refused out of range."""
 
 from __future__ import annotations
 
