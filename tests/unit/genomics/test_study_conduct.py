@@ -84,7 +84,7 @@ def test_only_the_list_of_snps_crosses_unmasked(cohorts: dict[str, Path], tmp_pa
     verbs = verbs_of(asked, cohorts, tmp_path)
     asyncio.run(conduct(verbs, asked))
     assert {one.step for one in verbs.asked if one.sites and one.rings is None} == {"open"}
-    assert [one.step for one in verbs.asked if not one.sites] == ["collect"]
+    assert [one.step for one in verbs.asked if not one.sites] == ["ready", "collect"]
 
 
 def test_progress_is_told_chunk_by_chunk(cohorts: dict[str, Path], tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
             the hub's function has found wrong.
     """
     _check_cohorts(verbs, study)
-    opened = await verbs.compute(Asked("open", "open"))
+    first = (Asked("open", "open"), Asked("ready", "ready", sites=False))
+    opened, _ = await together([partial(verbs.compute, asked) for asked in first], len(first))
     snps = opened.outputs["snps"]
     numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.cohorts)))
     sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=numbers))

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from hanse_genomics.hub import alignment, association, collecting, covariates, linear, logistic, samples, structure
+from hanse_genomics.hub import (
+    alignment,
+    association,
+    collecting,
+    covariates,
+    linear,
+    logistic,
+    readiness,
+    samples,
+    structure,
+)
 from hanse_genomics.hub.step import Finished, HubStep
 
 STEPS: dict[str, HubStep] = {
+    **readiness.STEPS,
     **alignment.STEPS,
     **association.STEPS,
     **collecting.STEPS,
