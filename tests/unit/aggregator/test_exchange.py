@@ -14,7 +14,7 @@ from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
-from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced
+from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced, Ring
 from hanse_fabric.subjects import JOB, REDUCED
 
 WHERE = {"project": "p", "run": "abcdefghijkl", "step": "r1-train"}
@@ -153,3 +153,12 @@ def test_strangers_and_second_thoughts_do_not_count():
     assert sums.add("a", "k", two) is None
     assert sums.add("b", "k", two) == (np.full(1, 3.0).tobytes(), "")
     assert sums.add("b", "k", one) is None
+
+
+def test_ring_elements_are_summed_modulo_their_size():
+    sums = Sums(("a", "b"), Ring(bits=64, fraction=20, bound=8.0))
+    one, two = np.array([2**64 - 1, 5], "<u8"), np.array([3, 7], "<u8")
+    assert sums.add("b", "k", two.tobytes()) is None
+    assert sums.add("a", "k", one.tobytes()) == (np.array([2, 12], "<u8").tobytes(), "")
+    assert sums.add("a", "l", one.tobytes()) is None
+    assert sums.add("b", "l", two.tobytes()[:8]) == (b"", "b contributed 8 bytes, a 16")

@@ -69,7 +69,7 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
             return await exchange.sum("l0-mean", [1.0, 2.0])
 
     async with asyncio.timeout(60), session(broker, ("north", "south")) as holding:
-        async with exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10) as exchange:
+        async with exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
             assert exchange is not None
             given = np.array([10.0, 20.0]).tobytes()
             total, theirs = await asyncio.gather(exchange("l0-mean", given), south())
@@ -88,7 +88,7 @@ async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> No
     async with (
         asyncio.timeout(60),
         session(broker, ("north", "south")),
-        exchanging(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10) as exchange,
+        exchanging(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
     ):
         assert exchange is not None
         with pytest.raises(HanseError) as raised:
@@ -112,7 +112,7 @@ async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> 
     async with (
         asyncio.timeout(60),
         session(broker, ("north",)),
-        exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10) as exchange,
+        exchanging(site.link, fedtan(), site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
     ):
         assert exchange is not None
         assert np.frombuffer(await exchange("l0-mean", np.ones(2).tobytes())).tolist() == [1.0, 1.0]
@@ -130,7 +130,7 @@ async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> 
 )  # fmt: skip
 async def test_other_work_has_no_sums(tmp_path: Path, asked: Task) -> None:
     site = Site(tmp_path, MemoryBroker())
-    async with exchanging(site.link, asked, site.write_down, Policy(), examples=10) as exchange:
+    async with exchanging(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
         assert exchange is None
     assert not site.written
 
@@ -142,9 +142,9 @@ async def test_the_statistics_of_few_examples_do_not_leave(tmp_path: Path, examp
     train = {"algorithm": "fedtan", "batch_size": batch_size}
     asked = task(config={"model": {"name": "mlp", "batch_norm": True}, "train": train})
     with pytest.raises(HanseError, match=r"minimum_examples.*7 examples"):
-        async with exchanging(site.link, asked, site.write_down, policy, examples=examples):
+        async with exchanging(site.link, asked, site.write_down, policy, examples=examples, home=tmp_path):
             pass
-    async with exchanging(site.link, asked, site.write_down, Policy(), examples=examples) as exchange:
+    async with exchanging(site.link, asked, site.write_down, Policy(), examples=examples, home=tmp_path) as exchange:
         assert exchange is not None
 
 

@@ -47,6 +47,15 @@ class Exchange:
             raise invalid(f"exchange {key}", f"{values.nbytes} bytes", f"at most {EXCHANGE_LIMIT} bytes of float64")
         if not np.isfinite(values).all():
             raise invalid(f"exchange {key}", "NaN or infinity", "an array of finite numbers")
+        total = await self.sum_bytes(key, values.tobytes(), timeout=timeout)
+        return np.frombuffer(total, "<f8").astype(np.float64).reshape(values.shape)
+
+    async def sum_bytes(self, key: str, values: bytes, *, timeout: float = 60.0) -> bytes:
+        """The same of numbers as they are sent: little-endian float64, or the session's ring elements.
+
+        Raises:
+            HanseError: as `sum`; what is not finite is not seen here.
+        """
         await self._contribute(key, values)
         try:
             async with asyncio.timeout(timeout):
@@ -57,16 +66,16 @@ class Exchange:
             ) from None
         if found.error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"exchange {key}: {found.error}")
-        return np.frombuffer(found.values, "<f8").astype(np.float64).reshape(values.shape)
+        return found.values
 
     async def end(self) -> None:
         """Say that this participant needs no more sums."""
-        await self._contribute(END_KEY, np.empty(0))
+        await self._contribute(END_KEY, b"")
 
-    async def _contribute(self, key: str, values: Floats) -> None:
+    async def _contribute(self, key: str, values: bytes) -> None:
         message = Contribution.model_construct(
             project=self.project, run=self.run, step=self.step, participant=self.participant, key=key,
-            values=values.tobytes(),
+            values=values,
         )  # fmt: skip
         subject = EXCHANGE.of(project=self.project, run=self.run, step=self.step, participant=self.participant, key=key)
         await self.bus.publish(

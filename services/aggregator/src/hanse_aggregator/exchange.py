@@ -1,6 +1,7 @@
 """The aggregator's side of exchange: follows the contributions of a step and publishes each sum once it is complete.
 
-Sums are made in float64 in the order of the participants' names, from the first contribution of each to a key. All
+Sums are made in float64 in the order of the participants' names, or of ring elements modulo 2^64 where the session has
+a ring, from the first contribution of each to a key. All
 state is in the streams: after a crash another replica follows from the start and publishes the same sums again.
 """
 
@@ -16,7 +17,7 @@ import numpy as np
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSum, Reduced
+from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSum, Reduced, Ring
 from hanse_fabric.subjects import EXCHANGE, EXCHANGED
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Sums:
     """What was contributed so far; pure. A key's arrays are dropped when its sum is made."""
 
     participants: tuple[str, ...]
+    ring: Ring | None = None
     _open: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _made: set[str] = field(default_factory=set)
 
@@ -41,7 +43,8 @@ class Sums:
         if len(given) < len(self.participants):
             return None
         self._made.add(key)
-        return _sum(self._open.pop(key))
+        given = self._open.pop(key)
+        return _sum(given) if self.ring is None else _ring_sum(given)
 
     @property
     def ended(self) -> bool:
@@ -58,13 +61,31 @@ class Sums:
         return tuple(sorted(set(self.participants) - self._open.get(END_KEY, {}).keys()))
 
 
-def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
+def _sizes_differ(given: Mapping[str, bytes]) -> str:
+    """Who contributed another size than the first, or one that is not of whole numbers; empty: nobody."""
     names = sorted(given)
     size = len(given[names[0]])
-    total = np.zeros(size // 8)
     for name in names:
         if len(given[name]) != size or size % 8:
-            return b"", f"{name} contributed {len(given[name])} bytes, {names[0]} {size}"
+            return f"{name} contributed {len(given[name])} bytes, {names[0]} {size}"
+    return ""
+
+
+def _ring_sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
+    if wrong := _sizes_differ(given):
+        return b"", wrong
+    total = np.zeros(len(next(iter(given.values()))) // 8, "<u8")
+    for values in given.values():
+        total += np.frombuffer(values, "<u8")  # wraps, as it must
+    return total.tobytes(), ""
+
+
+def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
+    if wrong := _sizes_differ(given):
+        return b"", wrong
+    names = sorted(given)
+    total = np.zeros(len(given[names[0]]) // 8)
+    for name in names:
         values = np.frombuffer(given[name], "<f8")
         if not np.isfinite(values).all():
             return b"", f"{name} contributed numbers that are not finite"
@@ -78,7 +99,7 @@ def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
 async def hold_session(job: ExchangeJob, bus: Bus, clock: Clock) -> Reduced:
     """Sum for the step's participants until all have ended, or the deadline, or a sum was begun so long ago that nobody
     waits for it any more."""
-    sums = Sums(tuple(sorted(job.participants)))
+    sums = Sums(tuple(sorted(job.participants)), job.ring)
     error = ""
     now = asyncio.get_running_loop().time
     deadline = now() + (job.deadline - clock.now()).total_seconds()

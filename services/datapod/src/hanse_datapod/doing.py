@@ -157,7 +157,7 @@ class TaskWork:
         if task.privacy is not None:
             reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
         memory = self._policy.limits.memory_mib
-        sums = exchanging(self._link, task, self._write_down, self._policy, examples=examples)
+        sums = exchanging(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
         async with sums as exchange:
             request = WorkRequest(
                 kind=task.kind,

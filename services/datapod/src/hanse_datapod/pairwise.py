@@ -22,6 +22,7 @@ from hanse_fabric.site.link import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
+    from hanse_privacy.pairwise.sums import SumMasks
 
 FOLDER = "pairwise"
 STUDY_SESSIONS = 80
@@ -65,6 +66,21 @@ def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, mi
     masking, given = _session(task), _payload(task)
     return _site(link, policy, home, minimum=minimum, study=of_study(task)).masks(
         task.run, given, session=masking.session, task=task.id
+    )
+
+
+def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> SumMasks:
+    """The masks of the sums in the middle of this task.
+
+    Args:
+        minimum: as of `pairwise_masks`.
+
+    Raises:
+        HanseError: what the protocol refuses (`PairwiseSite.sums`).
+    """
+    masking, given = _session(task), _payload(task)
+    return _site(link, policy, home, minimum=minimum).sums(
+        task.run, given, session=masking.session, task=task.id, round_number=task.round
     )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Base64Bytes, Field
 
 from hanse_fabric.messages.base import Message
+from hanse_fabric.messages.masking import Ring
 from hanse_fabric.names import RunId, Slug, StepKey
 
 EXCHANGE_LIMIT = 96 << 10
@@ -25,6 +26,7 @@ class ExchangeJob(Message):
     Attributes:
         patience: seconds that a participant waits for a sum; the session ends when nobody can be waiting for one that
             was begun. None: it stays open until the deadline.
+        ring: contributions are elements of this ring of 64 bits, masked or not; None: float64.
     """
 
     schema_id: ClassVar[str] = "hanse.exchange_job/1"
@@ -36,10 +38,11 @@ class ExchangeJob(Message):
     participants: tuple[Slug, ...] = Field(min_length=1)
     deadline: datetime
     patience: float | None = Field(default=None, gt=0)
+    ring: Ring | None = None
 
 
 class Contribution(Message):
-    """A participant's part of one sum: little-endian float64 numbers."""
+    """A participant's part of one sum: little-endian float64 numbers, or uint64 ring elements."""
 
     schema_id: ClassVar[str] = "hanse.contribution/1"
 

@@ -76,6 +76,17 @@ def mask_key(pair: bytes, session: str) -> bytes:
     return _expand(pair, label("mask", session))
 
 
+def exchange_key(pair: bytes, session: str, one: str, other: str) -> bytes:
+    """The key of the pair's masks in a session's exchange. It is no mask key: nothing from which it could be made is
+    ever shared, wrapped or recovered."""
+    return _expand(pair, label("exchange", session, *sorted((one, other))))
+
+
+def sum_seed(exchange: bytes, key: str) -> bytes:
+    """The seed of the pair's mask on one sum of an exchange, which masks one array."""
+    return _expand(exchange, label("sum", key))
+
+
 def share_key(pair: bytes, session: str, sender: str, receiver: str) -> bytes:
     """The key of what `sender` seals for `receiver` in one session."""
     return _expand(pair, label("share", session, sender, receiver))

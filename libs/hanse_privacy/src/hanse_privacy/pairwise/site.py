@@ -14,7 +14,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.pairwise import shamir
-from hanse_privacy.pairwise.keys import RunKey, advert_statement, mask_key
+from hanse_privacy.pairwise.keys import RunKey, advert_statement, exchange_key, mask_key
 from hanse_privacy.pairwise.messages import (
     SIGNATURE_BYTES,
     Advert,
@@ -35,6 +35,7 @@ from hanse_privacy.pairwise.shares import (
     open_share,
 )
 from hanse_privacy.pairwise.streams import Masks
+from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.pairwise.thresholds import check_threshold
 
 
@@ -114,6 +115,31 @@ class PairwiseSite:
             HanseError: GONE without the session's secrets; CONFLICT for another set or task than before; TAMPERED for
                 a share that is not what its sender made; INVALID_INPUT for members that cannot be.
         """
+        request, order, pairs, own = self._bind(run, payload, session, task)
+        keys = {name: mask_key(pair, session) for name, pair in pairs.items()}
+        masks = Masks(
+            add=[own, *(key for name, key in keys.items() if self._own < name)],
+            subtract=[key for name, key in keys.items() if name < self._own],
+        )
+        signature = self._signing.sign(agreement_statement(request, order.members))
+        return MaskingNote(masks, Agreement(signature=signature).encode())
+
+    def sums(self, run: str, payload: bytes, *, session: str, task: str, round_number: int) -> SumMasks:
+        """TRAIN, before the work: the masks of its sums with all who mask this task's answer.
+
+        Raises:
+            HanseError: as `masks`; CONFLICT when sums of this round were begun with others.
+        """
+        _, order, pairs, _ = self._bind(run, payload, session, task)
+        folder = self._run(run)
+        folder.begin_sums(round_number, tuple(order.members))
+        keys = {name: exchange_key(pair, session, self._own, name) for name, pair in pairs.items()}
+        return SumMasks(folder, session, self._own, keys)
+
+    def _bind(
+        self, run: str, payload: bytes, session: str, task: str
+    ) -> tuple[ShareRequest, MaskOrder, dict[str, bytes], bytes]:
+        """Check whom a task masks with, and that it is the session's: (request, order, keys of pairs, own seed)."""
         order = MaskOrder.decode(payload)
         self._same("session", order.session, session)
         folder = self._run(run)
@@ -127,13 +153,7 @@ class PairwiseSite:
         self._open_all(state, order, own_key, run)
         if state.order is None:
             folder.store(state.model_copy(update={"order": order, "task": task}))
-        keys = {name: mask_key(pair, session) for name, pair in self._pairs_of(order, request, own_key, run).items()}
-        masks = Masks(
-            add=[state.own, *(key for name, key in keys.items() if self._own < name)],
-            subtract=[key for name, key in keys.items() if name < self._own],
-        )
-        signature = self._signing.sign(agreement_statement(request, order.members))
-        return MaskingNote(masks, Agreement(signature=signature).encode())
+        return request, order, self._pairs_of(order, request, own_key, run), state.own
 
     def unmask(self, run: str, payload: bytes, *, session: str) -> bytes:
         """UNMASK: this site's share of the own seed of each survivor, and of the wrapping secret of each other member;

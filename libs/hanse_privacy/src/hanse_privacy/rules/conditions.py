@@ -27,7 +27,8 @@ _RINGS = (
     "bits", "bound", "buffer_bound", "largest_weight", "metrics", "rounding", "out_of_range", "threshold",
 )  # fmt: skip
 """What of the section a study decides by itself."""
-_TELLING = frozenset({"scaffold", "fedtan"})
+_APART, _SUMMING = "scaffold", "fedtan"
+_TELLING = frozenset({_APART, _SUMMING})
 """Algorithms whose sites say more than an update: control variates, statistics of batches."""
 
 
@@ -56,8 +57,13 @@ def sign_mask(job: Job, _sums: SecureAggregation) -> str | None:
 
 
 def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
-    name = algorithm_of(job)
-    return f"train.algorithm: {name}" if name in _TELLING else None
+    return f"train.algorithm: {_APART}" if algorithm_of(job) == _APART else None
+
+
+def summed_inside(job: Job, sums: SecureAggregation) -> str | None:
+    if sums.mode != "compensator" or algorithm_of(job) != _SUMMING:
+        return None
+    return f"train.algorithm: {_SUMMING} with secure_aggregation.mode: {sums.mode}"
 
 
 def studied(found: Callable[[Job], str | None]) -> Callable[[Job], str | None]:

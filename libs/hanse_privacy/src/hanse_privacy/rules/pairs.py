@@ -24,6 +24,11 @@ LEGAL: tuple[Pair, ...] = (
         "participants.fraction, quorum below 1",
         "a sum is of those who answered, the minimum at least",
     ),
+    Pair(
+        "secure_aggregation pairwise, ring",
+        "train.algorithm fedtan",
+        "its sums are masked among all who take part, and done again by the same ones or not at all",
+    ),
     Pair("secure_aggregation", "initial_model", "the first model is no secret"),
     Pair("secure_aggregation", "privacy.placement local", "the update is made private first and masked then"),
     Pair(

@@ -72,10 +72,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "secure_aggregation",
-        "train.algorithm scaffold, fedtan",
-        "control variates and batch statistics would be told beside the masked sum, without masks",
+        "train.algorithm scaffold",
+        "control variates would be told beside the masked sum, without masks",
         "use another algorithm, or do without secure_aggregation",
         masked(at.told_apart),
+    ),
+    Rule(
+        "secure_aggregation.mode compensator",
+        "train.algorithm fedtan",
+        "the compensator would have to answer in the middle of a step, for every sum of batch statistics",
+        "set secure_aggregation.mode: pairwise",
+        masked(at.summed_inside),
     ),
     Rule(
         "secure_aggregation.minimum",

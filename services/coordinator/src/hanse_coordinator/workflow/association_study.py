@@ -13,9 +13,8 @@ from dataclasses import replace
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import Fenced, Paused, RunFailure
 from hanse_coordinator.workflow.gathering import is_final
-from hanse_coordinator.workflow.masking import MaskingProtocol, protocol_of
+from hanse_coordinator.workflow.masking import MaskingProtocol, protocol_of, session_key
 from hanse_coordinator.workflow.outcomes import Answer, Computed, Gathered
-from hanse_coordinator.workflow.rounds import session_key
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, StudyJob, TaskKind, UpdateInput
 from hanse_fabric.messages.masking import Ring

@@ -24,6 +24,7 @@ from hanse_fabric.messages import ExchangeJob, Masking, ObjectRef, Outcome, Priv
 from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
 from hanse_fabric.telemetry import inject
+from hanse_privacy.ring.plan import AVERAGE
 
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
@@ -156,7 +157,7 @@ class Gathering:
             if opened is not None:
                 await self._inbox.recall(step)
             if ask.exchange:
-                await self._open_exchange(step, missing, deadline, ask.patience)
+                await self._open_exchange(step, missing, deadline, ask)
             await self._send(step, ask, tasks, issued, deadline, collector)
             await collector.closed(self._clock, deadline, ask.grace, together=ask.together)
         gathered = _merged(ask.to, before, collector)
@@ -193,12 +194,10 @@ class Gathering:
 
         await all_of(send(name) for name in tasks if name not in collector.answers and name not in collector.failures)
 
-    async def _open_exchange(
-        self, step: str, names: tuple[str, ...], deadline: datetime, patience: float | None
-    ) -> None:
+    async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime, ask: Ask) -> None:
         session = ExchangeJob(
             id="exchange", project=self._project, run=self._run, step=step, participants=names, deadline=deadline,
-            patience=patience,
+            patience=ask.patience, ring=None if ask.masking is None else ask.masking.ring.entries[AVERAGE],
         )  # fmt: skip
         subject = JOB.of(project=self._project, run=self._run, step=step, job=session.id)
         await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self._run}/{step}/exchange")

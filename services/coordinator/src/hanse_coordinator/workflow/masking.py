@@ -166,6 +166,11 @@ class Pairwise(RingOnly):
         self._sessions.release(session.masking.session)
 
 
+def session_key(step: str, attempt: int) -> str:
+    """The key of a masked step's session; apart from the attempts that `gather` makes within one."""
+    return step if attempt == 1 else f"{step}-s{attempt}"
+
+
 def protocol_of(run: RunContext, settings: SecureAggregation | None = None) -> MaskingProtocol | None:
     """The protocol that the run's job wants; None where nothing is masked.
 

@@ -14,12 +14,13 @@ from hanse_coordinator.workflow.carried import Carried, extras_named, info_named
 from hanse_coordinator.workflow.central import central_strategy
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
-from hanse_coordinator.workflow.masking import MaskingProtocol
+from hanse_coordinator.workflow.masking import MaskingProtocol, session_key
 from hanse_coordinator.workflow.metrics import RoundMetrics, summarize
 from hanse_coordinator.workflow.noise_exchange import exchanged, exchanges, share_step
 from hanse_coordinator.workflow.outcomes import Answer, Gathered, Reduction, Summed
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_coordinator.workflow.together import gather_updates, patience_of
+from hanse_coordinator.workflow.together_masked import sum_together
 from hanse_coordinator.workflow.traffic import Traffic, of_sums, traffic
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
@@ -99,6 +100,11 @@ async def _summed(
     were given to the aggregators, the step is done again once at most, by a set that lacks `minimum` of that one's
     members at least: those who were refused, and others by the run's seed.
     """
+    patience = patience_of(run.job, ask.round) if ask.kind is TaskKind.TRAIN else None
+    if patience is not None:
+        return await sum_together(
+            run, protocol, step, sum_step, ask, carried, patience=patience, least=_least(run, ask)
+        )  # fmt: skip
     left, refused = ask.to, dict[str, None]()
     given: tuple[str, ...] = ()
     sent = Traffic()
@@ -164,11 +170,6 @@ def _told_too_much(step: str, refused: Iterable[str]) -> RunFailure:
         f"tell single updates; refused: {', '.join(refused)}",
         hint="the audit says why each was refused; revoke those sites, or look at the aggregators, and run again",
     )
-
-
-def session_key(step: str, attempt: int) -> str:
-    """The key of a masked step's session; apart from the attempts that `gather` makes within one."""
-    return step if attempt == 1 else f"{step}-s{attempt}"
 
 
 def _private(run: RunContext, ask: Ask, attempt: int) -> Ask:

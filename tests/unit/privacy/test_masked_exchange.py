@@ -1,0 +1,109 @@
+"""Masked sums in the middle of a task: those of the ring to the bit, of one set, with one array under each mask."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.privacy import SecureAggregation
+from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
+from hanse_privacy.pairwise.rehearsal import Rehearsal
+from hanse_privacy.pairwise.sums import SumMasks
+from hanse_privacy.ring.plan import make_plan
+from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
+
+BOUND = 1000.0
+
+
+def ring_for(sites: int, bound: float = BOUND):
+    settings = SecureAggregation(mode="pairwise", buffer_bound=bound)
+    return sum_ring(make_plan(settings, participants=sites, weighting="uniform"))
+
+
+def masks_of(all_sites: Rehearsal, session: str, *, names: list[str] | None = None, number: int = 1):
+    """The masks of each member of a new session."""
+    request = all_sites.open(session, names)
+    orders = all_sites.share(request)
+    return {name: sums_at(all_sites, name, session, orders.payloads[name], number) for name in orders.members}
+
+
+def sums_at(all_sites: Rehearsal, name: str, session: str, payload: bytes, number: int = 1) -> SumMasks:
+    return all_sites.sites[name].sums(
+        all_sites.run, payload, session=session, task=f"{session}/{name}", round_number=number
+    )
+
+
+def added(contributions: list[bytes]) -> NDArray[np.uint64]:
+    total = np.zeros(len(contributions[0]) // 8, np.uint64)
+    for one in contributions:
+        total += np.frombuffer(one, "<u8")
+    return total
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), count=st.integers(3, 7), size=st.integers(1, 40))
+def test_a_masked_sum_is_the_sum_in_the_ring_to_the_bit(data: st.DataObject, count: int, size: int) -> None:
+    ring = ring_for(count)
+    numbers = st.lists(st.floats(-BOUND, BOUND), min_size=size, max_size=size)
+    names = [f"site-{at}" for at in range(count)]
+    values = {name: np.array(data.draw(numbers), "<f8") for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        masks = masks_of(Rehearsal(Path(folder), names), "r1-train")
+        for key in ("l0-mean", "l0-var"):
+            plain = {name: encode_sum(key, values[name].tobytes(), ring) for name in names}
+            expected = added([plain[name].tobytes() for name in names])
+            masked = {name: masks[name].mask(key, plain[name].copy()) for name in names}
+            assert np.array_equal(added(list(masked.values())), expected)
+            assert all(masked[name] != plain[name].tobytes() for name in names)
+    total = np.frombuffer(decode_sum(expected.tobytes(), ring))
+    np.testing.assert_allclose(total, sum(values.values()), rtol=1e-14, atol=count * 2.0**-ring.fraction)
+
+
+def test_every_sum_and_session_has_masks_of_its_own_and_none_that_are_recovered() -> None:
+    pair = bytes(range(32))
+    seeds = {sum_seed(exchange_key(pair, session, "a", "b"), key) for session in ("r1", "r1-s2") for key in ("x", "y")}
+    assert len(seeds | {mask_key(pair, "r1"), mask_key(pair, "r1-s2")}) == 6
+    assert exchange_key(pair, "r1", "a", "b") == exchange_key(pair, "r1", "b", "a")
+
+
+def test_one_key_masks_one_array_also_after_a_restart(tmp_path: Path) -> None:
+    all_sites = Rehearsal(tmp_path, ["a", "b", "c"])
+    request = all_sites.open("r1-train")
+    payload = all_sites.share(request).payloads["a"]
+    zeros = np.zeros(4, np.uint64)
+    first = sums_at(all_sites, "a", "r1-train", payload).mask("k", zeros.copy())
+    all_sites.sites["a"] = all_sites.started("a")
+    again = sums_at(all_sites, "a", "r1-train", payload)
+    assert again.mask("k", zeros.copy()) == first
+    with pytest.raises(HanseError) as raised:
+        again.mask("k", zeros + np.uint64(1))
+    assert raised.value.code is ErrorCode.CONFLICT
+    assert again.mask("other", zeros + np.uint64(1)) != first
+
+
+def test_a_rounds_sums_are_made_again_with_the_same_members_only(tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    all_sites = Rehearsal(tmp_path, names)
+    zeros = np.zeros(2, np.uint64)
+    first = masks_of(all_sites, "r1-train")["a"].mask("k", zeros.copy())
+    assert masks_of(all_sites, "r1-train-s2")["a"].mask("k", zeros.copy()) != first
+    with pytest.raises(HanseError) as raised:
+        masks_of(all_sites, "r1-train-s3", names=["a", "b", "c"])
+    assert raised.value.code is ErrorCode.CONFLICT
+    assert "same ones or not at all" in raised.value.message
+    assert set(masks_of(all_sites, "r2-train", names=["a", "b", "c"], number=2)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("value", [BOUND * 1.5, -123456.0, np.inf, np.nan])
+def test_what_the_ring_cannot_carry_is_refused_without_its_value(value: float) -> None:
+    with pytest.raises(HanseError) as raised:
+        encode_sum("l0-mean", np.array([1.0, value]).tobytes(), ring_for(3))
+    assert raised.value.code is ErrorCode.POLICY
+    assert str(abs(value))[:4] not in raised.value.message.replace("l0-mean", "")
