@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pairwise_hub import PairwiseHub, pairwise_job
-from workflow_hub import at_work
+from test_workflow_faults import MortalBus
+from workflow_hub import at_work, stopped
 
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 
@@ -78,3 +80,31 @@ async def test_a_refusal_is_not_asked_for_again(hub: PairwiseHub) -> None:
     assert record.state == "failed"
     assert "beyond the bound" in record.reason
     assert len(hub.sessions) == 1
+
+
+@pytest.mark.parametrize("at", range(12, 66, 9))
+async def test_a_coordinator_killed_at_any_publication_goes_on_with_the_same_sites(
+    hub: PairwiseHub, tmp_path_factory: pytest.TempPathFactory, at: int
+) -> None:
+    south = at_training(FAILED, "r1-train")
+    calm = PairwiseHub(tmp_path_factory.mktemp("calm"))
+    expected = await ended(calm, south)
+    async with hub.pairwise(*NAMES):
+        hub.sites["south"].behave = south
+        mortal = MortalBus(hub.broker, at=at, stored=bool(at % 2))
+        first = asyncio.ensure_future(hub.supervisor(mortal).run())
+        await hub.submit(
+            pairwise_job(
+                rounds=1, participants={**TERMS, "retries": 2}, secure_aggregation={"mode": "pairwise"}, **FEDTAN
+            )
+        )
+        last = asyncio.ensure_future(hub.ended())
+        died = asyncio.ensure_future(mortal.dead.wait())
+        await asyncio.wait([last, died], return_when=asyncio.FIRST_COMPLETED)
+        async with at_work(hub.supervisor()):
+            record = await last
+        mortal.buried.set()
+        await stopped(first, died)
+    assert (record.state, record.model_digest) == (expected.state, expected.model_digest)
+    assert {one.participants for one in hub.sessions} == {NAMES}
+    assert hub.sets == {"r1-train-s2": NAMES}

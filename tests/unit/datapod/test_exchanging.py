@@ -1,4 +1,4 @@
-"""The agent's part of sums in the middle of a task: written down before they leave, ended, never beside masks."""
+"""The agent's part of sums in the middle of a task: written down before they leave, ended, masked as the answer is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from site_actors import Site as Life
 
 from hanse_aggregator.exchange import hold_session
 from hanse_datapod.exchanging import exchanging
+from hanse_datapod.masking_policy import MaskingPolicy
 from hanse_datapod.outbox import Leaving
 from hanse_datapod.policy import OutputPolicy, Policy
 from hanse_datapod.queue import TaskQueue, makes_way
@@ -22,9 +23,11 @@ from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
-from hanse_fabric.messages import ExchangeJob, Task, TaskKind
+from hanse_fabric.messages import ExchangeJob, Ring, Task, TaskKind
+from hanse_fabric.privacy import SecureAggregation
 from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.subjects import EXCHANGE
+from hanse_privacy.ring.plan import AVERAGE, make_plan
 
 RUN = "a" * 12
 
@@ -46,10 +49,10 @@ class Site:
 
 
 @asynccontextmanager
-async def session(broker: MemoryBroker, participants: tuple[str, ...]):
+async def session(broker: MemoryBroker, participants: tuple[str, ...], ring: Ring | None = None):
     job = ExchangeJob(
         id="exchange", project="triage", run=RUN, step="r1-train", participants=participants,
-        deadline=datetime.now(UTC) + timedelta(seconds=60),
+        deadline=datetime.now(UTC) + timedelta(seconds=60), ring=ring,
     )  # fmt: skip
     holding = asyncio.create_task(hold_session(job, MemoryBus(broker), SystemClock()))
     try:
@@ -133,6 +136,37 @@ async def test_other_work_has_no_sums(tmp_path: Path, asked: Task) -> None:
     async with exchanging(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
         assert exchange is None
     assert not site.written
+
+
+def masking(mode: str) -> dict[str, Any]:
+    plan = make_plan(SecureAggregation(mode="ring"), participants=3, weighting="uniform")
+    return {"mode": mode, "session": "r1-train", "minimum": 3, "ring": plan.model_dump()}
+
+
+@pytest.mark.parametrize("asked", [fedtan(), fedtan(masking=masking("ring"))], ids=["plain", "ring"])
+def test_a_site_that_wants_masks_takes_part_in_no_exchange_without(asked: Task) -> None:
+    with pytest.raises(HanseError) as raised:
+        Policy(masking=MaskingPolicy(required=True)).check(asked)
+    assert raised.value.code is ErrorCode.POLICY
+    Policy(masking=MaskingPolicy(required=True)).check(fedtan(masking=masking("pairwise")))
+
+
+async def test_in_mode_ring_sums_are_of_ring_elements_and_with_a_compensator_there_are_none(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    site = Site(tmp_path, broker)
+    asked = fedtan(masking=masking("ring"))
+    ring = asked.masking.ring.entries[AVERAGE] if asked.masking else None
+    async with (
+        asyncio.timeout(60),
+        session(broker, ("north",), ring=ring),
+        exchanging(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
+    ):
+        assert exchange is not None
+        assert np.frombuffer(await exchange("l0-mean", np.array([1.5, -2.0]).tobytes())).tolist() == [1.5, -2.0]
+    key = "A" * 43 + "="
+    compensated = fedtan(masking=masking("compensator") | {"compensator": key})
+    async with exchanging(site.link, compensated, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
+        assert exchange is None
 
 
 @pytest.mark.parametrize(("examples", "batch_size"), [(7, "all"), (1000, 7)])
