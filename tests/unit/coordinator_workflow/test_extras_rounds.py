@@ -51,6 +51,9 @@ class ControlHub(Hub):
         made = json.dumps([former + job.strategy["optimizer"]["lr"] * sum(rows) / len(rows)]).encode()
         ref = ref_of(made, inline=not self.storing)
         if self.storing:
+            async with asyncio.timeout(60):  # what is no longer needed is deleted beside the round, not before it
+                while len(self.kept_controls()) > 1:
+                    await asyncio.sleep(0.01)
             self.there.append(self.kept_controls())
             ref = ref.model_copy(update={"key": f"{job.output_key}/model"})
             self.store.put(str(ref.key), made)
