@@ -13,14 +13,29 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.errors import ErrorCode, HanseError
 
 PREFIX = "HANSE_"
 GROUP = "hanse.settings"
+
+
+def check_bus(value: str) -> str:
+    """A setting with the bus's address, or empty.
+
+    Raises:
+        ValueError: for what is no address; the settings' error names the variable.
+    """
+    if value:
+        try:
+            servers_of(value, "address")
+        except HanseError as error:
+            raise ValueError(error.message) from None
+    return value
 
 
 class BaseHanseSettings(BaseSettings):
@@ -51,7 +66,11 @@ class BaseHanseSettings(BaseSettings):
 class ServiceSettings(BaseHanseSettings):
     """What every service takes. All of it is optional here: a service checks what it cannot do without."""
 
-    bus_url: str = Field(default="", description="address of the bus, such as nats://host:4222 or tls://host:4222")
+    bus_url: str = Field(
+        default="",
+        description="address of the bus, such as nats://host:4222, tls://host:4222 or wss://host; of a cluster "
+        "several, separated by commas",
+    )
     bus_creds: Path | None = Field(default=None, description="file with the bus credentials (.creds) of this service")
     bus_ca: Path | None = Field(default=None, description="PEM file of the CA that signed the bus's certificate")
     bus_cert: Path | None = Field(default=None, description="PEM certificate for mutual TLS with the bus")
@@ -87,6 +106,11 @@ class ServiceSettings(BaseHanseSettings):
     otlp_endpoint: str = Field(
         default="", description="OTLP/HTTP endpoint for traces and metrics, such as http://host:4318; empty: none"
     )
+
+    @field_validator("bus_url")
+    @classmethod
+    def _servers(cls, value: str) -> str:
+        return check_bus(value)
 
     @model_validator(mode="after")
     def _pairs(self) -> ServiceSettings:
@@ -159,7 +183,8 @@ def _explain(settings: type[BaseHanseSettings], error: ValidationError) -> str:
         if field is None:
             parts.append(message)
             continue
-        shown = "a value that is not shown" if _is_secret(field.annotation) else repr(item.get("input"))
+        hidden = _is_secret(field.annotation) or "@" in str(item.get("input"))  # an address may hold a password
+        shown = "a value that is not shown" if hidden else repr(item.get("input"))
         given = "it must be set" if item["type"] == "missing" else f"{message} (given {shown})"
         parts.append(f"{PREFIX}{name.upper()}: {given}")
     return "; ".join(parts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from hanse_fabric.settings import ServiceSettings
+from hanse_fabric.settings import ServiceSettings, check_bus
 
 
 class CoordinatorSettings(ServiceSettings):
@@ -17,7 +17,9 @@ class CoordinatorSettings(ServiceSettings):
     http_port: int = Field(default=8080, ge=0, le=65535, description="port of the HTTP API; 0: any free one")
     hub_name: str = Field(default="hanse", max_length=200, description="name of this hub, shown to sites and owners")
     bus_public_url: str = Field(
-        default="", description="address of the bus as the sites reach it; empty: the same as HANSE_BUS_URL"
+        default="",
+        description="address of the bus as the sites reach it, such as wss://bus.example.org; of a cluster several, "
+        "separated by commas; empty: the same as HANSE_BUS_URL",
     )
     bus_authority: Path | None = Field(
         default=None, description="folder with the keys that sign participants' bus credentials; needed to enrol sites"
@@ -37,3 +39,8 @@ class CoordinatorSettings(ServiceSettings):
     invitation_ttl: float = Field(
         default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"
     )
+
+    @field_validator("bus_public_url")
+    @classmethod
+    def _public_servers(cls, value: str) -> str:
+        return check_bus(value)

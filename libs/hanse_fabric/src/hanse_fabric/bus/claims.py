@@ -1,45 +1,118 @@
-"""Pushing an account's claims to a running nats-server, over its system account."""
+"""The accounts' claims as running servers keep them: read, added to and pushed over the system account.
+
+Each server of a cluster keeps the newest claims that it saw, on its disk. So they are where revocations rest; what is
+pushed holds all that any server held before. Two who add at the same time could each overwrite the other's: whoever
+adds looks again afterwards, and callers who share a list (the coordinator's replicas) add the whole list.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import nats
 import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
+from hanse_fabric.bus.issuing import Issuer, next_issue, revocations_of
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.errors import ErrorCode, HanseError
 
+_OTHERS_S = 0.3
+"""How long the answers of other servers are waited for after the first one's."""
 
-async def push_account(
-    url: str, system_credentials: str, token: str, *, timeout: float, tls: ssl.SSLContext | None = None
-) -> None:
-    """Have the server take new claims for an account.
+_TRIES = 5
+
+
+async def add_revocations(
+    url: str, issuer: Issuer, revoked: Mapping[str, int], *, timeout: float, tls: ssl.SSLContext | None = None
+) -> bool:
+    """Have every server hold the revocations, beside those that any of them holds.
 
     Args:
-        system_credentials: text of a `.creds` file of the system account.
+        revoked: unix seconds by public user key.
+        timeout: seconds for all of it.
+
+    Returns:
+        Whether a server lacked any.
 
     Raises:
-        HanseError: UNAVAILABLE when it cannot be reached or does not confirm.
+        HanseError: UNAVAILABLE when no server answers, or one refuses the claims.
     """
-    jwt, key = read_credentials(system_credentials)
+    account = issuer.key("account").public
     try:
-        connection = await nats.connect(
-            url,
-            user_jwt_cb=lambda: bytearray(jwt.encode()),
-            signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-            connect_timeout=int(max(1, timeout)),
-            allow_reconnect=False,
-            tls=tls,
-        )
-        try:
-            reply = await connection.request("$SYS.REQ.CLAIMS.UPDATE", token.encode(), timeout=timeout)
-        finally:
-            await connection.close()
-    except (OSError, nats.errors.Error) as error:
+        async with asyncio.timeout(timeout), _system(url, issuer, timeout, tls) as connection:
+            for attempt in range(_TRIES):
+                tokens = await _looked_up(connection, account)
+                held = [revocations_of(token) for token in tokens]
+                if held and all(_holds(one, revoked) for one in held):
+                    return attempt > 0
+                everything: dict[str, int] = {}
+                for one in [*held, revoked]:
+                    everything |= {key: max(at, everything.get(key, 0)) for key, at in one.items()}
+                token = issuer.account_token(everything, issued_at=next_issue(*tokens))
+                await _push(connection, token)
+    except (OSError, TimeoutError, nats.errors.Error) as error:
         raise HanseError(ErrorCode.UNAVAILABLE, f"bus: the account's claims could not be pushed: {error}") from None
-    answer = json.loads(reply.data)
-    if answer.get("data", {}).get("code") != 200:
-        raise HanseError(ErrorCode.UNAVAILABLE, f"bus: the account's claims were refused: {reply.data.decode()[:300]}")
+    raise HanseError(
+        ErrorCode.UNAVAILABLE,
+        f"bus: after {_TRIES} attempts a server still does not hold the account's revocations",
+        hint="is a server of the cluster cut off from the others?",
+    )
+
+
+@asynccontextmanager
+async def _system(url: str, issuer: Issuer, timeout: float, tls: ssl.SSLContext | None) -> AsyncIterator[Client]:
+    jwt, key = read_credentials(issuer.system_credentials())
+    connection = await nats.connect(
+        url,
+        user_jwt_cb=lambda: bytearray(jwt.encode()),
+        signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
+        connect_timeout=int(max(1, timeout)),
+        allow_reconnect=False,
+        tls=tls,
+    )
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _looked_up(connection: Client, account: str) -> list[str]:
+    """The claims that each server holds; a server without any says nothing."""
+    answers = await _ask(connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"")
+    return [answer.data.decode() for answer in answers if answer.data]
+
+
+async def _push(connection: Client, token: str) -> None:
+    answers = await _ask(connection, "$SYS.REQ.CLAIMS.UPDATE", token.encode())
+    for answer in answers:
+        body = json.loads(answer.data) if answer.data else {}
+        if body.get("data", {}).get("code") != 200:
+            refusal = answer.data.decode(errors="replace")[:300]
+            raise HanseError(ErrorCode.UNAVAILABLE, f"bus: the account's claims were refused: {refusal}")
+    if not answers:
+        raise HanseError(ErrorCode.UNAVAILABLE, "bus: no server took the account's claims")
+
+
+async def _ask(connection: Client, subject: str, data: bytes) -> list[Msg]:
+    """What the servers answer: the first is waited for until the caller's timeout, the others for a moment."""
+    inbox = connection.new_inbox()
+    subscription = await connection.subscribe(inbox)
+    await connection.publish(subject, data, reply=inbox)
+    answers = [await subscription.next_msg(timeout=None)]
+    try:
+        while True:
+            answers.append(await subscription.next_msg(timeout=_OTHERS_S))
+    except nats.errors.TimeoutError:
+        await subscription.unsubscribe()
+    return [answer for answer in answers if not (answer.headers or {}).get("Status")]
+
+
+def _holds(held: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+    return all(held.get(key, -1) >= at for key, at in wanted.items())

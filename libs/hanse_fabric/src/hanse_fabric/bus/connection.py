@@ -21,6 +21,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -72,18 +73,20 @@ class Connection:
         """Connect.
 
         Args:
+            url: as in `addresses`: one server, or several of one cluster.
             credentials: text of a `.creds` file.
 
         Raises:
-            HanseError: UNAVAILABLE when no server that can be trusted answers within `timeout` seconds;
-                UNAUTHENTICATED when it refuses the credentials or the certificate; FORBIDDEN when they do not permit
-                the inbox.
+            HanseError: INVALID_INPUT for another kind of address; UNAVAILABLE when no server that can be trusted
+                answers within `timeout` seconds; UNAUTHENTICATED when it refuses the credentials or the certificate;
+                FORBIDDEN when they do not permit the inbox.
         """
         connection = cls(url, inbox_prefix)
         await connection._connect(name, credentials, tls, timeout)
         return connection
 
     async def _connect(self, name: str, credentials: str | None, tls: ssl.SSLContext | None, timeout: float) -> None:
+        servers = servers_of(self.url)
         options: dict[str, Any] = {}
         if credentials is not None:
             token, key = read_credentials(credentials)
@@ -93,7 +96,7 @@ class Connection:
             options["tls"] = tls
         connecting = asyncio.ensure_future(
             self.client.connect(
-                self.url,
+                servers,
                 name=name,
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
@@ -295,7 +298,7 @@ class Connection:
             self._end_connecting(
                 HanseError(
                     ErrorCode.UNAVAILABLE,
-                    f"bus at {self.url}: its certificate is refused ({error.verify_message})",
+                    f"bus at {self.url}: its certificate is refused ({_verdict(error)})",
                     hint="give the file of the CA that signed it: HANSE_BUS_CA; bus-ca.pem in a site's home",
                 )
             )
@@ -382,6 +385,12 @@ class Connection:
 def status(message: Msg) -> str | None:
     """A message's inline status, such as 404; None where it is an ordinary one."""
     return message.headers.get("Status") if message.headers else None
+
+
+def _verdict(error: ssl.SSLCertVerificationError) -> str:
+    """What is wrong with a certificate; over WebSocket the error of `ssl` is inside one of aiohttp."""
+    inner = getattr(error, "certificate_error", error)
+    return str(getattr(inner, "verify_message", "") or inner)
 
 
 def _closed() -> HanseError:

@@ -22,6 +22,7 @@ from nats.js.api import (
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
+from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.permissions import inbox_prefix
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -51,7 +52,7 @@ async def provision(
     try:
         async with asyncio.timeout(timeout):
             connection = await nats.connect(
-                url,
+                servers_of(url),
                 user_jwt_cb=lambda: bytearray(jwt.encode()),
                 signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
                 inbox_prefix=inbox_prefix(Role.PROVISIONER),

@@ -18,6 +18,7 @@ import aiohttp
 from pydantic import ConfigDict, ValidationError
 
 from hanse_fabric import __version__
+from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -170,7 +171,9 @@ def _read_reply(url: str, status: int, data: bytes) -> JoinReply:
             told = body["error"]
             raise HanseError(ErrorCode.of(told["code"]), str(told["message"]), hint=str(told.get("hint", "")))
         body["schema_"] = body.pop("schema")
-        return JoinReply.model_validate(body)
+        joined = JoinReply.model_validate(body)
+        servers_of(joined.bus_url, f"hub {url}: bus_url")
+        return joined
     except ValidationError as error:
         reason = explain(error)
     except (ValueError, KeyError, TypeError, AttributeError):
