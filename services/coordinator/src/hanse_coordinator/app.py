@@ -18,6 +18,7 @@ from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import Buckets
+from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.settings import CoordinatorSettings
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.supervisor import Supervisor
@@ -33,6 +34,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     """Run the coordinator until the service is told to stop."""
     settings, bus, store, clock = service.settings, service.bus, service.store, service.clock
     buckets = Buckets.on(bus)
+    begin_counting()
     if settings.bootstrap_key_file is not None:
         await register_bootstrap(settings.bootstrap_key_file, buckets.keys, clock)
     hub = Hub(

@@ -11,6 +11,7 @@ import logging
 from datetime import datetime, timedelta
 
 from hanse_coordinator.records import Buckets
+from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.sizes import largest_update
 from hanse_fabric.bus.port import Bus
@@ -47,6 +48,8 @@ class LinkServer:
         try:
             reply = LinkReply(link=await self._link(LINK.parse(subject), LinkRequest.decode(data)))
         except HanseError as error:
+            tokens = LINK.parse(subject)
+            count_refusal("link", error.code.code, tokens["project"], tokens["participant"])
             _LOG.info("link on %s refused: %s", subject, error)
             reply = LinkReply(code=error.code.code, message=str(error))
         return reply.encode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Bounds for durations in seconds."""
@@ -72,6 +72,13 @@ class Gauge(Metric):
         key = self._key(labels)
         with _LOCK:
             self._values[key] = value
+
+    def replace(self, values: Mapping[Labels, float]) -> None:
+        """Set all series at once, by label values in the order of `labels`; what is not named is forgotten."""
+        if wrong := [key for key in values if len(key) != len(self.labels)]:
+            raise ValueError(f"{self.name}: {wrong[0]} given, values of {self.labels} expected")
+        with _LOCK:
+            self._values = dict(values)
 
     def remove(self, **labels: str) -> None:
         """Forget a series, such as that of a run that ended."""

@@ -16,6 +16,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import ErrorAnswer, ErrorBody, document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route
 from hanse_coordinator.auth import Caller
+from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
@@ -164,6 +165,7 @@ async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamR
 
 
 def _refusal(error: HanseError) -> web.Response:
+    count_refusal("request", error.code.code)
     answer = ErrorAnswer(error=ErrorBody(code=error.code.code, message=error.message, hint=error.hint))
     response = _json(answer, error.http_status)
     if error.code is ErrorCode.UNAUTHENTICATED:

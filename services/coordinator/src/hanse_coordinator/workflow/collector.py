@@ -54,6 +54,10 @@ class Collector:
     def complete(self) -> bool:
         return len(self.answers) + len(self.failures) == len(self._tasks)
 
+    def missing(self) -> list[str]:
+        """Those who have not answered."""
+        return [name for name in self._tasks if name not in self.answers and name not in self.failures]
+
     @property
     def quorum(self) -> bool:
         return len(self.answers) >= self._needed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.workflow.errands import Errands, Patience
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.notices import Notices
@@ -42,6 +43,7 @@ class MaskSums:
         if answer.sum is not None:
             self._notices.audit("masks.sum", session, **detail)
             return answer
+        count_refusal("masks", answer.code)
         self._notices.audit("masks.refuse", session, code=answer.code, reason=answer.reason, **detail)
         self._notices.event(
             "refused", f"{session}/masks", round=round_number, step=session, code=answer.code, reason=answer.reason,

@@ -33,6 +33,7 @@ from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.steps import Steps
 from hanse_coordinator.workflow.storage import RunObjects
 from hanse_coordinator.workflow.studying import Studying
+from hanse_coordinator.workflow.vitals import RunVitals
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -68,6 +69,7 @@ class RunContext:
         self._bus, self._clock, self._settings = bus, clock, settings
         self._roster, self._notices, self._objects = roster, notices, objects
         self._progressed = progressed
+        self.vitals = RunVitals(project, run)
         self._steps = Steps(journal, notices, run=run, pause=pause)
         self._inbox = Inbox(bus, roster, notices, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
@@ -78,17 +80,19 @@ class RunContext:
                 errands.recover(lasting=job.study is not None)
         self._gathering = Gathering(
             bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
-            project=project, run=run, workflow=job.workflow,
+            vitals=self.vitals, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
         self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
         self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
         self._enrolled: dict[str, str] = {}
         self._reducing = Reducing(
-            self._steps, self._reductions, notices=notices, objects=objects, project=project, run=run, job=job
-        )
+            self._steps, self._reductions, notices=notices, objects=objects, vitals=self.vitals,
+            project=project, run=run, job=job,
+        )  # fmt: skip
         self._studying = Studying(
-            self._steps, self._reductions, gathering=self._gathering, reducing=self._reducing, objects=objects
-        )
+            self._steps, self._reductions, gathering=self._gathering, reducing=self._reducing, objects=objects,
+            vitals=self.vitals,
+        )  # fmt: skip
 
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
@@ -111,9 +115,17 @@ class RunContext:
         if closed is not None:
             return tuple(closed["present"])
         await self._steps.begin()
+        within = self._settings.present_within
+        with self.vitals.phase("participants", step, lambda: self._roster.absent(self.project, within)):
+            there = await self._enough_present(within)
+        self._progressed(state="running")
+        await self._steps.close(step, {"present": list(there)})
+        return there
+
+    async def _enough_present(self, within: float) -> tuple[str, ...]:
         wanted = self.job.participants
         until = self._clock.now() + timedelta(seconds=wanted.patience)
-        while len(there := self._roster.present(self.project, self._settings.present_within)) < wanted.minimum:
+        while len(there := self._roster.present(self.project, within)) < wanted.minimum:
             left = (until - self._clock.now()).total_seconds()
             if left <= 0:
                 raise RunFailure(
@@ -125,8 +137,6 @@ class RunContext:
             # Presence ages without any message, so look again now and then.
             await first_of(self._roster.changed(), self._clock.sleep(min(left, 10.0)), self._steps.paused())
             self._steps.check_pause()
-        self._progressed(state="running")
-        await self._steps.close(step, {"present": list(there)})
         return there
 
     async def gather(self, step: str, ask: Ask) -> Gathered:
@@ -305,8 +315,11 @@ class RunContext:
                 project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
                 final=final,
             )  # fmt: skip
-            published = await publish(request, bus=self._bus, clock=self._clock, timeout=self._settings.publish_timeout)
-            await self._steps.close(step, published.body())
+            with self.vitals.phase("publish", step):
+                published = await publish(
+                    request, bus=self._bus, clock=self._clock, timeout=self._settings.publish_timeout
+                )
+                await self._steps.close(step, published.body())
         self._reducing.last_published = published.digest
         self._progressed(version=published.version, digest=published.digest)
         return published
@@ -351,6 +364,7 @@ class RunContext:
     def round(self, number: int) -> Iterator[None]:
         """What happens inside is one trace, here and wherever messages carry it."""
         started = self._clock.now()
+        self.vitals.round = number
         with span("round", run=self.run, round=number):
             yield
         if self._steps.live.is_set():

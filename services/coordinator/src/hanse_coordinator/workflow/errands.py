@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.vitals import BACKLOG
 from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -102,7 +103,8 @@ class Errands(Generic[A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting[identity] = future
         try:
-            return await self._submit(identity, request.encode(), tokens, future)
+            with BACKLOG.waiting(self._who):
+                return await self._submit(identity, request.encode(), tokens, future)
         finally:
             del self._waiting[identity]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.sizes import largest_update
 from hanse_coordinator.workflow.steps import Steps, attempt_key
 from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.traffic import count_bytes
+from hanse_coordinator.workflow.vitals import BACKLOG, RunVitals
 from hanse_coordinator.workflow.waiting import all_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -29,6 +32,7 @@ from hanse_privacy.ring.plan import AVERAGE
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
 _REPLAYED_STEPS_TIDIED = 4
+_EXCHANGES = "exchanges"
 _FINAL = frozenset({ErrorCode.INVALID_INPUT.code})
 """Codes of failures that would be the same again: of a study, whose steps are functions of a site's files."""
 
@@ -103,13 +107,14 @@ class Gathering:
         notices: Notices,
         objects: RunObjects,
         settings: WorkflowSettings,
+        vitals: RunVitals,
         project: str,
         run: str,
         workflow: str,
     ) -> None:
         self._bus, self._clock, self._steps = bus, clock, steps
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
-        self._project, self._run, self._workflow = project, run, workflow
+        self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
 
     async def gather(self, step: str, ask: Ask) -> Gathered:
         """See `RunContext.gather`."""
@@ -153,15 +158,18 @@ class Gathering:
         largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
         terms = Terms(ask.kind, self._project, self._run, largest, ask.masking, ask.answered, ask.info)
         collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
-        with self._inbox.collecting(step, collector, ask.round):
+        phase = self._vitals.phase(ask.kind.value, step, collector.missing)
+        with phase, self._inbox.collecting(step, collector, ask.round):
             if opened is not None:
                 await self._inbox.recall(step)
-            if ask.exchange:
-                await self._open_exchange(step, missing, deadline, ask)
-            await self._send(step, ask, tasks, issued, deadline, collector)
-            await collector.closed(self._clock, deadline, ask.grace, together=ask.together)
+            with BACKLOG.waiting(_EXCHANGES) if ask.exchange else nullcontext():
+                if ask.exchange:
+                    await self._open_exchange(step, missing, deadline, ask)
+                await self._send(step, ask, tasks, issued, deadline, collector)
+                await collector.closed(self._clock, deadline, ask.grace, together=ask.together)
         gathered = _merged(ask.to, before, collector)
         await self._steps.close(step, (gathered.digested() if ask.keep else gathered).body())
+        count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
         self._tell_closed(step, ask, gathered)
         self._steps.later(self._purge(step, results=not ask.keep))
         return gathered

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.workflow.collector import Collector
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Failure
@@ -19,8 +20,9 @@ from hanse_coordinator.workflow.roster import Roster
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
-from hanse_fabric.messages import Result
+from hanse_fabric.messages import Outcome, Result
 from hanse_fabric.subjects import RESULT, Stream
+from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +55,8 @@ class Inbox:
         pattern = RESULT.wildcard(project=self._project, run=self._run)
         async with self._bus.follow(_STREAM, pattern) as records:
             async for record in records:
-                self._receive(record)
+                with span("result", parent=extract(record.headers), run=self._run):
+                    self._receive(record)
 
     @contextmanager
     def collecting(self, step: str, collector: Collector, round: int) -> Iterator[None]:  # noqa: A002
@@ -110,6 +113,8 @@ class Inbox:
         taken = collector.take(result)
         if taken is None:
             return
+        if isinstance(taken, Failure) and taken.outcome is Outcome.REFUSED:
+            count_refusal("task", taken.code, self._project, name)
         RESULTS.add(outcome=taken.outcome.value if isinstance(taken, Failure) else "done")
         about = f"{step}/{name}"
         told = {"outcome": "done", "reason": result.reason[:500]}
@@ -147,6 +152,7 @@ class Inbox:
 
     def _refuse(self, record: Record, round_number: int, name: str, error: HanseError) -> None:
         self.refused += 1
+        count_refusal("result", error.code.code, self._project, name)
         about = f"{record.subject}/{record.sequence}"
         _LOG.warning("result on %s refused: %s", record.subject, error)
         self._notices.event(

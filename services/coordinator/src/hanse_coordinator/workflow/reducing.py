@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.notices import Notices
 from hanse_coordinator.workflow.outcomes import Answer, Reduction, Summed
@@ -13,6 +15,7 @@ from hanse_coordinator.workflow.reducible import Extra, Reducible, extra_job
 from hanse_coordinator.workflow.reductions import Reductions, without
 from hanse_coordinator.workflow.steps import Steps, attempt_key
 from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.vitals import RunVitals
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.job import Job
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
@@ -37,12 +40,13 @@ class Reducing:
         *,
         notices: Notices,
         objects: RunObjects,
+        vitals: RunVitals,
         project: str,
         run: str,
         job: Job,
     ) -> None:
         self._steps, self._reductions, self._notices, self._objects = steps, reductions, notices, objects
-        self._project, self._run, self._job = project, run, job
+        self._vitals, self._project, self._run, self._job = vitals, project, run, job
         self.last_state: list[ObjectRef] = []
         self.last_published = ""
         """Digest of the newest version: the registry's business, never removed here."""
@@ -80,11 +84,13 @@ class Reducing:
             changes: dict[str, Any] = {"id": key, "updates": left, "output_key": self._output(key)}
             if beside.strategy is not None:
                 changes["strategy"] = beside.strategy(len(left))
-            reduced = await self._reductions.reduce(job.model_copy(update=changes))
+            with self._vitals.phase("reduce", key):
+                reduced = await self._reductions.reduce(job.model_copy(update=changes))
             if reduced.refused:
                 refused |= self.told(step, round, reduced)
                 continue
-            extras, spoilt = await self._extras(job.model_copy(update=changes), answers, beside.extras)
+            with self._vitals.phase("reduce", key) if beside.extras else nullcontext():
+                extras, spoilt = await self._extras(job.model_copy(update=changes), answers, beside.extras)
             if spoilt is None:
                 break
             # What is in the model and what is in the extras is of the same sites: both are made again without these.
@@ -132,7 +138,8 @@ class Reducing:
                 self._kept(summed.reduction)
             return summed
         await self._steps.begin()
-        unmasking = await unmask()
+        with self._vitals.phase("unmask", step):
+            unmasking = await unmask()
         ring = unmasking.ring
         if ring is None:
             summed = Summed(refused=unmasking.refused)
@@ -142,7 +149,8 @@ class Reducing:
             changes: dict[str, Any] = {"kind": kind, "sum": ring}
             if beside is not None and beside.strategy is not None:
                 changes["strategy"] = beside.strategy(len(job.updates))
-            reduced = await self._reductions.reduce(job.model_copy(update=changes))
+            with self._vitals.phase("reduce", step):
+                reduced = await self._reductions.reduce(job.model_copy(update=changes))
             self._reductions.errands.recovered()
             summed = self._summed(step, round, reduced, job.updates, tallied=kind is JobKind.TALLY)
         await self._steps.close(step, summed.body())
@@ -171,6 +179,7 @@ class Reducing:
     def told(self, step: str, round_number: int, reduced: Reduced) -> dict[str, str]:
         """Tell of refused updates; returns the reasons by participant."""
         for refusal in reduced.refused:
+            count_refusal("update", refusal.code, self._project, refusal.participant)
             about = f"{step}/{refusal.participant}"
             self._notices.event(
                 "refused", about, round=round_number, step=step, participant=refusal.participant, code=refusal.code,

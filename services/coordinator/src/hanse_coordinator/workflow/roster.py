@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,11 +15,14 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Presence
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.subjects import PRESENCE, Stream
+from hanse_fabric.telemetry.catalogue import PARTICIPANTS, SILENT_SECONDS
 
 if TYPE_CHECKING:
     from hanse_fabric.records import Bucket
 
 _LOG = logging.getLogger(__name__)
+STATES = ("online", "busy", "silent", "unseen", "revoked")
+_MOST_SILENT = 50
 _STREAM: Stream = PRESENCE.stream or Stream("")
 
 
@@ -35,6 +39,7 @@ class Roster:
         self._bus, self._bucket, self._clock = bus, participants, clock
         self._members: dict[tuple[str, str], _Member] = {}
         self._seen: dict[tuple[str, str], datetime] = {}
+        self._busy: dict[tuple[str, str], bool] = {}
         self._names: dict[str, set[str]] = {}
         self._waiters: set[asyncio.Event] = set()
         self.ready = asyncio.Event()
@@ -65,6 +70,38 @@ class Roster:
             and (seen := self._seen.get((project, name))) is not None
             and (now - seen).total_seconds() <= within
         )
+
+    def absent(self, project: str, within: float) -> list[str]:
+        """Names of those enrolled and not revoked who were not seen within so many seconds."""
+        there = set(self.present(project, within))
+        names = sorted(self._names.get(project, ()))
+        return [name for name in names if name not in there and not self._members[project, name].revoked]
+
+    def tell(self, within: float) -> None:
+        """Set the gauges of participants: how many are in which state, and who has gone silent.
+
+        States: online; busy (online, with a task in hand); silent (not seen within so many seconds); unseen (not in the
+        last day, or never); revoked.
+        """
+        now, silent = self._clock.now(), list[tuple[float, str, str]]()
+        states = Counter[tuple[str, str]]()
+        for (project, name), member in self._members.items():
+            seen = self._seen.get((project, name))
+            ago = None if seen is None else (now - seen).total_seconds()
+            if member.revoked:
+                state = "revoked"
+            elif ago is None:
+                state = "unseen"
+            elif ago > within:
+                state = "silent"
+                silent.append((ago, project, name))
+            else:
+                state = "busy" if self._busy.get((project, name)) else "online"
+            states[project, state] += 1
+        every = [(project, state) for project in self._names for state in STATES]
+        PARTICIPANTS.replace({series: states[series] for series in every})
+        # The newest first: who has just gone is whom somebody can call.
+        SILENT_SECONDS.replace({(project, name): ago for ago, project, name in sorted(silent)[:_MOST_SILENT]})
 
     async def changed(self) -> None:
         """Return at the next change of who is there."""
@@ -100,16 +137,18 @@ class Roster:
         for record in stored:
             presence = _read(record)
             if presence is not None:
-                self._note(record, presence.sent_at)
+                self._note(record, presence, presence.sent_at)
         after = max((record.sequence for record in stored), default=0)
         async with self._bus.follow(_STREAM, pattern, after=after) as records:
             async for record in records:
-                if _read(record) is not None:
+                presence = _read(record)
+                if presence is not None:
                     # Live signs of life count at our own time: the site's clock may be minutes off.
-                    self._note(record, self._clock.now())
+                    self._note(record, presence, self._clock.now())
 
-    def _note(self, record: Record, at: datetime) -> None:
+    def _note(self, record: Record, presence: Presence, at: datetime) -> None:
         tokens = PRESENCE.parse(record.subject)
+        self._busy[tokens["project"], tokens["participant"]] = presence.working_on is not None
         self._seen[tokens["project"], tokens["participant"]] = min(at, self._clock.now())
         self._wake()
 

@@ -11,6 +11,7 @@ from hanse_coordinator.workflow.reducing import Reducing, Unmasking
 from hanse_coordinator.workflow.reductions import Reductions
 from hanse_coordinator.workflow.steps import Steps
 from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.vitals import RunVitals
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import StudyJob
 
@@ -19,9 +20,10 @@ class Studying:
     """The joint computations of one run, their outcomes journalled. Any number may be under way."""
 
     def __init__(
-        self, steps: Steps, reductions: Reductions, *, gathering: Gathering, reducing: Reducing, objects: RunObjects
-    ) -> None:
-        self._steps, self._reductions, self._objects = steps, reductions, objects
+        self, steps: Steps, reductions: Reductions, *, gathering: Gathering, reducing: Reducing, objects: RunObjects,
+        vitals: RunVitals,
+    ) -> None:  # fmt: skip
+        self._vitals, self._steps, self._reductions, self._objects = vitals, steps, reductions, objects
         self._gathering, self._reducing = gathering, reducing
 
     def computed(self, step: str, *of: str, beside: int) -> Computed | None:
@@ -39,7 +41,8 @@ class Studying:
         await self._steps.begin()
         leaving = [update.ref for update in job.updates]
         if unmask is not None:
-            unmasking = await unmask()
+            with self._vitals.phase("unmask", job.id):
+                unmasking = await unmask()
             if unmasking.ring is None:
                 computed = _not_made(unmasking)
                 await self._steps.close(job.id, computed.body())
@@ -47,7 +50,8 @@ class Studying:
             job = job.model_copy(update={"sum": unmasking.ring})
             if unmasking.ring.masks is not None and unmasking.ring.masks.update is not None:
                 leaving.append(unmasking.ring.masks.update)
-        computed = await self._reduced(job)
+        with self._vitals.phase("compute", job.id):
+            computed = await self._reduced(job)
         await self._steps.close(job.id, computed.body())
         self._steps.later(self._objects.forget(leaving))
         return computed

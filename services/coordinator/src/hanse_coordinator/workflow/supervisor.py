@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,13 @@ from hanse_coordinator.workflow.roster import Roster
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.status import FINAL, RunStatus
 from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.workflow.vitals import BACKLOG, TOLD_EVERY_S, Vitals
 from hanse_coordinator.workflow.waiting import first_of, stop
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.telemetry.catalogue import RUNS
+from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import Buckets, RunRecord
@@ -43,6 +45,8 @@ WORKFLOWS: dict[str, Workflow] = {
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = 1.0
+_QUEUES = ("aggregators", "compensators")
+_OPEN_STATES = ("waiting", "running", "paused")
 _END = "end"
 _INTERRUPTIONS = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CONFLICT, ErrorCode.LOCKED})
 
@@ -81,6 +85,7 @@ class Supervisor:
         self._records: dict[Key, tuple[RunRecord, int]] = {}
         self._held: dict[Key, _Held] = {}
         self._not_before: dict[Key, float] = {}
+        self._vitals = Vitals()
 
     async def run(self) -> None:
         """Work until cancelled; then give the leases back, so that others may go on at once."""
@@ -90,6 +95,7 @@ class Supervisor:
             group.create_task(self._watch_runs())
             await self._leases.ready.wait()
             await self._roster.ready.wait()
+            group.create_task(self._tell())
             while True:
                 self._wake.clear()
                 soonest = self._start_due(group)
@@ -99,6 +105,16 @@ class Supervisor:
                         await self._wake.wait()
                 except TimeoutError:
                     continue
+
+    async def _tell(self) -> None:
+        """Keep the operator's gauges current, until cancelled."""
+        while True:
+            self._vitals.tell()
+            BACKLOG.tell(_QUEUES)
+            self._roster.tell(self._settings.present_within)
+            states = Counter(str(record.state) for record, _ in self._records.values())
+            OPEN_RUNS.replace({(state,): states[state] for state in _OPEN_STATES})
+            await asyncio.sleep(TOLD_EVERY_S)
 
     def _start_due(self, group: asyncio.TaskGroup) -> float | None:
         """Start what is due; returns the seconds until something else may be, or None."""
@@ -176,11 +192,12 @@ class Supervisor:
             progressed=status.progressed, pause=held.pause,
         )  # fmt: skip
         try:
-            end = journal.take_closed(_END)
-            if end is None:
-                end = await self._outcome(context, status, held)
-                if end["state"] in FINAL:
-                    await journal.append("closed", _END, end)
+            with self._vitals.watching(context.vitals):
+                end = journal.take_closed(_END)
+                if end is None:
+                    end = await self._outcome(context, status, held)
+                    if end["state"] in FINAL:
+                        await journal.append("closed", _END, end)
             await self._finish(key, context, status, notices, end)
         finally:
             await context.abandon()
@@ -213,6 +230,8 @@ class Supervisor:
         entry = await status.store(end)
         self._see(key, entry.value, entry.revision)
         state, reason = end["state"], end["reason"]
+        if state in FINAL:
+            RUNS_ENDED.add(state=state)
         about = state if state in FINAL else f"{state}/{entry.revision}"
         notices.audit(f"run.{state}", about, reason=reason)
         notices.event("state", about, state=state, reason=reason)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hanse_coordinator.workflow.outcomes import Answer
 from hanse_fabric.messages import ObjectRef
+from hanse_fabric.telemetry.catalogue import STEP_BYTES
 
 _SUMMED = "summed_values"
 """The metric by which a site tells how many values it has given to a round's sums (and got back)."""
@@ -46,6 +47,16 @@ def traffic(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answ
     """
     up = sum(_size(answer.update) + _size(answer.tally) + _sizes(answer.extras.values()) for answer in answers)
     return Traffic(down=asked * _sizes(sent), up=up)
+
+
+def count_bytes(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answer]) -> None:
+    """Add a closed step to the totals that the operator sees, by what carries it: the bus, or the store."""
+    rows = [("down", ref, asked) for ref in sent]
+    for answer in answers:
+        rows += [("up", ref, 1) for ref in (answer.update, answer.tally, *answer.extras.values())]
+    for direction, ref, times in rows:
+        if ref is not None:
+            STEP_BYTES.add(ref.size * times, direction=direction, carrier="bus" if ref.key is None else "store")
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
