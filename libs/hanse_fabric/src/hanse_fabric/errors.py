@@ -39,6 +39,7 @@ class ErrorCode(Enum):
     LOCKED = _Kind(409, 13, "another process holds this state")
     TRAINING_FAILED = _Kind(500, 14, "the trainer at the site failed")
     CANCELLED = _Kind(409, 15, "the run was cancelled")
+    NO_DEVICE = _Kind(409, 16, "the site has no device that the job asks for")
     INTERNAL = _Kind(500, 1, "a defect in Hanse")
 
     @property

@@ -12,6 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.names import Digest
 from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_fabric.resources import FIELD, Resources
 from hanse_fabric.study import Study
 
 STUDY = "association_study"
@@ -178,6 +179,11 @@ class Job(Frozen):
             )
         if self.code is None and not self.model:
             raise ValueError("model: a mapping with a name is needed, unless site code makes the model")
+        if self.train.get(FIELD) is not None:
+            try:  # of site code, too, whose section `train` is its own otherwise
+                Resources.model_validate(self.train[FIELD])
+            except ValidationError as error:
+                raise ValueError(f"train.{FIELD}: {explain(error)}") from None
         return self
 
     def check_enrolled(self, enrolled: int) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.resources import Resources
 from hanse_learning.config.algorithms import AlgorithmConfig, FedAvgConfig
 
 _FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
@@ -81,6 +82,7 @@ class TrainConfig(Frozen):
             the project's schema.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
         schedule: how the rate falls.
+        resources: what the sites' devices must be.
     """
 
     algorithm: AlgorithmConfig = FedAvgConfig()
@@ -91,6 +93,7 @@ class TrainConfig(Frozen):
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
     schedule: ScheduleConfig | None = None
+    resources: Resources = Resources()
 
     @model_validator(mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from torch.func import functional_call, grad, vmap
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
 from hanse_learning.site.modes import BATCH_NORMS
@@ -70,7 +71,7 @@ def train_privately(
     if not len(data):
         raise invalid("data", "no examples", "at least one training example")
     check_independent(module)
-    make_repeatable(0)
+    make_repeatable(0, device_of(module))
     source = source or NoiseSource()
     # What dropout draws is no secret, but shall not repeat from round to round.
     torch.manual_seed(int(source.words(1)[0]) >> 1)
@@ -133,7 +134,7 @@ def clipped_sum(gradients: dict[str, Tensor], clip: float) -> np.ndarray:
     factors = torch.where(finite, torch.clamp(clip * _BELOW / norm, max=1.0), 0.0).to(flat[0].dtype)
     if not bool(finite.all()):  # not a number times zero is none
         flat = [torch.where(finite[:, None], part, 0.0) for part in flat]
-    return np.concatenate([(factors @ part).double().numpy() for part in flat])
+    return np.concatenate([(factors @ part).double().cpu().numpy() for part in flat])
 
 
 def example_gradients(module: nn.Module, loss_of: Loss) -> Callable[[Parameters, Tensor, Tensor], dict[str, Tensor]]:
@@ -157,7 +158,7 @@ def _set_gradients(named: Parameters, values: np.ndarray) -> None:
     start = 0
     for parameter in named.values():
         piece = values[start : start + parameter.numel()]
-        parameter.grad = torch.from_numpy(piece).to(parameter.dtype).reshape(parameter.shape)
+        parameter.grad = torch.from_numpy(piece).to(parameter).reshape(parameter.shape)
         start += parameter.numel()
 
 

@@ -105,8 +105,8 @@ def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
 
 
 def views_of(module: nn.Module) -> dict[str, np.ndarray]:
-    """All arrays by name: the module's own memory, which changes with them."""
-    return {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
+    """All arrays by name: the module's own memory, which changes with them (copies, where it is on a GPU)."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
 
 
 def load(module: nn.Module, arrays: Arrays, layout: Layout, *, what: str = "model file") -> None:

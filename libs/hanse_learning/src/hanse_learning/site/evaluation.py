@@ -9,6 +9,7 @@ from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.metrics import confusion, matthews
+from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import class_logits, tensors
 from hanse_learning.site.training import make_repeatable
@@ -26,7 +27,7 @@ def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, f
     """
     if not len(data):
         raise invalid("data", "no examples", "at least one test example")
-    make_repeatable(0)
+    make_repeatable(0, device_of(module))
     module.eval()
     x, y = tensors(data, problem, module)
     with torch.no_grad():
@@ -35,7 +36,7 @@ def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, f
         outputs = class_logits(outputs)
         loss = float(nn.functional.cross_entropy(outputs, y))
         said = outputs.argmax(dim=1)
-        counts = confusion(y.numpy(), said.numpy(), outputs.shape[1])
+        counts = confusion(y.cpu().numpy(), said.cpu().numpy(), outputs.shape[1])
         metrics = {"loss": loss, "accuracy": float((said == y).double().mean()), "matthews": matthews(counts)}
     else:
         squared = (outputs - y).double().square()

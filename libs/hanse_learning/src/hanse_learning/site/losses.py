@@ -52,10 +52,10 @@ def class_logits(outputs: Tensor) -> Tensor:
 
 
 def inputs(data: Examples, module: nn.Module) -> Tensor:
-    """The examples (n, *shape), in the dtype of the module's parameters."""
+    """The examples (n, *shape), in the dtype and on the device of the module's parameters."""
     first = next(module.parameters(), None)
     x = torch.from_numpy(data.x)
-    return x if first is None else x.to(first.dtype)
+    return x if first is None else x.to(device=first.device, dtype=first.dtype)
 
 
 def targets(data: Examples, problem: Problem, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -78,4 +78,4 @@ def targets(data: Examples, problem: Problem, dtype: torch.dtype = torch.float32
 def tensors(data: Examples, problem: Problem, module: nn.Module) -> tuple[Tensor, Tensor]:
     """(inputs, targets) as the module takes them."""
     x = inputs(data, module)
-    return x, targets(data, problem, x.dtype if x.is_floating_point() else torch.float32)
+    return x, targets(data, problem, x.dtype if x.is_floating_point() else torch.float32).to(x.device)

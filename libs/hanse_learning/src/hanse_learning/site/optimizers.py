@@ -120,7 +120,7 @@ def _zeros(parameters: Named) -> dict[str, Tensor]:
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def _restored(parameters: Named, kept: Moments, kind: str) -> dict[str, Tensor] | None:
@@ -134,4 +134,4 @@ def _restored(parameters: Named, kept: Moments, kind: str) -> dict[str, Tensor] 
                 f"optimizer state: {kind} of {name} is missing or of another shape than the parameter",
                 hint="the model was changed within the run; start another run",
             )
-    return {name: torch.from_numpy(np.array(arrays[name])) for name in parameters}
+    return {name: torch.from_numpy(np.array(arrays[name])).to(each.device) for name, each in parameters.items()}

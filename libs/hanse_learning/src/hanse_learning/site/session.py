@@ -103,7 +103,7 @@ def copies(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def arrays(named: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """The values as they are now, as arrays of their own."""
-    return {name: tensor.detach().numpy().copy() for name, tensor in named.items()}
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in named.items()}
 
 
 def require_kept(session: Session, what: str) -> None:
@@ -132,5 +132,5 @@ def _tensors(what: str, given: Arrays, like: Mapping[str, Tensor]) -> dict[str, 
                 f"{what}: entry {name} is {has}, {list(tensor.shape)} was expected; the model has changed",
                 hint="a run has one model from its first round to its last; start another run",
             )
-        made[name] = torch.from_numpy(np.array(array)).to(tensor.dtype)
+        made[name] = torch.from_numpy(np.array(array)).to(tensor)  # its dtype and device
     return made

@@ -33,14 +33,14 @@ class _Step:
 
     def mean(self, key: str, *own: Tensor) -> tuple[Tensor, ...]:
         """Means over the sites, by their examples, of float64 vectors of one length (C,)."""
-        given = np.concatenate([vector.numpy() for vector in own]) * self.examples
+        given = np.concatenate([vector.cpu().numpy() for vector in own]) * self.examples
         first = not self.all_examples
         if first:
             given = np.append(given, float(self.examples))
         total: Floats = self.sums.sum(key, given)
         if first:
             self.all_examples, total = float(total[-1]), total[:-1]
-        return torch.from_numpy(total / self.all_examples).chunk(len(own))
+        return torch.from_numpy(total / self.all_examples).to(own[0].device).chunk(len(own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import LossOf, loss_function, tensors
 from hanse_learning.site.modes import normalizes_batches, set_training
@@ -21,16 +22,26 @@ OnProgress = Callable[[float, str], None]
 _REPORTS = 20
 
 
-def make_repeatable(seed: int) -> None:
+def make_repeatable(seed: int, device: torch.device | None = None) -> None:
     """One thread, deterministic algorithms, torch's generator at `seed` (which dropout draws from).
 
-    Of the processor alone, where all training here is: `torch.manual_seed` would note the seed for every other kind of
-    device, with a stack trace each, in lists that grow until such a device is used.
+    Of the processor, and of the CUDA device where one is given: `torch.manual_seed` would note the seed for every other
+    kind of device, with a stack trace each, in lists that grow until such a device is used.
+
+    A few operations have no deterministic form on CUDA (some losses of images, some poolings backward): there, torch
+    warns in the log instead of failing. TF32 is off, which would round the factors of products to 10 bits.
     """
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
-    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms, without loading the compiler
+    on_cuda = device is not None and device.type == "cuda"
+    # use_deterministic_algorithms, without loading the compiler
+    torch.set_deterministic_debug_mode("warn" if on_cuda else "error")
     torch.default_generator.manual_seed(seed)
+    if on_cuda:
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 class LocalSteps:
@@ -148,7 +159,7 @@ def train(
         HanseError: as `descend`; INVALID_INPUT without examples.
     """
     require_examples(data)
-    make_repeatable(seed)
+    make_repeatable(seed, device_of(module))
     local = LocalSteps(module, loss_function(problem, config))
     x, y = tensors(data, problem, module)
     apply_gradients = make_optimizer(module.parameters(), config.optimizer)

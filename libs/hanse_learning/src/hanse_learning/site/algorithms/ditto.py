@@ -13,6 +13,7 @@ from hanse_fabric.errors import invalid
 from hanse_learning.config import DittoConfig
 from hanse_learning.site.algorithms.common import loss_of, run, trained
 from hanse_learning.site.algorithms.fedprox import Proximal
+from hanse_learning.site.devices import device_of
 from hanse_learning.site.session import Session, Trained, arrays, copies
 from hanse_learning.site.training import LocalSteps, length_of, make_repeatable
 
@@ -31,7 +32,7 @@ def train(session: Session) -> Trained:
     if kept is not None:
         personal.load_state_dict(kept)
     made = trained(run(session, LocalSteps(session.module, loss_of(session)), share=(0.0, 0.5)))
-    make_repeatable(session.seed)
+    make_repeatable(session.seed, device_of(personal))
     moving = {name: each for name, each in personal.named_parameters() if name in shared}
     local = Proximal(personal, loss_of(session), moving, received, algorithm.pull)
     configured, per_epoch = length_of(session.config, len(session.data))

@@ -19,6 +19,7 @@ from hanse_learning.site.algorithms import (
     scaffold,
 )
 from hanse_learning.site.algorithms.common import mean_loss
+from hanse_learning.site.devices import device_of
 from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.training import make_repeatable, require_examples
 
@@ -54,7 +55,7 @@ def train_round(session: Session) -> Trained:
     if name not in ALGORITHMS:
         raise invalid("train.algorithm.name", name, "one of " + ", ".join(sorted(ALGORITHMS)))
     require_examples(session.data)
-    make_repeatable(session.seed)
+    make_repeatable(session.seed, device_of(session.module))
     first = {"first_loss": mean_loss(session)} if "first_loss" in session.wanted else {}
     made = ALGORITHMS[name](session)
     return replace(made, info=made.info | first)
@@ -63,6 +64,6 @@ def train_round(session: Session) -> Trained:
 def adapt(session: Session) -> str:
     """Make the module, with the received values, the one that this site would use: its personal one, where there is
     one. Returns a note for the owner, mostly empty."""
-    make_repeatable(session.seed)
+    make_repeatable(session.seed, device_of(session.module))
     adapted = _ADAPTED.get(session.config.algorithm.name)
     return "" if adapted is None else adapted(session)
