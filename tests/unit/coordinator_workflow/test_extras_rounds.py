@@ -52,7 +52,7 @@ class ControlHub(Hub):
         ref = ref_of(made, inline=not self.storing)
         if self.storing:
             async with asyncio.timeout(60):  # what is no longer needed is deleted beside the round, not before it
-                while len(self.kept_controls()) > 1:
+                while len(self.kept_controls()) > 1:  # noqa: ASYNC110 - a file's end has no event
                     await asyncio.sleep(0.01)
             self.there.append(self.kept_controls())
             ref = ref.model_copy(update={"key": f"{job.output_key}/model"})
