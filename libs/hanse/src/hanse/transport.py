@@ -21,6 +21,7 @@ from hanse.wire import (
     client_options,
     raise_for,
     read_answer,
+    trace_headers,
 )
 from hanse_fabric.errors import HanseError
 
@@ -49,10 +50,10 @@ class SyncTransport:
         Raises:
             HanseError: what the hub answered, or UNAVAILABLE.
         """
-        patience = Patience(self.patience)
+        patience, headers = Patience(self.patience), trace_headers()
         while True:
             try:
-                return read_answer(call, self._client.request(call.method, call.path, json=call.body))
+                return read_answer(call, self._client.request(call.method, call.path, json=call.body, headers=headers))
             except (httpx.TransportError, HanseError) as error:
                 bear(self.url, call, error, patience)
             time.sleep(RETRY_EVERY)
@@ -98,10 +99,12 @@ class AsyncTransport:
 
     async def send(self, call: Call[T]) -> T:
         """As `SyncTransport.send`."""
-        patience = Patience(self.patience)
+        patience, headers = Patience(self.patience), trace_headers()
         while True:
             try:
-                return read_answer(call, await self._client.request(call.method, call.path, json=call.body))
+                return read_answer(
+                    call, await self._client.request(call.method, call.path, json=call.body, headers=headers)
+                )
             except (httpx.TransportError, HanseError) as error:
                 bear(self.url, call, error, patience)
             await asyncio.sleep(RETRY_EVERY)

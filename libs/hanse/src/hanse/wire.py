@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 import ssl
+import sys
 import time
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,6 +61,17 @@ def verify(ca: Path | None) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=str(ca))
     except (OSError, ssl.SSLError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"ca: {ca}: no certificates can be read: {error}") from None
+
+
+def trace_headers() -> dict[str, str]:
+    """The `traceparent` (W3C) of one call: the caller's own span where the program uses OpenTelemetry and is in one,
+    else a trace that begins here, by whose id the hub's and the sites' logs and spans of what it asks are found."""
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        TraceContextTextMapPropagator().inject(headers)
+    return headers or {"traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"}
 
 
 def read_answer(call: Call[T], response: httpx.Response) -> T:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.telemetry.catalogue import RESIDENT
+from hanse_fabric.telemetry.catalogue import RESIDENT, STARTED
 from hanse_fabric.telemetry.metrics import prometheus_text
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class HealthServer:
         from aiohttp import web
 
         app = web.Application()
-        app.add_routes([web.get("/healthz", _alive), web.get("/readyz", self._ready), web.get("/metrics", _metrics)])
+        app.add_routes(
+            [web.get("/healthz", _alive), web.get("/readyz", self._ready), web.get("/metrics", self._metrics)]
+        )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
@@ -47,6 +50,7 @@ class HealthServer:
                 f"HANSE_HEALTH_HOST, HANSE_HEALTH_PORT: cannot listen on {host}:{port}: {error.strerror or error}",
                 hint="choose another port",
             ) from None
+        STARTED.set(time.time())
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -61,18 +65,18 @@ class HealthServer:
         missing = await self._missing()
         return web.json_response({"ready": not missing, "missing": missing}, status=503 if missing else 200)
 
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        await self._missing()  # whether all is well is among the metrics
+        RESIDENT.set(resident_bytes())
+        return web.Response(body=prometheus_text().encode(), content_type="text/plain", charset="utf-8")
+
 
 async def _alive(_request: web.Request) -> web.Response:
     from aiohttp import web
 
     return web.json_response({"alive": True})
-
-
-async def _metrics(_request: web.Request) -> web.Response:
-    from aiohttp import web
-
-    RESIDENT.set(resident_bytes())
-    return web.Response(body=prometheus_text().encode(), content_type="text/plain", charset="utf-8")
 
 
 def resident_bytes() -> int:

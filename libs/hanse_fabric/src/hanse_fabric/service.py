@@ -16,15 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any, Generic, NoReturn, TypeVar
 
-from hanse_fabric import garbage, tls
+from hanse_fabric import __version__, garbage, tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.connections import connect_bus, open_store
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.expiries import Expiries
 from hanse_fabric.health import HealthServer
 from hanse_fabric.settings import ServiceSettings, load_settings
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.telemetry.catalogue import UP
+from hanse_fabric.telemetry.catalogue import BUILD, DEPENDENCY, UP
 from hanse_fabric.telemetry.logs import configure_logging
 
 PATIENCE_S = 30.0
@@ -58,6 +59,8 @@ class Service(Generic[S]):
         self._checks: dict[str, Check] = {}
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._expiries = Expiries(name, settings)
+        BUILD.set(1, service=name, version=__version__)
 
     @property
     def bus(self) -> Bus:
@@ -98,6 +101,7 @@ class Service(Generic[S]):
     async def missing(self) -> dict[str, str]:
         """What keeps the service from being ready, by name; empty when it is ready."""
         missing = {}
+        await asyncio.to_thread(self._expiries.tell)
         if self.stopping.is_set():
             missing[self.name] = "stopping"
         elif not self._ready:
@@ -107,6 +111,7 @@ class Service(Generic[S]):
                 answers = await asyncio.wait_for(check(), CHECK_S)
             except (TimeoutError, HanseError):
                 answers = False
+            DEPENDENCY.set(1 if answers else 0, service=self.name, needs=name)
             if not answers:
                 missing[name] = "does not answer"
         UP.set(0 if missing else 1, service=self.name)
@@ -114,6 +119,9 @@ class Service(Generic[S]):
 
     async def connect(self, stack: AsyncExitStack) -> None:
         """Connect to what the settings name, waiting for it to appear; closed with `stack`."""
+        for needs, wanted in (("bus", self.settings.bus_url), ("store", self.settings.store_url)):
+            if wanted:
+                DEPENDENCY.set(0, service=self.name, needs=needs)
         if self.settings.bus_url:
             self._bus = bus = await _patiently("bus", lambda: connect_bus(self.settings, self.name))
             stack.push_async_callback(bus.close)

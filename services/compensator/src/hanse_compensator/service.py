@@ -67,6 +67,8 @@ class Compensator:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; what is unfinished then goes back to the queue."""
+        for outcome in ("summed", ErrorCode.CONFLICT.code):
+            catalogue.MASK_REQUESTS.add(0, outcome=outcome)
         worker = QueueWorker(
             self._bus, MASK_REQUEST, read=MaskRequest.decode, slot=self._slot, answer=self._answer, span="masks"
         )

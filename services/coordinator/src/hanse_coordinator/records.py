@@ -95,6 +95,8 @@ class RunRecord(Message):
     model_digest: Digest | None = None
     outputs: dict[str, Any] = {}
     """References to the objects that a study has made, by name; they rest in the store."""
+    trace: str | None = Field(default=None, max_length=100)
+    """The `traceparent` (W3C) of the request that submitted the run."""
 
 
 @dataclass(frozen=True)

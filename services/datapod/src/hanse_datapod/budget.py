@@ -17,7 +17,7 @@ from hanse_datapod.privacy_policy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
-from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
+from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 
 if TYPE_CHECKING:
     from hanse_privacy.accounting.accountant import AccountantName
@@ -83,6 +83,8 @@ class SiteBudget:
         )  # fmt: skip
         balance = self._open().reserve(charge)
         PRIVACY_SPENT.set(balance.spent, project=task.project)
+        if balance.epsilon is not None:
+            PRIVACY_BUDGET.set(balance.epsilon, project=task.project)
         return Reserved(charge, noise, told)
 
     def settle(self, reserved: Reserved | None) -> None:

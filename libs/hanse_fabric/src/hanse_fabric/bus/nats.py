@@ -23,6 +23,7 @@ from hanse_fabric.bus.worker import NatsJob, give_all_back, jobs, keep_alive
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.subjects import Stream
+from hanse_fabric.telemetry.traces import continued, extract, inject
 
 _WRONG_LAST = 10071
 _FOLLOW_S = 30.0
@@ -48,7 +49,8 @@ class NatsSubscription:
             _LOG.warning("request on %s with reply %r is ignored: not an inbox", message.subject, message.reply)
             return
         try:
-            answer = await self._handler(message.subject, message.data)
+            with continued(extract(message.headers or {})):
+                answer = await self._handler(message.subject, message.data)
         except Exception:  # the port's promise: logged, and the requester times out
             _LOG.exception("the handler of %s failed", message.subject)
             return
@@ -226,6 +228,7 @@ class NatsBus:
             deadline=asyncio.get_running_loop().time() + timeout,
             each_try=max(2.0, timeout / 3),
             late=ErrorCode.TIMEOUT,
+            headers=inject(),
         )
         return bytes(answer.data)
 

@@ -24,6 +24,7 @@ from hanse_fabric.site.cache import KEPT, ModelCache
 from hanse_fabric.site.identity import SiteIdentity
 from hanse_fabric.site.remote import ask_link
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
+from hanse_fabric.telemetry.catalogue import SITE_BYTES
 from hanse_fabric.telemetry.traces import inject
 from hanse_fabric.tensors.digest import digest_file
 
@@ -174,7 +175,10 @@ class SiteLink:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
             link = await ask_link(self.bus, task, get=ref.key)
             await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
+            SITE_BYTES.add(ref.size, direction="down", carrier="store")
 
+        if ref.inline is not None:
+            SITE_BYTES.add(ref.size, direction="down", carrier="bus")
         return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds))
 
     def update_ref(self, task: Task, path: Path) -> ObjectRef:
@@ -202,6 +206,7 @@ class SiteLink:
             if link.key != named.key:
                 raise HanseError(ErrorCode.CONFLICT, f"link: it is for {link.key}, {named.key} was asked for")
             await asyncio.to_thread(self._transfer.send, path, link.url)
+            SITE_BYTES.add(named.size, direction="up", carrier="store")
 
         await keep_trying(upload, seconds)
         return named
@@ -214,6 +219,7 @@ class SiteLink:
         await keep_trying(
             lambda: self.bus.publish(subject, data, headers=inject(), timeout=min(30.0, max(seconds, 1.0))), seconds
         )
+        SITE_BYTES.add(ref.size, direction="up", carrier="bus")
 
     def sign(self, result: Result) -> Result:
         """The result with this participant's signature."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 Attribute = str | int | float | bool
@@ -27,16 +27,24 @@ def use_tracer(tracer: Tracer | None) -> None:
     _tracer = tracer
 
 
+ALONE = Context()
+"""As `parent` of a span: it begins a trace of its own."""
+
+
 @contextmanager
-def span(name: str, *, parent: Context | None = None, **attributes: Attribute) -> Iterator[None]:
+def span(
+    name: str, *, parent: Context | None = None, link: Context | None = None, **attributes: Attribute
+) -> Iterator[None]:
     """A piece of work: logs and messages inside carry its ids.
 
     Args:
         name: stable and of few values, such as `reduce`; what varies goes into attributes.
         parent: from `extract`, when the work was asked for by a message; None: the current span.
+        link: of another trace, that this one came of.
     """
     if _tracer is not None:
-        with _tracer.start_as_current_span(name, context=parent, attributes=attributes):
+        links = [] if link is None else [Link(trace.get_current_span(link).get_span_context())]
+        with _tracer.start_as_current_span(name, context=parent, attributes=attributes, links=links):
             yield
         return
     above = trace.get_current_span(parent).get_span_context()
@@ -47,6 +55,19 @@ def span(name: str, *, parent: Context | None = None, **attributes: Attribute) -
         trace_flags=above.trace_flags if above.is_valid else TraceFlags(TraceFlags.SAMPLED),
     )
     token = attach(trace.set_span_in_context(NonRecordingSpan(own), parent))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+@contextmanager
+def continued(parent: Context | None) -> Iterator[None]:
+    """What is done inside belongs to the span that a message's headers carry; nothing changes where they carry none."""
+    if parent is None:
+        yield
+        return
+    token = attach(parent)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from hanse_fabric.messages import RunEvent
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Digest, RunId, Slug, new_run_id
 from hanse_fabric.subjects import EVENT, Stream
+from hanse_fabric.telemetry import inject
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
 
@@ -128,6 +129,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
         created_at=now,
         created_by=request.caller.actor,
         updated_at=now,
+        trace=inject().get("traceparent"),
     )
     # Told before the record is there: a supervisor's first event must come after this one.
     event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})

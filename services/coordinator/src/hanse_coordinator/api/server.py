@@ -19,6 +19,7 @@ from hanse_coordinator.auth import Caller
 from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
+from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
 
 MAX_BODY_BYTES = 256 << 10
@@ -45,6 +46,10 @@ def _described(routes: tuple[Route, ...]) -> bytes:
 
 
 def _serve(hub: Hub, route: Route) -> _Aiohttp:
+    async def traced(http: web.Request) -> web.StreamResponse:
+        with span("http", parent=extract(http.headers), method=route.method, route=route.path):
+            return await serve(http)
+
     async def serve(http: web.Request) -> web.StreamResponse:
         caller = await _caller(hub, route, http)
         path = {name: _path_value(name, text) for name, text in http.match_info.items()}
@@ -55,7 +60,7 @@ def _serve(hub: Hub, route: Route) -> _Aiohttp:
             return answer
         return _json(answer, route.status)
 
-    return serve
+    return traced
 
 
 async def _caller(hub: Hub, route: Route, http: web.Request) -> Caller:

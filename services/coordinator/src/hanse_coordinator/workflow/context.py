@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hanse_coordinator.workflow.compensators import MaskSums, announced
 from hanse_coordinator.workflow.ending import Ending
@@ -40,8 +40,11 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed, StudyJob
-from hanse_fabric.telemetry import span
+from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 __all__ = ["Ask", "RunContext"]
 
@@ -64,8 +67,9 @@ class RunContext:
         objects: RunObjects,
         progressed: Callable[..., None],
         pause: asyncio.Event,
+        asked_by: Context | None = None,
     ) -> None:
-        self.project, self.run, self.job = project, run, job
+        self.project, self.run, self.job, self.asked_by = project, run, job, asked_by
         self._bus, self._clock, self._settings = bus, clock, settings
         self._roster, self._notices, self._objects = roster, notices, objects
         self._progressed = progressed
@@ -362,10 +366,13 @@ class RunContext:
 
     @contextmanager
     def round(self, number: int) -> Iterator[None]:
-        """What happens inside is one trace, here and wherever messages carry it."""
+        """What happens inside is one trace, here and wherever messages carry it: the first round that of the call that
+        submitted the run, each later one its own, which refers to that call. (One trace of all rounds of all sites
+        would be larger than what stores traces takes.)"""
         started = self._clock.now()
         self.vitals.round = number
-        with span("round", run=self.run, round=number):
+        parent, link = (None, None) if number == 1 else (ALONE, self.asked_by)
+        with span("round", parent=parent, link=link, project=self.project, run=self.run, round=number):
             yield
         if self._steps.live.is_set():
             ROUND_SECONDS.observe((self._clock.now() - started).total_seconds())

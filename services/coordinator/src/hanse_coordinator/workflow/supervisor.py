@@ -30,6 +30,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.telemetry import continued, extract
 from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 
 if TYPE_CHECKING:
@@ -189,10 +190,10 @@ class Supervisor:
         context = RunContext(
             bus=self._bus, clock=self._clock, settings=self._settings, project=project, run=run, job=entry.value.job,
             journal=journal, roster=self._roster, notices=notices, objects=RunObjects(self._store, project),
-            progressed=status.progressed, pause=held.pause,
+            progressed=status.progressed, pause=held.pause, asked_by=extract({"traceparent": entry.value.trace or ""}),
         )  # fmt: skip
         try:
-            with self._vitals.watching(context.vitals):
+            with self._vitals.watching(context.vitals), continued(context.asked_by):
                 end = journal.take_closed(_END)
                 if end is None:
                     end = await self._outcome(context, status, held)
