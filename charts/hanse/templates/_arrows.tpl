@@ -1,0 +1,37 @@
+{{/* The arrows between pods of the release, as YAML: {arrows: [{from, to, port}]}. A test compares them with the code. */}}
+{{- define "hanse.arrows" -}}
+{{- $bus := list "coordinator" "aggregator" "model-registry" "state" -}}
+{{- $store := list "coordinator" "aggregator" "model-registry" -}}
+{{- if .Values.backup.enabled -}}{{- $bus = append $bus "backup" -}}{{- $store = append $store "backup" -}}{{- end -}}
+{{- if .Values.backup.restore.from -}}{{- $bus = append $bus "restore" -}}{{- $store = append $store "restore" -}}{{- end -}}
+{{- if .Values.tests.enabled -}}{{- $bus = append $bus "test" -}}{{- $store = append $store "test" -}}{{- end -}}
+{{- if .Values.store.enabled -}}{{- $store = append $store "state" -}}{{- end -}}
+arrows:
+  {{- if .Values.nats.enabled }}
+  {{- range $bus }}
+  - {from: {{ . }}, to: nats, port: 4222}
+  {{- end }}
+  {{- if gt (int .Values.nats.replicas) 1 }}
+  - {from: nats, to: nats, port: 6222}
+  {{- end }}
+  {{- end }}
+  {{- if .Values.store.enabled }}
+  {{- range $store }}
+  - {from: {{ . }}, to: store, port: 8333}
+  {{- end }}
+  {{- end }}
+  {{- if .Values.tests.enabled }}
+  - {from: test, to: coordinator, port: 8080}
+  {{- end }}
+outside:
+  {{- if not .Values.nats.enabled }}
+  - {to: bus, from: {{ $bus | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.externalNats.url "default" 4222) }}}
+  {{- end }}
+  {{- if not .Values.store.enabled }}
+  - {to: store, from: {{ $store | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.externalStore.url "default" (ternary 80 443 (hasPrefix "http://" .Values.externalStore.url))) }}}
+  {{- end }}
+  {{- if .Values.otlpEndpoint }}
+  - {to: otlp, from: ["coordinator", "aggregator", "model-registry"], port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
+  {{- end }}
+dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "keys") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "restore") list (ne "" .Values.backup.restore.from)) (ternary (list "test") list .Values.tests.enabled) | toJson }}
+{{- end -}}

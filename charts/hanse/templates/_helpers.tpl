@@ -1,0 +1,129 @@
+{{/* Every helper here takes the root context, except where it says otherwise. */}}
+
+{{- define "hanse.fullname" -}}{{ include "hanse-common.fullname" . }}{{- end -}}
+
+{{/* The name of a Secret. Takes: ctx, secret (such as bus-coordinator). */}}
+{{- define "hanse.secret" -}}
+{{- index (.ctx.Values.secrets.names | default dict) .secret | default (printf "%s-%s" (include "hanse.fullname" .ctx) .secret) -}}
+{{- end -}}
+
+{{/* The Secret with ca.crt of the bus; empty where the bus has no TLS, or one that the system's CAs know. */}}
+{{- define "hanse.busTlsSecret" -}}
+{{- if not .Values.nats.enabled -}}
+{{- .Values.externalNats.caSecret -}}
+{{- else if .Values.tls.enabled -}}
+{{- .Values.tls.existingSecret | default (printf "%s-bus-tls" (include "hanse.fullname" .)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hanse.busUrl" -}}
+{{- if .Values.nats.enabled -}}
+{{- ternary "tls" "nats" .Values.tls.enabled }}://{{ include "hanse.fullname" . }}-nats:4222
+{{- else -}}
+{{- required "externalNats.url: the address of your NATS is needed where nats.enabled is false" .Values.externalNats.url -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hanse.busReplicas" -}}
+{{- if .Values.nats.enabled -}}{{ min 3 (int .Values.nats.replicas) }}{{- else -}}{{ .Values.externalNats.replicas }}{{- end -}}
+{{- end -}}
+
+{{/* {url, bucket, region, ca} of the object store, as YAML. */}}
+{{- define "hanse.store" -}}
+{{- if .Values.store.enabled -}}
+url: http://{{ include "hanse.fullname" . }}-store:8333
+bucket: hanse
+region: us-east-1
+{{- else -}}
+url: {{ required "externalStore.url: the address of your S3 storage is needed where store.enabled is false" .Values.externalStore.url | quote }}
+bucket: {{ .Values.externalStore.bucket | quote }}
+region: {{ .Values.externalStore.region | quote }}
+{{- if .Values.externalStore.caSecret }}
+ca: true
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "hanse.storeCaSecret" -}}
+{{- if not .Values.store.enabled -}}{{ .Values.externalStore.caSecret }}{{- end -}}
+{{- end -}}
+
+{{/* The data of the ConfigMap F-connection. */}}
+{{- define "hanse.connection" -}}
+{{- include "hanse-common.connection" (dict
+  "bus" (dict "url" (include "hanse.busUrl" .) "ca" (include "hanse.busTlsSecret" .))
+  "store" (include "hanse.store" . | fromYaml)
+  "log" .Values.log
+  "otlpEndpoint" .Values.otlpEndpoint) -}}
+{{- end -}}
+
+{{/* The names that the certificate of the bus is for, as a YAML list. */}}
+{{- define "hanse.busHosts" -}}
+{{- $nats := printf "%s-nats" (include "hanse.fullname" .) -}}
+{{- $ns := .Release.Namespace -}}
+{{- range $name := list $nats (printf "*.%s-pods" $nats) }}
+{{- range $suffix := list "" (printf ".%s" $ns) (printf ".%s.svc" $ns) (printf ".%s.svc.%s" $ns $.Values.clusterDomain) }}
+- {{ printf "%s%s" $name $suffix | quote }}
+{{- end }}
+{{- end }}
+- localhost
+{{- with .Values.nats.publicUrl }}
+- {{ regexReplaceAll ":[0-9]+$" (urlParse .).host "" | quote }}
+{{- end }}
+{{- range .Values.tls.hosts }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The values of a component's pod with its default priority class. Takes: ctx, pod, priority (hub | work). */}}
+{{- define "hanse.pod" -}}
+{{- $class := "" -}}
+{{- if .ctx.Values.priorityClasses.create -}}
+{{- $class = printf "%s-%s" (include "hanse.fullname" .ctx) .priority -}}
+{{- end -}}
+{{- toYaml (merge (dict "priorityClassName" (coalesce .pod.priorityClassName .ctx.Values.priorityClassName $class | default "")) (deepCopy .pod)) -}}
+{{- end -}}
+
+{{/* Annotations of a service's pods. Takes: ctx, pod, [checksum: true where it reads F-connection]. */}}
+{{- define "hanse.podAnnotations" -}}
+checksum/connection: {{ include "hanse.connection" .ctx | sha256sum }}
+{{- with .pod.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Seconds between the signal to stop and the kill: its own grace and what Python needs to leave. Takes: grace, [preStop]. */}}
+{{- define "hanse.termination" -}}
+{{- add (int .grace) (int (.preStop | default 0)) 10 -}}
+{{- end -}}
+
+{{/* A pause before SIGTERM, so that Services and Ingress have forgotten the pod when it stops listening. Takes: seconds. */}}
+{{- define "hanse.preStop" -}}
+lifecycle:
+  preStop:
+    exec:
+      command: [python, -c, "import time; time.sleep({{ .seconds }})"]
+{{- end -}}
+
+{{/* Environment, mounts and volumes of one of our services, by role. Takes: ctx, role. */}}
+{{- define "hanse.env" -}}
+{{- include "hanse-common.env.bus" dict }}
+{{ include "hanse-common.env.store" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "store-%s" .role)))) }}
+{{- end -}}
+
+{{- define "hanse.mounts" -}}
+{{- include "hanse-common.mounts.tmp" dict }}
+{{ include "hanse-common.mounts.bus" (dict "tlsSecret" (include "hanse.busTlsSecret" .ctx)) }}
+{{- include "hanse-common.mounts.store" (dict "caSecret" (include "hanse.storeCaSecret" .ctx)) }}
+{{- end -}}
+
+{{- define "hanse.volumes" -}}
+{{- include "hanse-common.volumes.tmp" (dict "size" .tmp) }}
+{{ include "hanse-common.volumes.bus" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "bus-%s" .role))) "tlsSecret" (include "hanse.busTlsSecret" .ctx)) }}
+{{- include "hanse-common.volumes.store" (dict "caSecret" (include "hanse.storeCaSecret" .ctx)) }}
+{{- end -}}
+
+{{- define "hanse.envFrom" -}}
+envFrom:
+  - configMapRef: {name: {{ include "hanse.fullname" .ctx }}-connection}
+{{- end -}}
