@@ -70,7 +70,7 @@ class NatsServer:
     async def connect(self, role: Role, **options: object) -> NatsBus:
         """The connection of a service."""
         creds = self.authority.service_credentials(role)
-        return await NatsBus.connect(self.url, role.value, creds=creds, **options)  # type: ignore[arg-type]
+        return await NatsBus.connect(self.url, role.value, creds=creds, **{"confirm": True} | options)  # type: ignore[arg-type]
 
     async def enrol(self, project: str, participant: str) -> tuple[NatsBus, str]:
         """The connection of a participant, and its public key."""

@@ -24,8 +24,9 @@ async def connect_bus(settings: ServiceSettings, name: str) -> Bus:
     if settings.bus_ca is not None or settings.bus_cert is not None:
         context = tls.client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
     return await NatsBus.connect(
-        settings.bus_url, name, creds=settings.bus_creds, inbox_prefix=f"_INBOX.{name}", tls=context
-    )
+        settings.bus_url, name, creds=settings.bus_creds, inbox_prefix=f"_INBOX.{name}", tls=context,
+        heartbeat=settings.bus_heartbeat, confirm=True,
+    )  # fmt: skip
 
 
 def open_store(settings: ServiceSettings) -> ObjectStore:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from hanse_fabric.bus.addresses import servers_of
+from hanse_fabric.bus.port import HEARTBEAT_S
 from hanse_fabric.errors import ErrorCode, HanseError
 
 PREFIX = "HANSE_"
@@ -75,6 +76,14 @@ class ServiceSettings(BaseHanseSettings):
     bus_ca: Path | None = Field(default=None, description="PEM file of the CA that signed the bus's certificate")
     bus_cert: Path | None = Field(default=None, description="PEM certificate for mutual TLS with the bus")
     bus_key: Path | None = Field(default=None, description="PEM key that belongs to the certificate for the bus")
+
+    bus_heartbeat: float = Field(
+        default=HEARTBEAT_S,
+        ge=0.5,
+        le=60,
+        description="seconds between signs of life of what is followed on the bus; when a server of a cluster is lost, "
+        "its work for clients of others is resumed after two and a half of them",
+    )
 
     store_url: str = Field(
         default="", description="address of the object store: http(s)://host:port of any S3 endpoint, or file:///folder"

@@ -16,6 +16,7 @@ from hanse_datapod.journal import Journal
 from hanse_datapod.outbox import Leaving, Outbox
 from hanse_datapod.policy import Policy, load_policy
 from hanse_datapod.worker.port import Worker
+from hanse_fabric.bus.port import HEARTBEAT_S
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.site import SiteIdentity, SiteLink, enrol, load_identity
 from hanse_fabric.site.durable import sole_owner
@@ -26,13 +27,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How a home without an identity gets one, and the TLS files for the hub."""
+    """How a home without an identity gets one, and how it connects: the TLS files for the hub, and the seconds between
+    signs of life on the bus."""
 
     url: str = ""
     token: str = ""
     ca: Path | None = None
     bus_cert: Path | None = None
     bus_key: Path | None = None
+    heartbeat: float = HEARTBEAT_S
 
 
 async def take_part(
@@ -55,7 +58,12 @@ async def take_part(
         journal = Journal(home)
         stack.callback(journal.close)
         identity = await _patiently("hub", lambda: join(home, outbox, joining))
-        link = await _patiently("bus", lambda: SiteLink.connect(identity, cert=joining.bus_cert, key=joining.bus_key))
+        link = await _patiently(
+            "bus",
+            lambda: SiteLink.connect(
+                identity, cert=joining.bus_cert, key=joining.bus_key, heartbeat=joining.heartbeat
+            ),
+        )  # fmt: skip
         stack.push_async_callback(link.close)
         agent = Agent(
             link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,

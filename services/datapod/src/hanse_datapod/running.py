@@ -49,6 +49,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
         ca=settings.hub_ca,
         bus_cert=settings.bus_cert,
         bus_key=settings.bus_key,
+        heartbeat=settings.bus_heartbeat,
     )
     waiting = set(listed)
 

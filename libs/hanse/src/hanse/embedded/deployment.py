@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,9 @@ class Deployment:
     Args:
         sites: data by site name.
         schema: the project's data schema.
-        aggregators, coordinators, compensators: replicas.
+        aggregators, coordinators, compensators, registries: replicas.
+        bus_servers: members of the bus's cluster.
+        settings: environment that every service and datapod gets beside what is its own.
         policy: the sites' policy, beside the pinned compensator of this hub.
         nursery: whether the sites' processes are forked from one that has loaded torch, where that can be.
     """
@@ -50,13 +52,18 @@ class Deployment:
         aggregators: int = 1,
         coordinators: int = 1,
         compensators: int = 1,
+        registries: int = 1,
+        bus_servers: int = 1,
+        settings: Mapping[str, str] | None = None,
         policy: Mapping[str, Any] | None = None,
         nursery: bool = False,
     ) -> None:
         self.folder = folder.absolute()
         self.hub = EmbeddedHub(
-            self.folder / "hub", aggregators=aggregators, coordinators=coordinators, compensators=compensators
-        )
+            self.folder / "hub", aggregators=aggregators, coordinators=coordinators, compensators=compensators,
+            registries=registries, bus_servers=bus_servers, settings=settings,
+        )  # fmt: skip
+        self._settings = dict(settings or {})
         self.datapods: dict[str, Child] = {}
         self._project_name, self._sites, self._schema = project, dict(sites), schema
         self._policy_body = dict(policy or {})
@@ -87,6 +94,7 @@ class Deployment:
             name, home=self.home(name), url=self.hub.url, token=token, data=files.train, test=files.test,
             policy=self.policy_file(), phenotypes=files.phenotypes, covariates=files.covariates,
         )  # fmt: skip
+        spec = replace(spec, environment={**spec.environment, **self._settings})
         self.datapods[name] = self.hub.supervisor.start(spec, self._nursery)
         return self.datapods[name]
 

@@ -8,7 +8,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.provision import provision
+from hanse_fabric.bus.server import ClusterNode
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.servers.nats import nats_program
@@ -35,7 +37,9 @@ class EmbeddedHub:
     Args:
         folder: its state; a later start in the same folder finds everything again.
         http_port: the API's port; None for the one chosen at the first start.
-        aggregators, coordinators, compensators: replicas.
+        aggregators, coordinators, compensators, registries: replicas.
+        bus_servers: members of the bus's cluster, each with a copy of all streams: 1, 3 or 5.
+        settings: environment that every service gets beside what is its own.
 
     Attributes:
         compensator_key: the compensator's public key (base64), which sites pin in their policies.
@@ -53,12 +57,18 @@ class EmbeddedHub:
         aggregators: int = 1,
         coordinators: int = 1,
         compensators: int = 1,
+        registries: int = 1,
+        bus_servers: int = 1,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.state = StateFolder(folder.absolute())
         self._http_port = http_port
         self._aggregators = aggregators
         self._coordinators = coordinators
         self._compensators = compensators
+        self._registries = registries
+        self._settings = dict(settings or {})
+        self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
         self.url = ""
@@ -82,7 +92,10 @@ class EmbeddedHub:
         self._exit.enter_context(self.state.locked())
         self.supervisor = Supervisor(self.state.root)
         self._exit.push_async_callback(self.supervisor.stop)
-        ports = self.state.ports(self._http_port)
+        further = [f"bus{server}" for server in self._bus_servers[1:]]
+        if further:
+            further += [f"cluster{server}" for server in self._bus_servers]
+        ports = self.state.ports(self._http_port, further)
         authority = BusAuthority(self.state.authority)
         self.api_key = self.state.api_key() or make_api_key().text
         write_private(self.state.key_file, self.api_key + "\n")
@@ -90,16 +103,26 @@ class EmbeddedHub:
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
 
-        bus = self._server(nats_program(self.state.root / "nats", authority, port=ports["bus"]))
+        bus = [self._bus_server(server, ports, authority) for server in self._bus_servers]
         store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
-        await bus.wait_ready(_READY_WITHIN)
+        await asyncio.gather(*(server.wait_ready(_READY_WITHIN) for server in bus))
         provisioner = authority.service_credentials(Role.PROVISIONER).read_text()
-        await provision(self._bus_url(ports), provisioner)
+        await provision(self._bus_url(ports), provisioner, replicas=len(bus), timeout=_READY_WITHIN)
         # The services' imports overlap with the object store's start; they wait for it themselves.
         services = [self.supervisor.start(spec) for spec in self._services(ports, authority)]
         await store.wait_ready(_READY_WITHIN)
         await asyncio.to_thread(self._make_bucket, ports)
         await asyncio.gather(*(service.wait_ready(_READY_WITHIN) for service in services))
+
+    def _bus_server(self, server: str, ports: dict[str, int], authority: BusAuthority) -> Child:
+        cluster = None
+        if len(self._bus_servers) > 1:
+            routes = [f"nats-route://{_HOST}:{ports[f'cluster{other}']}" for other in self._bus_servers]
+            cluster = ClusterNode(f"nats-server{server}", ports[f"cluster{server}"], routes)
+        program = nats_program(
+            self.state.root / f"nats{server}", authority, port=ports[f"bus{server}"], cluster=cluster
+        )  # fmt: skip
+        return self._server(replace(program, name=f"nats-server{server}"))
 
     def _server(self, program: Program) -> Child:
         async def ready() -> bool:
@@ -108,7 +131,7 @@ class EmbeddedHub:
         return self.supervisor.start(ChildSpec(program.name, program.argv, ready=ready, grace=_SERVER_GRACE))
 
     def _bus_url(self, ports: dict[str, int]) -> str:
-        return f"nats://{_HOST}:{ports['bus']}"
+        return ",".join(f"nats://{_HOST}:{ports[f'bus{server}']}" for server in self._bus_servers)
 
     def _make_bucket(self, ports: dict[str, int]) -> None:
         from minio import Minio
@@ -120,7 +143,9 @@ class EmbeddedHub:
 
     def _services(self, ports: dict[str, int], authority: BusAuthority) -> Iterator[ChildSpec]:
         registry = {"HANSE_REGISTRY_KEY": str(self.state.root / "registry.key")}
-        yield self._service("model-registry", "hanse_model_registry", ports, Role.MODEL_REGISTRY, authority, registry)
+        for index in range(self._registries):
+            name = "model-registry" if index == 0 else f"model-registry-{index + 1}"
+            yield self._service(name, "hanse_model_registry", ports, Role.MODEL_REGISTRY, authority, registry)
         for index in range(self._coordinators):
             name = "coordinator" if index == 0 else f"coordinator-{index + 1}"
             own = {
@@ -155,6 +180,7 @@ class EmbeddedHub:
             "HANSE_HEALTH_PORT": str(_health_port(port_file)),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
             "OPENBLAS_NUM_THREADS": "1",
+            **self._settings,
             **own,
         }
         ready = _Readiness(int(environment["HANSE_HEALTH_PORT"]))

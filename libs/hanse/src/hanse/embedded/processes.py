@@ -174,14 +174,15 @@ class Supervisor:
         partial.replace(path)
 
 
-SERVERS = frozenset({"nats-server", "object-store"})
+SERVERS = ("nats-server", "object-store")
+"""What the names of servers begin with."""
 
 
 def _ranks(children: list[Child]) -> list[list[Child]]:
     """Services and sites stop before the servers they need."""
     return [
-        [child for child in children if child.spec.name not in SERVERS],
-        [child for child in children if child.spec.name in SERVERS],
+        [child for child in children if not child.spec.name.startswith(SERVERS)],
+        [child for child in children if child.spec.name.startswith(SERVERS)],
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +62,11 @@ class StateFolder:
         finally:
             os.close(descriptor)
 
-    def ports(self, http_port: int | None) -> dict[str, int]:
-        """The hub's ports: chosen free at the first start, remembered for the next ones."""
-        remembered = self._remembered()
-        fresh = dict(zip(PORTS, free_ports(len(PORTS), shifted=10_000), strict=True))
-        chosen = {name: remembered.get(name, fresh[name]) for name in PORTS}
+    def ports(self, http_port: int | None, further: Sequence[str] = ()) -> dict[str, int]:
+        """The hub's ports, and `further` ones by name: chosen free at the first start, remembered for the next ones."""
+        remembered, names = self._remembered(), (*PORTS, *further)
+        fresh = dict(zip(names, free_ports(len(names), shifted=10_000), strict=True))
+        chosen = {name: remembered.get(name, fresh[name]) for name in names}
         if http_port:
             chosen["http"] = http_port
         write_private(self.root / "ports.json", json.dumps(chosen, indent=1))

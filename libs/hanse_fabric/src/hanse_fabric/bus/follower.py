@@ -16,12 +16,12 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
+from hanse_fabric.bus.api import ask
 from hanse_fabric.bus.connection import Connection, status
-from hanse_fabric.bus.port import Record
+from hanse_fabric.bus.port import HEARTBEAT_S, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream
 
-HEARTBEAT_S = 10.0
 _STALE_AFTER = 2.5  # heartbeats
 _NANO = 1_000_000_000
 _AT_ONCE = 32
@@ -95,10 +95,7 @@ class Follower:
     async def _ask(self, name: str, deadline: float) -> tuple[int, int]:
         """Create the consumer, or hear of it where it is there: what it has to send, what it has sent."""
         subject = f"$JS.API.CONSUMER.CREATE.{self._stream.name}.{name}.{self._subject}"
-        answer = await self._connection.call(subject, self._create, deadline=deadline)
-        body = json.loads(answer.data)
-        if "error" in body:
-            raise api_error(body["error"], f"following {self._subject}")
+        body = await ask(self._connection, subject, self._create, deadline, f"following {self._subject}")
         return int(body.get("num_pending", 0)), int(body.get("delivered", {}).get("consumer_seq", 0))
 
     def _config(self, name: str, inbox: str) -> dict[str, Any]:
@@ -195,8 +192,8 @@ def _nothing() -> None:
 class Keeper:
     """Renews the followers of one connection: one task for all of them."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection, heartbeat: float = HEARTBEAT_S) -> None:
+        self._connection, self._heartbeat = connection, heartbeat
         self._followers: dict[Follower, None] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -222,7 +219,7 @@ class Keeper:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                async with asyncio.timeout(HEARTBEAT_S / 2):
+                async with asyncio.timeout(self._heartbeat / 2):
                     await self._wake.wait()
             except TimeoutError:
                 _LOG.debug("checking %d followers", len(self._followers))
@@ -245,14 +242,3 @@ class Keeper:
         for follower in self._followers:
             follower.fail(error)
         self._followers.clear()
-
-
-def api_error(error: dict[str, Any], what: str) -> HanseError:
-    """JetStream's error in the terms of the catalogue."""
-    code = int(error.get("code", 500))
-    text = f"bus: {what}: {error.get('description', 'unknown error')}"
-    if code == 404:
-        return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_fabric.bus.provision`")
-    if code == 503:
-        return HanseError(ErrorCode.UNAVAILABLE, text)
-    return HanseError(ErrorCode.INTERNAL, text)

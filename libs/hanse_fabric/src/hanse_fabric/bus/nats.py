@@ -15,10 +15,12 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
+from hanse_fabric.bus.api import api_error, ask
 from hanse_fabric.bus.broker import conflict
 from hanse_fabric.bus.connection import Connection, status
-from hanse_fabric.bus.follower import Follower, Idle, Keeper, api_error
-from hanse_fabric.bus.port import Handler, Headers, Job, Record
+from hanse_fabric.bus.follower import Follower, Idle, Keeper
+from hanse_fabric.bus.leader import newest
+from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, Job, Record
 from hanse_fabric.bus.worker import NatsJob, give_all_back, jobs, keep_alive
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -69,9 +71,9 @@ class NatsSubscription:
 class NatsBus:
     """A connection to NATS. Made by `connect`; used from one event loop."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._keeper = Keeper(connection)
+    def __init__(self, connection: Connection, *, heartbeat: float = HEARTBEAT_S, confirm: bool = False) -> None:
+        self._connection, self._heartbeat, self._confirm = connection, heartbeat, confirm
+        self._keeper = Keeper(connection, heartbeat)
 
     @classmethod
     async def connect(
@@ -86,10 +88,17 @@ class NatsBus:
         key: Path | None = None,
         tls: ssl.SSLContext | None = None,
         timeout: float = 10.0,
+        heartbeat: float = HEARTBEAT_S,
+        confirm: bool = False,
     ) -> NatsBus:
         """Connect.
 
         Args:
+            url: one server, or several of one cluster, separated by commas; ws:// and wss:// for WebSocket.
+            heartbeat: seconds between signs of life of what is followed. What a lost server of a cluster did for
+                others is missed after two and a half of them.
+            confirm: whether snapshots are held against the stream's leader, so that they show what was confirmed
+                before, whichever copy answers. For services: participants may not ask the leader.
             name: the role, or `project.participant`; the inbox is `_INBOX.<name>` unless `inbox_prefix` says else.
             creds: path of a `.creds` file, or its text.
             ca, cert, key: PEM files for TLS and mutual TLS, in place of `tls`.
@@ -103,7 +112,8 @@ class NatsBus:
             tls = client_context(ca, cert, key)
         text = await asyncio.to_thread(_read_creds, creds) if isinstance(creds, Path) else creds
         prefix = inbox_prefix or f"_INBOX.{name}"
-        return cls(await Connection.open(url, name, text, inbox_prefix=prefix, tls=tls, timeout=timeout))
+        connection = await Connection.open(url, name, text, inbox_prefix=prefix, tls=tls, timeout=timeout)
+        return cls(connection, heartbeat=heartbeat, confirm=confirm)
 
     async def publish(
         self,
@@ -153,6 +163,12 @@ class NatsBus:
         return await self._last(stream.name, subject, asyncio.get_running_loop().time() + timeout)
 
     async def _last(self, stream: str, subject: str, deadline: float) -> Record | None:
+        # Records change, so they are read where they are written. Other messages are read from the copy that is near,
+        # and looked for at the leader where that one has none.
+        near = None if stream.startswith("KV_") else await self._near(stream, subject, deadline)
+        return near or await newest(self._connection, stream, subject, deadline)
+
+    async def _near(self, stream: str, subject: str, deadline: float) -> Record | None:
         message = await self._connection.call(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", deadline=deadline)
         if status(message) == "404":
             return None
@@ -165,7 +181,7 @@ class NatsBus:
     @asynccontextmanager
     async def follow(self, stream: Stream, subject: str, *, after: int = 0) -> AsyncIterator[AsyncIterator[Record]]:
         """See `port.Bus.follow`. Entering raises FORBIDDEN, or UNAVAILABLE after 30 s without a server."""
-        follower = Follower(self._connection, stream, subject, after)
+        follower = Follower(self._connection, stream, subject, after, heartbeat=self._heartbeat)
         try:
             await follower.open(asyncio.get_running_loop().time() + _FOLLOW_S)
             self._keeper.add(follower)
@@ -177,6 +193,17 @@ class NatsBus:
     async def snapshot(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> list[Record]:
         """See `port.Bus.snapshot`."""
         deadline = asyncio.get_running_loop().time() + timeout
+        while True:
+            last = await newest(self._connection, stream.name, subject, deadline) if self._confirm else None
+            if self._confirm and last is None:
+                return []
+            found = await self._near_snapshot(stream, subject, deadline, timeout)
+            if last is None or (found and found[-1].sequence >= last.sequence):
+                return found
+            # The copy that answered was behind, or all was purged meanwhile: the leader is asked again.
+            await asyncio.sleep(0.05)
+
+    async def _near_snapshot(self, stream: Stream, subject: str, deadline: float, timeout: float) -> list[Record]:
         follower = Follower(self._connection, stream, subject, 0, heartbeat=0.5, tell_idle=True)
         found: list[Record] = []
         try:
@@ -203,10 +230,7 @@ class NatsBus:
         """See `port.Bus.purge`."""
         deadline = asyncio.get_running_loop().time() + timeout
         request = json.dumps({"filter": subject}).encode()
-        answer = await self._connection.call(f"$JS.API.STREAM.PURGE.{stream.name}", request, deadline=deadline)
-        body = json.loads(answer.data)
-        if "error" in body:
-            raise api_error(body["error"], f"purging {subject}")
+        await ask(self._connection, f"$JS.API.STREAM.PURGE.{stream.name}", request, deadline, f"purging {subject}")
 
     @asynccontextmanager
     async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[Job]]:

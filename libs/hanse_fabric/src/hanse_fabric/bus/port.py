@@ -14,6 +14,8 @@ from typing import Protocol
 from hanse_fabric.subjects import Stream
 
 Headers = Mapping[str, str]
+HEARTBEAT_S = 5.0
+"""Seconds between signs of life of what is followed; a lost server's work is missed after two and a half of them."""
 
 
 @dataclass(frozen=True, slots=True)

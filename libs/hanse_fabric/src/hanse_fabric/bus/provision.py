@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import logging
 import ssl
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from nats.js.api import (
     StreamConfig,
 )
 from nats.js.client import JetStreamContext
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import read_credentials
@@ -29,6 +30,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
 from hanse_fabric.tls import client_context
 
+_LOG = logging.getLogger(__name__)
+_UNAVAILABLE, _NO_PEERS = 503, 10005
 _DEDUPE_SECONDS = 120.0
 _MANY_ACKS_PENDING = 10_000
 # Each follower is a consumer, and a server's own limit is 1,000 a stream (NATS 2.15): too few for that many sites.
@@ -60,12 +63,26 @@ async def provision(
                 tls=tls,
             )
             try:
-                jetstream = connection.jetstream(timeout=timeout)
-                await asyncio.gather(*(_provision(jetstream, stream, replicas) for stream in STREAMS))
+                jetstream = connection.jetstream(timeout=min(2.0, timeout))
+                await asyncio.gather(*(_patiently(jetstream, stream, replicas) for stream in STREAMS))
             finally:
                 await connection.close()
     except (OSError, TimeoutError, nats.errors.Error) as error:
         raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {url}: could not be provisioned: {error}") from None
+
+
+async def _patiently(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:
+    """Again while a cluster that has just started has no leader, or has not met enough of its members."""
+    while True:
+        try:
+            return await _provision(jetstream, stream, replicas)
+        except (nats.errors.NoRespondersError, nats.errors.TimeoutError) as error:
+            _LOG.debug("stream %s: %s", stream.name, error)
+        except APIError as error:
+            if error.code != _UNAVAILABLE and error.err_code != _NO_PEERS:
+                raise
+            _LOG.debug("stream %s: %s", stream.name, error)
+        await asyncio.sleep(0.2)
 
 
 async def _provision(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hanse_fabric import __version__
-from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
 from hanse_fabric.site.cache import KEPT, ModelCache
@@ -71,11 +71,19 @@ class SiteLink:
         self._objects = ModelCache(identity.home / "objects", kept=OBJECTS_KEPT)
 
     @classmethod
-    async def connect(cls, identity: SiteIdentity, *, cert: Path | None = None, key: Path | None = None) -> SiteLink:
+    async def connect(
+        cls,
+        identity: SiteIdentity,
+        *,
+        cert: Path | None = None,
+        key: Path | None = None,
+        heartbeat: float = HEARTBEAT_S,
+    ) -> SiteLink:
         """Connect to the hub's bus with the identity's own credentials and inbox.
 
         Args:
             cert, key: PEM files for mutual TLS, where the hub asks for it; None: those in the identity's home, if any.
+            heartbeat: seconds between signs of life of what is followed (`NatsBus.connect`).
 
         Raises:
             HanseError: UNAVAILABLE, UNAUTHENTICATED (revoked), or FORBIDDEN.
@@ -91,6 +99,7 @@ class SiteLink:
             ca=identity.bus_ca,
             cert=cert or identity.bus_cert,
             key=key or identity.bus_key,
+            heartbeat=heartbeat,
         )
         return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
 

@@ -1,0 +1,39 @@
+"""Reads at a stream's leader. It knows all that was ever confirmed; in a cluster any other copy may be behind.
+
+What was written is confirmed once most of a stream's copies have it, and reads are otherwise answered by whichever copy
+is near: the one that does not have it yet may say that there is nothing (seen with NATS 2.15 and a member that was held
+up for a moment). So what may have changed is read here, and what cannot change is looked for here before it is missed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from hanse_fabric.bus.api import ask_or_none
+from hanse_fabric.bus.connection import Connection
+from hanse_fabric.bus.port import Record
+
+_NOTHING = 10037  # no message found
+
+
+async def newest(connection: Connection, stream: str, pattern: str, deadline: float) -> Record | None:
+    """The newest message on subjects that match `pattern`, or None.
+
+    Raises:
+        HanseError: FORBIDDEN for participants, who may not ask for it; UNAVAILABLE at `deadline` (event loop's time).
+    """
+    request = json.dumps({"last_by_subj": pattern}).encode()
+    subject = f"$JS.API.STREAM.MSG.GET.{stream}"
+    body = await ask_or_none(connection, subject, request, deadline, f"reading {pattern}", absent=_NOTHING)
+    if body is None:
+        return None
+    message = body["message"]
+    headers = _headers(base64.b64decode(message.get("hdrs", "")))
+    return Record(message["subject"], base64.b64decode(message.get("data", "")), int(message["seq"]), headers)
+
+
+def _headers(raw: bytes) -> dict[str, str]:
+    """Headers as they are stored: a line with the protocol's version, then one for each."""
+    lines = raw.decode(errors="replace").split("\r\n")[1:]
+    return {name.strip(): value.strip() for name, found, value in (line.partition(":") for line in lines) if found}
