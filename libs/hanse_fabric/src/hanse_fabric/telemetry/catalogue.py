@@ -18,7 +18,6 @@ CERTIFICATE = Gauge(
     "hanse_certificate_expiry_seconds", "seconds", "Until this certificate file expires", ("service", "certificate")
 )
 RESIDENT = Gauge("process_resident_memory_bytes", "bytes", "Resident memory of the process")
-CPU = Gauge("process_cpu_seconds_total", "seconds", "Processor time of the process")
 STARTED = Gauge("process_start_time_seconds", "seconds", "When the process started, since 1970")
 
 # Coordinator: runs
