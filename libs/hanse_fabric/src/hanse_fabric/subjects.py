@@ -14,7 +14,11 @@ VERSION = "v1"
 
 
 class Role(StrEnum):
-    """Who holds a bus credential. PROVISIONER makes the streams at installation and does nothing else."""
+    """Who holds a bus credential.
+
+    PROVISIONER makes the streams at installation; BACKUP copies them, contents and all; RESTORER puts copies in their
+    place. None of the three does anything else.
+    """
 
     COORDINATOR = "coordinator"
     AGGREGATOR = "aggregator"
@@ -22,6 +26,8 @@ class Role(StrEnum):
     MODEL_REGISTRY = "model-registry"
     PARTICIPANT = "participant"
     PROVISIONER = "provisioner"
+    BACKUP = "backup"
+    RESTORER = "restorer"
 
 
 class Verb(StrEnum):

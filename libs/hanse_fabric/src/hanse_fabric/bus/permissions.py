@@ -23,8 +23,8 @@ def permissions_for(role: Role, *, project: str = "", participant: str = "") -> 
     own = {"project": project, "participant": participant} if role is Role.PARTICIPANT else {}
     publish: set[str] = set()
     subscribe: set[str] = {f"{inbox_prefix(role, project, participant)}.>"}
-    if role is Role.PROVISIONER:
-        publish |= set(_provisioning())
+    if role in _OPERATIONS:
+        publish |= set(_OPERATIONS[role]())
     for row in SUBJECTS:
         for verb in row.rights.get(role, ()):
             publish |= set(_publishes(row, verb, own))
@@ -98,3 +98,21 @@ def _provisioning() -> Iterator[str]:
             yield f"{_API}.CONSUMER.DURABLE.CREATE.{stream.name}.{stream.workers}"
             yield f"{_API}.CONSUMER.CREATE.{stream.name}.{stream.workers}"
             yield f"{_API}.CONSUMER.INFO.{stream.name}.{stream.workers}"
+
+
+def _backing_up() -> Iterator[str]:
+    for stream in STREAMS:
+        yield f"{_API}.STREAM.INFO.{stream.name}"
+        yield f"{_API}.STREAM.SNAPSHOT.{stream.name}"
+        yield f"$JS.SNAPSHOT.ACK.{stream.name}.>"  # the pieces are acknowledged one by one
+
+
+def _restoring() -> Iterator[str]:
+    for stream in STREAMS:
+        yield f"{_API}.STREAM.INFO.{stream.name}"
+        yield f"{_API}.STREAM.DELETE.{stream.name}"  # an empty one, or one that is overwritten by force
+        yield f"{_API}.STREAM.RESTORE.{stream.name}"
+        yield f"$JS.SNAPSHOT.RESTORE.{stream.name}.>"
+
+
+_OPERATIONS = {Role.PROVISIONER: _provisioning, Role.BACKUP: _backing_up, Role.RESTORER: _restoring}

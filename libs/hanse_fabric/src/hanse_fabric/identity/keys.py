@@ -170,6 +170,11 @@ def roster_digest(keys: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"".join(listed)).digest()
 
 
+def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
+    """A private key as PEM text, unencrypted."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
 def write_private_key(key: Ed25519PrivateKey | X25519PrivateKey, path: Path) -> None:
     """Write a private key as a PEM file with mode 0600, whole or not at all.
 
@@ -181,7 +186,7 @@ def write_private_key(key: Ed25519PrivateKey | X25519PrivateKey, path: Path) -> 
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+            file.write(private_pem(key))
             file.flush()
             os.fsync(file.fileno())
         os.link(partial, path)

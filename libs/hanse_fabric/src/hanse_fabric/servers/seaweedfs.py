@@ -7,8 +7,10 @@ import secrets
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hanse_fabric.bus.authority import write_secret
 from hanse_fabric.servers.program import Program, find_binary, free_ports
@@ -50,6 +52,8 @@ IDENTITIES: dict[str, list[str]] = {
     # Writes sums of masks; it can read nothing, so no masked update.
     "compensator": [*_on("masks/", "Write"), *_on("probe/", "Read", "Write")],
     "model-registry": [*_on("models/", "Read", "Write", "List"), *_on("probe/", "Read", "Write")],
+    # Copies of the bus's streams; it reads nothing that the services store.
+    "backup": [*_on("backups/", "Read", "Write", "List"), *_on("probe/", "Read", "Write")],
 }
 """What each service may do in the store."""
 
@@ -66,6 +70,20 @@ def store_keys(folder: Path) -> dict[str, StoreKey]:
     return {name: StoreKey(*pair) for name, pair in keys.items()}
 
 
+def s3_identities(keys: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """SeaweedFS's configuration of who may do what, from access and secret keys by identity."""
+    return {
+        "identities": [
+            {
+                "name": name,
+                "credentials": [{"accessKey": access, "secretKey": secret}],
+                "actions": IDENTITIES[name],
+            }
+            for name, (access, secret) in keys.items()
+        ]
+    }
+
+
 def seaweedfs_program(
     folder: Path,
     *,
@@ -76,16 +94,9 @@ def seaweedfs_program(
     host: str = "127.0.0.1",
 ) -> Program:
     """The server's program; its identities are written to `folder`. Its inner ports are chosen anew at each start."""
-    identities = [
-        {
-            "name": name,
-            "credentials": [{"accessKey": pair.access_key, "secretKey": pair.secret_key}],
-            "actions": IDENTITIES[name],
-        }
-        for name, pair in store_keys(folder).items()
-    ]
+    keys = {name: (pair.access_key, pair.secret_key) for name, pair in store_keys(folder).items()}
     config = folder / "s3.json"
-    write_secret(config, json.dumps({"identities": identities}))
+    write_secret(config, json.dumps(s3_identities(keys)))
     data = folder / "data"
     data.mkdir(exist_ok=True)
     master, volume, filer, admin = free_ports(4, shifted=_GRPC_SHIFT)

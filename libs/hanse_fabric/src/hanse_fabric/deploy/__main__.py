@@ -1,0 +1,30 @@
+"""`python -m hanse_fabric.deploy`: what an installation, an upgrade and the end of one run beside the services."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hanse_fabric.deploy import secrets
+from hanse_fabric.errors import HanseError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status, the error's in the catalogue."""
+    parser = argparse.ArgumentParser(prog="python -m hanse_fabric.deploy", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    secrets.add_to(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except HanseError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
