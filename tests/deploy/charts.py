@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from kube_tools import ROOT, find_tool
 
 CHARTS = ROOT / "charts"
 Manifest = dict[str, Any]
+Render = Callable[..., list[Manifest]]
+Text = Callable[..., str]
 
 
 class Charts:

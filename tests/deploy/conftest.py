@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from charts import Charts, Manifest, manifests_of
+from charts import Charts, Manifest, Render, Text, manifests_of
 from kube_tools import missing
-
-Render = Callable[..., list[Manifest]]
-Text = Callable[..., str]
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@
   mountPath: /data/{{ .name }}
   readOnly: true
   {{- with .subPath }}
-  subPath: {{ . }}
+  subPath: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- if include "hanse-datapod.hasCode" . }}
@@ -54,16 +54,16 @@
 {{- range .Values.data.volumes }}
 - name: data-{{ .name }}
   {{- if .existingClaim }}
-  persistentVolumeClaim: {claimName: {{ .existingClaim }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ .existingClaim | quote }}, readOnly: true}
   {{- else }}
-  configMap: {name: {{ .configMap }}}
+  configMap: {name: {{ .configMap | quote }}}
   {{- end }}
 {{- end }}
 {{- if include "hanse-datapod.hasCode" . }}
 - name: code
   configMap:
-    name: {{ .Values.siteCode.existingConfigMap | default (include "hanse-datapod.name" .) }}
-    items: [{key: {{ .Values.siteCode.key }}, path: {{ .Values.siteCode.key }}}]
+    name: {{ .Values.siteCode.existingConfigMap | default (include "hanse-datapod.name" .) | quote }}
+    items: [{key: {{ .Values.siteCode.key | quote }}, path: {{ .Values.siteCode.key | quote }}}]
 {{- end }}
 {{- end -}}
 
@@ -76,7 +76,7 @@
 - {name: HANSE_OTLP_ENDPOINT, value: {{ . | quote }}}
 {{- end }}
 {{- if include "hanse-datapod.hasCode" . }}
-- {name: HANSE_CODE, value: /etc/hanse/code/{{ .Values.siteCode.key }}}
+- {name: HANSE_CODE, value: {{ printf "/etc/hanse/code/%s" .Values.siteCode.key | quote }}}
 {{- end }}
 {{- end -}}
 
