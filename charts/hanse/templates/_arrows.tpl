@@ -23,6 +23,16 @@ arrows:
   {{- if .Values.tests.enabled }}
   - {from: test, to: coordinator, port: 8080}
   {{- end }}
+{{/* The compensator's own chart has the other end of its arrows. */}}
+inward:
+  {{- if .Values.compensator.enabled }}
+  {{- if .Values.nats.enabled }}
+  - {from: compensator, to: nats, port: 4222}
+  {{- end }}
+  {{- if .Values.store.enabled }}
+  - {from: compensator, to: store, port: 8333}
+  {{- end }}
+  {{- end }}
 outside:
   {{- if not .Values.nats.enabled }}
   - {to: bus, from: {{ $bus | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.externalNats.url "default" 4222) }}}
