@@ -171,3 +171,18 @@ def test_the_papers_own_scale_is_charged_for_what_it_is() -> None:
     honest, literal = (round_noise(terms(1, 5, **section, scale=scale), "a") for scale in ("calibrated", "literal"))
     assert literal.scale == pytest.approx(honest.scale / 5)
     assert literal.event.epsilon == pytest.approx(5 * honest.event.epsilon)
+
+
+@given(st.floats(1e-3, 1e4), st.integers(1, 1000), st.sampled_from([1e-9, 1e-5, 1e-1, 0.9]))
+@settings(deadline=None, max_examples=30)
+def test_the_closed_forms_are_those_of_dp_accounting(scale: float, count: int, delta: float) -> None:
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant, compute_epsilon
+
+    from hanse_privacy.accounting.rdp import curve_of, epsilon_of, orders
+
+    theirs = RdpAccountant(list(orders()))
+    theirs.compose(dp_accounting.LaplaceDpEvent(scale))
+    curve = curve_of(laplace(scale))
+    assert curve == pytest.approx(theirs.rdp, rel=1e-9, abs=1e-15)
+    assert epsilon_of(curve * count, delta) == pytest.approx(compute_epsilon(orders(), curve * count, delta)[0])

@@ -1,4 +1,5 @@
-"""Renyi accounting (Mironov 2017; sampling: Mironov, Talwar, Zhang 2019), by dp-accounting.
+"""Renyi accounting (Mironov 2017; sampling: Mironov, Talwar, Zhang 2019). Sampled events are dp-accounting's; the
+closed forms are here, so that who sees no sample (the hub's aggregator) needs neither it nor all of SciPy.
 
 The curve of each distinct event is computed once per process; composing is then adding vectors. With Poisson sampling
 integer orders are used, whose sum is finite and exact; the series of the others does not always converge. One of them
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +57,11 @@ def epsilon_of(curve: Curve, delta: float) -> float:
     known = np.isfinite(curve)
     if not known.any():
         return math.inf
-    from dp_accounting.rdp import compute_epsilon
-
-    return float(compute_epsilon(orders()[known], curve[known], delta)[0])
+    alphas, divergences = orders()[known], curve[known]
+    bounds = divergences + np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
+    # Bretagnolle and Huber's bound: so small a divergence keeps (0, delta).
+    bounds[delta**2 + np.expm1(-divergences) > 0] = 0.0
+    return max(0.0, float(bounds.min()))
 
 
 _INTEGERS = (*range(2, 65), *range(68, 132, 4), *range(144, 272, 16), 384, 512, 1024)
@@ -83,12 +85,14 @@ def curve_of(event: Event) -> Curve:
         return event.rho * orders()
     if event.kind == "pure":
         return _pure_curve(event.amount, orders())
+    if event.kind == "laplace":
+        return _laplace_curve(1 / event.amount, orders())
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant as Theirs
 
-    known = (orders() % 1 == 0) | (orders() == _BETWEEN) if event.rate < 1 else np.ones(len(orders()), bool)
+    known = (orders() % 1 == 0) | (orders() == _BETWEEN)
     accountant = Theirs(list(orders()[known]))
-    accountant.compose(_theirs(event, dp_accounting))
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(event.rate, dp_accounting.GaussianDpEvent(event.amount)))
     curve = np.full(len(orders()), np.inf)  # an order of which nothing is known bounds nothing
     curve[known] = accountant.rdp
     curve.setflags(write=False)
@@ -101,10 +105,17 @@ def check_delta(delta: float) -> None:
         raise invalid("delta", delta, "at least 0 and below 1")
 
 
-def _theirs(event: Event, library: Any) -> Any:
-    if event.kind == "laplace":
-        return library.LaplaceDpEvent(event.amount)
-    return library.PoissonSampledDpEvent(event.rate, library.GaussianDpEvent(event.amount))
+def _laplace_curve(epsilon: float, alphas: Curve) -> Curve:
+    """Of Laplace noise (Mironov 2017, proposition 6): log(t e^((a-1) eps) + (1 - t) e^(-a eps)) / (a - 1) with
+    t = a / (2a - 1). Where the exponents are small the two terms nearly cancel: then in terms of exp(x) - 1."""
+    share = alphas / (2 * alphas - 1)
+    up, down = (alphas - 1) * epsilon, -alphas * epsilon
+    small = up < 1
+    curve = np.empty_like(alphas)
+    curve[small] = np.log1p(share[small] * np.expm1(up[small]) + (1 - share[small]) * np.expm1(down[small]))
+    large = ~small
+    curve[large] = np.logaddexp(np.log(share[large]) + up[large], np.log1p(-share[large]) + down[large])
+    return np.asarray(np.clip(curve / (alphas - 1), 0.0, epsilon), dtype=np.float64)
 
 
 def _pure_curve(epsilon: float, alphas: Curve) -> Curve:
