@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,9 @@ class CountingWorker:
         self.note = ""
         self._count = count
         self.kinds = WORKED
+        self.device = "cpu"
+        self.required: list[Mapping[str, Any]] = []
+        self.unplaced: HanseError | None = None
         self.rested = asyncio.Event()
 
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
@@ -106,6 +109,11 @@ class CountingWorker:
         return WorkOutcome(
             update, self.examples, dict(self.metrics), 0.01, extras=extras, info=self.info, note=self.note
         )
+
+    def require(self, config: Mapping[str, Any]) -> None:
+        self.required.append(config)
+        if self.unplaced is not None:
+            raise self.unplaced
 
     async def check_data(self, schema: object) -> DataSummary:
         if self.unfit is not None:

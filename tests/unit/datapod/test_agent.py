@@ -160,6 +160,17 @@ async def test_a_task_of_an_unknown_version_is_refused_so_that_the_owner_sees_wh
     assert "hanse.task/9" in result.reason
 
 
+async def test_a_task_that_no_device_of_the_site_is_made_for_is_refused_before_anything_is_done(site: Site) -> None:
+    site.worker.unplaced = HanseError(ErrorCode.NO_DEVICE, "train.resources: device gpu is asked for")
+    await site.start()
+    await site.give(task(config={"train": {"resources": {"device": "gpu"}}}))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "no-device")
+    assert "device gpu is asked for" in result.reason
+    assert site.worker.required == [{"train": {"resources": {"device": "gpu"}}}]
+    assert site.worker.requests == []
+
+
 async def test_a_policy_violation_is_refused_with_the_rule(tmp_path) -> None:
     cases = [
         (Policy(projects=("other",)), {}, "projects"),

@@ -1,4 +1,4 @@
-"""What a job asks of the device that a site trains on: `train.resources` of the job file. Loads neither torch nor numpy.
+"""What a job asks of the device that a site trains on: `train.resources` of the job file.
 
 A site refuses what it cannot meet; `prefer-gpu` alone falls back to the processor, which the owner is told.
 """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +48,11 @@ class Agent:
         schema: DataSchema,
         journal: Journal,
         outbox: Outbox,
-        device: str = "cpu",
         studies_at_once: int = 2,
     ) -> None:
         self._link = link
         self._outbox = outbox
-        self._device = device
+        self._worker = worker
         self._data = DataCheck(worker, schema)
         place = Workplace(home)
         self._doing = TaskWork(
@@ -82,15 +82,27 @@ class Agent:
         subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
         while True:
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
+            device = await asyncio.to_thread(lambda: self._worker.device)
             try:
-                size = len(self._link.presence_message(device=self._device, working_on=working_on).encode())
+                size = len(self._link.presence_message(device=device, working_on=working_on).encode())
                 await self._write_down(Leaving("presence", subject, size))
-                await self._link.presence(device=self._device, working_on=working_on)
+                await self._link.presence(device=device, working_on=working_on)
             except HanseError as error:
                 if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
                     raise
                 _log.warning("no sign of life could be sent", extra={"reason": error.message})
+            await self._until_next(device)
+
+    async def _until_next(self, device: str) -> None:
+        """Wait for the next sign of life: sooner, where the first look at the data has found another device."""
+        if self._data.looked.is_set():
             await asyncio.sleep(PRESENCE_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PRESENCE_S):
+                await self._data.looked.wait()
+                if await asyncio.to_thread(lambda: self._worker.device) == device:
+                    await asyncio.sleep(PRESENCE_S)
 
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:

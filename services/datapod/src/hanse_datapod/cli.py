@@ -58,6 +58,9 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     running.add_argument("--covariates", help="file of covariates beside genotypes; {name} as for --data")
     running.add_argument("--studies-at-once", type=int, help="steps of studies under way at once (2)")
     running.add_argument("--threads", type=int, help="threads of the linear algebra of studies (1)")
+    running.add_argument("--device", help="what is trained on: auto, cpu, cuda or cuda:N (auto)")
+    running.add_argument("--pools", type=Path, help="file of the site's pools of devices")
+    running.add_argument("--pool-folder", type=Path, help="folder shared with the pools' workers (HOME/pools)")
     running.add_argument("--policy", type=Path, help="the site's policy file")
     running.add_argument("--code", type=Path, help="the site's own code; the policy must list its digest")
     running.add_argument("--join-url", help="address of the hub, to join on the first start")
@@ -111,7 +114,7 @@ def _run(given: argparse.Namespace) -> int:
         homes += [Path(line.strip()) for line in given.homes_file.read_text().splitlines() if line.strip()]
     names = (
         "home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca", "studies_at_once",
-        "threads",
+        "threads", "device", "pools", "pool_folder",
     )  # fmt: skip
     options: dict[str, Any] = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     for name in ("data", "test", "phenotypes", "covariates"):

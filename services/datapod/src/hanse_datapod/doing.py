@@ -33,7 +33,7 @@ from hanse_datapod.watch import watch_over
 from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
 from hanse_datapod.workplace import Workplace, masked
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Task
+from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.site.enrol import ALLOWED_SKEW_S
 from hanse_fabric.site.link import result_for
@@ -49,6 +49,7 @@ _REFUSALS = frozenset(
         ErrorCode.TAMPERED,
         ErrorCode.NOT_FOUND,
         ErrorCode.UNKNOWN_SCHEMA,
+        ErrorCode.NO_DEVICE,
     }
 )
 _log = logging.getLogger(__name__)
@@ -142,6 +143,8 @@ class TaskWork:
         if task.masking is not None:
             await asyncio.to_thread(check_plan, task, task.masking)
         examples = await self._data.examples()
+        if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+            self._worker.require(task.config)
         if task.kind not in WORKED:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)

@@ -17,12 +17,13 @@ class DataCheck:
 
     Attributes:
         unfit: why the data are refused, once they are.
+        looked: set when they were looked at.
     """
 
     def __init__(self, worker: Worker, schema: DataSchema) -> None:
         self._worker, self._schema = worker, schema
         self._examples = 0
-        self._done = asyncio.Event()
+        self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
 
     async def run(self) -> None:
@@ -30,11 +31,19 @@ class DataCheck:
         try:
             summary = await self._worker.check_data(self._schema)
             self._examples = summary.examples
-            _log.info("data checked", extra={"examples": summary.examples, "test_examples": summary.test_examples})
+            device = summary.device
+            _log.info(
+                "data checked",
+                extra={
+                    "examples": summary.examples, "test_examples": summary.test_examples, "device": device.label
+                },
+            )  # fmt: skip
+            if device.warning:
+                _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
         except HanseError as error:
             _log.error("the data are refused", extra={"code": error.code.code, "reason": error.message})
             self.unfit = error
-        self._done.set()
+        self.looked.set()
 
     async def examples(self) -> int:
         """The number of examples, once the data were looked at.
@@ -42,7 +51,7 @@ class DataCheck:
         Raises:
             HanseError: `unfit`.
         """
-        await self._done.wait()
+        await self.looked.wait()
         if self.unfit is not None:
             raise self.unfit
         return self._examples

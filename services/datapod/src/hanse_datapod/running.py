@@ -11,6 +11,7 @@ from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.participant import Joining, read_policy, take_part
+from hanse_datapod.pools import read_pools
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.shared import SharedWorker
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -40,7 +41,11 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     settings = service.settings
     policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
     listed = homes or [settings.home]
-    shared = SharedWorker(settings.code, participants=len(listed), threads=settings.threads)
+    shared = SharedWorker(
+        settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
+        pools=await asyncio.to_thread(read_pools, settings.pools),
+        pool_folder=settings.pool_folder or settings.home / "pools",
+    )  # fmt: skip
     workers = [shared.participant(_data(settings, home)) for home in listed]
     await shared.start()  # libraries load while the sites join
     joining = Joining(

@@ -37,6 +37,18 @@ class DatapodSettings(ServiceSettings):
         default=2, ge=1, le=8, description="steps of studies under way at once: one computes while others are sent"
     )
     threads: int = Field(default=1, ge=1, le=256, description="threads of the linear algebra of studies")
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
+        description="what models are trained on in the datapod itself: auto (a CUDA device where torch sees one), cpu, "
+        "cuda or cuda:N; one that cannot be used is told to the owner, and the processor used",
+    )
+    pools: Path | None = Field(
+        default=None, description="file (YAML) of the site's pools of devices, which further workers serve"
+    )
+    pool_folder: Path | None = Field(
+        default=None, description="folder shared with the pools' workers; if unset, `pools` in the datapod's home"
+    )
     policy: Path | None = Field(default=None, description="the site's policy file (YAML); if unset, the default holds")
     code: Path | None = Field(
         default=None, description="the site's own Python file with train() and test(); the policy must list its digest"

@@ -17,6 +17,7 @@ from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.config import check_train
 from hanse_learning.site.algorithms import adapt, train_round
+from hanse_learning.site.devices import on_device
 from hanse_learning.site.entries import arrays_of, update_of, views_of
 from hanse_learning.site.evaluation import evaluate as measure
 from hanse_learning.site.examples import Examples
@@ -35,8 +36,9 @@ def evaluate(work: WorkContext) -> Done:
     """Measure the received model, or the site's personal one, on the test examples."""
     examples = test_examples(work)
     received = receive(work, examples)
-    note = adapt(_session(work, received, work.data().train))
-    metrics = measure(received.module, examples, received.problem)
+    with on_device(received.module, work.device):
+        note = adapt(_session(work, received, work.data().train))
+        metrics = measure(received.module, examples, received.problem)
     return Done(False, len(examples), metrics, note=note or received.note)
 
 
@@ -46,8 +48,9 @@ def train(work: WorkContext) -> Done:
     received = receive(work, examples)
     module, entries = received.module, received.entries
     private = check_site_privacy(work.config)
-    made = _trained(work, received, examples, private)
-    module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
+    with on_device(module, work.device):
+        made = _trained(work, received, examples, private)
+        module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
     # The module's own memory becomes the update: whatever task comes next loads its every value first.
     trained = views_of(module)
     kept = dict(made.keep)

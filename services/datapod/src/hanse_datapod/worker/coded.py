@@ -26,7 +26,7 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
     Raises:
         HanseError: as the code's functions; TRAINING_FAILED where they return another model than they were given.
     """
-    config = {**work.config, "seed": work.seed, "round": work.round}
+    config = {**work.config, "seed": work.seed, "round": work.round, "device": work.device}
     if work.kind is TaskKind.INITIALIZE:
         if built_in:
             fresh, _, typed = module_of(work, examples_or_none(work))

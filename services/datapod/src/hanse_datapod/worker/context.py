@@ -15,7 +15,11 @@ from hanse_learning.site.sums import Sums
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """A request, with `data` reading the site's data (once) when they are needed. See `WorkRequest`."""
+    """A request, with `data` reading the site's data (once) when they are needed. See `WorkRequest`.
+
+    Attributes:
+        device: torch's name of the device that was chosen.
+    """
 
     kind: TaskKind
     config: dict[str, Any]
@@ -31,6 +35,7 @@ class WorkContext:
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
     sums: Sums | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

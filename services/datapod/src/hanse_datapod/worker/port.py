@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import DataSchema
@@ -48,6 +48,7 @@ class WorkRequest:
         extras: tensor files that the algorithm needs beside the model, by name.
         trained: the site's last round that counted, 0 for none: what is kept is taken as of then; None: not known.
         exchange: sums over all participants in the middle of the work; None: there are none.
+        wanted: taken for the device that the job wants, where the site has decided already; None: what the job says.
     """
 
     kind: TaskKind
@@ -62,6 +63,23 @@ class WorkRequest:
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
     exchange: Exchanging | None = None
+    wanted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """The device that a worker trains on.
+
+    Attributes:
+        label: for people.
+        memory_gib: its memory; None: not told.
+        warning: for the owner, where another device was asked for; else empty.
+    """
+
+    kind: Literal["cpu", "gpu"] = "cpu"
+    label: str = "cpu"
+    memory_gib: float | None = None
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +107,12 @@ class WorkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What a site has: numbers of examples, and a SHA-256 over the data that changes when they change."""
+    """What a site has: numbers of examples, a SHA-256 over the data that changes when they change, and the device."""
 
     examples: int
     test_examples: int
     fingerprint: str
+    device: DeviceReport = DeviceReport()
 
 
 class Worker(Protocol):
@@ -104,12 +123,24 @@ class Worker(Protocol):
         """What it does with its data; a request of another kind is refused."""
         ...
 
+    @property
+    def device(self) -> str:
+        """What it trains on, for people."""
+        ...
+
+    def require(self, config: Mapping[str, Any]) -> None:
+        """Check that the work of a task with this `config` has a device here, before anything is spent on it.
+
+        Raises:
+            HanseError: NO_DEVICE; INVALID_INPUT for a requirement of another form.
+        """
+
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         """Do one task's work; the same request on the same machine gives the same bits.
 
         Raises:
-            HanseError: TRAINING_FAILED with the reason, TIMEOUT, TOO_LARGE (memory), INVALID_INPUT, SCHEMA_MISMATCH;
-                UNAVAILABLE where the process was killed, after which the same request may be made again.
+            HanseError: TRAINING_FAILED with the reason, TIMEOUT, TOO_LARGE (memory), INVALID_INPUT, SCHEMA_MISMATCH,
+                NO_DEVICE; UNAVAILABLE where the process was killed, after which the same request may be made again.
         """
 
     async def check_data(self, schema: DataSchema) -> DataSummary:

@@ -16,7 +16,9 @@ from hanse_datapod.worker.context import WorkContext
 from hanse_datapod.worker.sums import RemoteSums
 from hanse_datapod.worker.tasks import execute
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.resources import resources_of
 from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
+from hanse_learning.site.devices import Device, choose_device
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
@@ -38,12 +40,18 @@ class Server:
         code = Path(body["code"]) if body["code"] is not None else None
         if body["operation"] == "check":
             data = self._load(settings, schema, code)
+            device = choose_device(body["device"])
             return {
                 "examples": len(data.train),
                 "test_examples": len(data.test) if data.test is not None else 0,
                 "fingerprint": fingerprint(data),
-            }
+                "device": {
+                    "kind": device.kind, "label": device.label, "memory_gib": device.memory_gib,
+                    "warning": device.warning,
+                },
+            }  # fmt: skip
         began = time.monotonic()
+        device = _device_of(body)
         outcome = execute(
             WorkContext(
                 kind=TaskKind(body["kind"]),
@@ -60,6 +68,7 @@ class Server:
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
                 sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
+                device=device.name,
             )
         )
         return {
@@ -70,7 +79,7 @@ class Server:
             "code_digest": outcome.code_digest,
             "extras": list(outcome.extras),
             "info": outcome.info,
-            "note": outcome.note,
+            "note": "; ".join(part for part in (device.warning, outcome.note) if part),
         }
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
@@ -85,3 +94,10 @@ class Server:
         while self._bytes > _KEPT_BYTES and len(self._data) > 1:
             self._bytes -= self._data.popitem(last=False)[1].nbytes
         return data
+
+
+def _device_of(body: dict[str, Any]) -> Device:
+    """The device of a task. The first model is made on the processor, so that all sites would make the same."""
+    if body["kind"] == TaskKind.INITIALIZE.value:
+        return choose_device(body["device"], "cpu")
+    return choose_device(body["device"], body["wanted"] or resources_of(body["config"]).device)

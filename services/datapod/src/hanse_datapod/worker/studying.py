@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +43,14 @@ class StudyWorker:
     def kinds(self) -> frozenset[TaskKind]:
         """See `Worker.kinds`."""
         return STUDIED
+
+    @property
+    def device(self) -> str:
+        """See `Worker.device`."""
+        return "cpu"
+
+    def require(self, config: Mapping[str, Any]) -> None:
+        """See `Worker.require`: studies need no device."""
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         """See `Worker.work`; `request.config` has study, step and settings."""

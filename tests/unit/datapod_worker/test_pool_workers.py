@@ -1,0 +1,270 @@
+"""A pool's workers: one that dies loses its task to another, withdrawn work stops, and nothing leaves the folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.pools import Pool
+from hanse_datapod.worker.placed import PlacedWorker
+from hanse_datapod.worker.pool.client import PoolClient
+from hanse_datapod.worker.pool.files import PoolFolder
+from hanse_datapod.worker.pool.heartbeats import Heartbeats
+from hanse_datapod.worker.pool.staging import placed
+from hanse_datapod.worker.pool.working import PoolWorker
+from hanse_datapod.worker.port import Exchanging, WorkRequest
+from hanse_datapod.worker.shared import SharedWorker
+from hanse_datapod.worker.training import ProcessWorker
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.schema import ArraySchema
+
+SCHEMA = ArraySchema(shape=(2,), classes=2)
+POOL = "lab"
+
+
+def silent(_fraction: float, _text: str) -> None:
+    return None
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataSettings:
+    y = np.arange(40) % 2
+    x = (np.random.default_rng(0).normal(size=(40, 2)) + 3 * y[:, None]).astype(np.float32)
+    np.savez(tmp_path / "ward.npz", x=x, y=y)
+    return DataSettings(train=tmp_path / "ward.npz")
+
+
+def request(
+    folder: Path, model: Path | None, *, epochs: int = 2, train: dict[str, Any] | None = None,
+    exchange: Exchanging | None = None,
+) -> WorkRequest:  # fmt: skip
+    kind = TaskKind.INITIALIZE if model is None else TaskKind.TRAIN
+    built = {"name": "mlp", "hidden": [4], "batch_norm": True, "buffers": {"norm0.*": "keep_local"}}
+    config = {"model": built, "train": train or {"epochs": epochs}}
+    output = folder / f"{kind.value}.safetensors"
+    return WorkRequest(kind, config, 7, 1, model, output, folder / "state", 120.0, exchange=exchange)
+
+
+def trees(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Callable[[], Any]]:
+    """Starts workers as the site's administrator does."""
+    processes: list[asyncio.subprocess.Process] = []
+
+    async def start() -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "hanse_datapod.worker.pool", "--pool", POOL, "--folder", str(tmp_path / "shared"),
+            env={"HANSE_HEALTH_PORT": "0", "PATH": "/usr/bin"},
+        )  # fmt: skip
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_same_bits(
+    data: DataSettings, tmp_path: Path, started: Callable[[], Any]
+) -> None:
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    for folder in (calm, killed):
+        folder.mkdir()
+    alone = ProcessWorker(data, schema=SCHEMA)
+    try:
+        model = (await alone.work(request(calm, None), silent)).update
+        await alone.work(request(calm, model), silent)
+    finally:
+        await alone.close()
+    now = [0.0]  # stands still, so that no worker is late on a busy machine
+    client = PoolClient(tmp_path / "shared", POOL, clock=lambda: now[0])
+    pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
+    await pooled.start()
+    async with asyncio.timeout(240):
+        first = await started()
+        long = request(killed, model, epochs=100_000)
+        working = asyncio.create_task(pooled.work(long, lambda *_: began.set()))
+        await began.wait()
+        child = psutil.Process(first.pid).children()[0]
+        first.kill()
+        await first.wait()
+        now[0] = 1000.0
+        with pytest.raises(HanseError, match="gives no sign of life") as caught:
+            await working
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+        psutil.wait_procs([child], timeout=60)
+        assert not child.is_running()
+        await started()
+        await pooled.work(request(killed, model), silent)
+    assert {name: data for name, data in trees(calm).items() if "initialize" not in name} == trees(killed)
+    assert "state/local-1.safetensors" in trees(killed)
+
+
+async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
+    data: DataSettings, tmp_path: Path, started: Callable[[], Any]
+) -> None:
+    client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
+    pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
+    await pooled.start()
+    async with asyncio.timeout(240):
+        process = await started()
+        model = (await pooled.work(request(tmp_path, None), silent)).update
+        working = asyncio.create_task(pooled.work(request(tmp_path, model, epochs=100_000), lambda *_: began.set()))
+        await began.wait()
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(HanseError, match="told to stop") as caught:
+            await working
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+        assert await process.wait() == 0
+    assert client.workers() == 0
+    files = PoolFolder(tmp_path / "shared", POOL)
+    assert [*files.requests.iterdir(), *files.taken.iterdir(), *files.work.iterdir(), *files.workers.iterdir()] == []
+
+
+@pytest.fixture
+async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWorker]:
+    """A worker whose one pool worker lives in this process."""
+    worker, stopping = PoolWorker(tmp_path / "shared", POOL), asyncio.Event()
+    made = ProcessWorker(data, schema=SCHEMA, process=PoolClient(tmp_path / "shared", POOL))
+    await made.start()
+    run = asyncio.create_task(worker.run(stopping))
+    yield made
+    stopping.set()
+    await run
+
+
+async def test_everything_in_the_folder_is_the_owners_alone(pooled: ProcessWorker, tmp_path: Path) -> None:
+    seen: dict[str, int] = {}
+
+    def look(_fraction: float, _text: str) -> None:
+        for path in (tmp_path / "shared").rglob("*"):
+            with suppress(FileNotFoundError):
+                seen[str(path)] = stat.S_IMODE(path.stat().st_mode)
+
+    model = (await pooled.work(request(tmp_path, None), silent)).update
+    await pooled.work(request(tmp_path, model, epochs=200), look)
+    folders = {path: mode for path, mode in seen.items() if "." not in Path(path).name and Path(path).name != "model"}
+    assert any("/work/" in path for path in folders)
+    assert {path: mode for path, mode in folders.items() if mode != 0o700} == {}
+    messages = {path: mode for path, mode in seen.items() if path.endswith(".json")}
+    assert any("/taken/" in path for path in messages)
+    assert {path: mode for path, mode in messages.items() if mode != 0o600} == {}
+
+
+async def test_sums_in_the_middle_of_the_work_pass_the_folder(pooled: ProcessWorker, tmp_path: Path) -> None:
+    keys: list[str] = []
+
+    async def alone(key: str, values: bytes) -> bytes:
+        keys.append(key)
+        return values
+
+    async def refuse(key: str, _values: bytes) -> bytes:
+        raise HanseError(ErrorCode.QUORUM, f"exchange {key}: nobody else", hint="none")
+
+    tan = {"algorithm": "fedtan", "steps": 2, "batch_size": "all"}
+    model = (await pooled.work(request(tmp_path, None), silent)).update
+    outcome = await pooled.work(request(tmp_path, model, train=tan, exchange=alone), silent)
+    assert outcome.metrics["sums"] == len([key for key in keys if key != "end"]) > 0
+    with pytest.raises(HanseError) as caught:
+        await pooled.work(request(tmp_path, model, train=tan, exchange=refuse), silent)
+    assert (caught.value.code, caught.value.message) == (ErrorCode.QUORUM, "exchange l0-mean: nobody else")
+
+
+async def test_a_pool_without_workers_says_so(data: DataSettings, tmp_path: Path) -> None:
+    client = PoolClient(tmp_path / "shared", POOL)
+    await client.start()
+    with pytest.raises(
+        HanseError, match=r"pool lab: none of its workers took the task within 0\.2 s \(0 are"
+    ) as caught:
+        await client.request({"operation": "check"}, time_limit=0.2, memory_limit=None, on_progress=silent)
+    assert caught.value.code is ErrorCode.TIMEOUT
+
+
+async def test_what_an_agent_before_has_asked_is_dropped(tmp_path: Path) -> None:
+    files = PoolFolder(tmp_path, POOL)
+    files.make()
+    for path in (files.requests / "a.json", files.taken / "b@w.json", files.work / "b" / "state" / "x"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    await PoolClient(tmp_path, POOL).start()
+    assert [path for path in files.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_worker_is_dead_when_its_heartbeat_stands_still_by_the_observers_clock(tmp_path: Path) -> None:
+    now = [0.0]
+    beats, file = Heartbeats(tmp_path, dead_s=10, clock=lambda: now[0]), tmp_path / "w.json"
+    assert not beats.alive("w")
+    file.write_text(json.dumps({"beats": 1}))
+    beats.look()
+    now[0] = 9.0
+    file.write_text(json.dumps({"beats": 2}))
+    beats.look()
+    now[0] = 18.0
+    beats.look()
+    assert (beats.alive("w"), beats.count()) == (True, 1)
+    now[0] = 20.0
+    assert (beats.alive("w"), beats.count()) == (False, 0)
+    now[0] = 10_000.0
+    beats.look()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("name", ["../../home/keys", "/etc/passwd", "..", ""])
+def test_a_request_names_nothing_outside_its_folder(tmp_path: Path, name: str) -> None:
+    body = {"operation": "work", "model": name, "output": "made", "state": "state", "extras": {}}
+    with pytest.raises(HanseError, match="is not the name of a file in its folder"):
+        placed(body, tmp_path)
+
+
+async def test_a_site_with_pools_does_each_task_where_it_fits_and_tells_of_its_devices(
+    data: DataSettings, tmp_path: Path
+) -> None:
+    pools = (Pool(name="large", device="cpu", memory_gib=4096), Pool(name="a100", device="gpu", memory_gib=80))
+    shared = SharedWorker(participants=1, device="cuda", pools=pools, pool_folder=tmp_path / "shared")
+    worker = shared.participant(data)
+    assert isinstance(worker, PlacedWorker)
+    large, stopping = PoolWorker(tmp_path / "shared", "large"), asyncio.Event()
+    run = asyncio.create_task(large.run(stopping))
+    try:
+        await shared.start()
+        summary = await worker.check_data(SCHEMA)
+        assert "HANSE_DEVICE is cuda, but torch" in summary.device.warning
+        model = (await worker.work(request(tmp_path, None), silent)).update
+        here = await worker.work(request(tmp_path, model), silent)
+        assert "HANSE_DEVICE is cuda" in here.note
+        local = here.update.read_bytes() if here.update is not None else b""
+        there = {"epochs": 2, "resources": {"memory_gib": 4000}}
+        made = await worker.work(request(tmp_path, model, train=there), silent)
+        assert made.note == ""
+        assert made.update is not None
+        assert made.update.read_bytes() == local
+        wanted = {"epochs": 2, "resources": {"device": "prefer-gpu"}}
+        fallen = await worker.work(request(tmp_path, model, train=wanted), silent)
+        assert "no worker of a100 is at work: the processor is used" in fallen.note
+        with pytest.raises(HanseError, match="device gpu with 100 GiB is asked for") as caught:
+            worker.require({"train": {"resources": {"device": "gpu", "memory_gib": 100}}})
+        assert caught.value.code is ErrorCode.NO_DEVICE
+        assert worker.device.startswith("cpu (HANSE_DEVICE is cuda, but torch")
+        assert "; pool large (cpu, 4096 GiB): 1 at work; pool a100 (gpu, 80 GiB): 0 at work" in worker.device
+    finally:
+        stopping.set()
+        await run
+        await shared.close()
