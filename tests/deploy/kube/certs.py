@@ -19,8 +19,12 @@ def write_certificates(folder: Path, address: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ca = _new_key(folder, "ca")
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "throwaway")])
-    root = x509.BasicConstraints(ca=True, path_length=0)
-    _write(folder, "ca", _builder(issuer, issuer, ca).add_extension(root, critical=True).sign(ca, hashes.SHA256()))
+    signs = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    identity = x509.SubjectKeyIdentifier.from_public_key(ca.public_key())
+    root = _builder(issuer, issuer, ca).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    root = root.add_extension(signs, critical=True).add_extension(identity, critical=False)
+    _write(folder, "ca", root.sign(ca, hashes.SHA256()))
+    signer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identity)
 
     names: list[x509.GeneralName] = [
         x509.IPAddress(ipaddress.ip_address(ip)) for ip in {address, "127.0.0.1", SERVICE_ADDRESS}
@@ -29,7 +33,7 @@ def write_certificates(folder: Path, address: str) -> None:
         x509.DNSName(name) for name in ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
     ]
     server = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    builder = _builder(server, issuer, _new_key(folder, "apiserver"))
+    builder = _builder(server, issuer, _new_key(folder, "apiserver")).add_extension(signer, critical=False)
     _write(
         folder,
         "apiserver",
@@ -42,7 +46,8 @@ def write_certificates(folder: Path, address: str) -> None:
             x509.NameAttribute(NameOID.COMMON_NAME, "admin"),
         ]
     )
-    _write(folder, "admin", _builder(admin, issuer, _new_key(folder, "admin")).sign(ca, hashes.SHA256()))
+    builder = _builder(admin, issuer, _new_key(folder, "admin")).add_extension(signer, critical=False)
+    _write(folder, "admin", builder.sign(ca, hashes.SHA256()))
     _new_key(folder, "sa")
 
 

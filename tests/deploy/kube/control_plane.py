@@ -110,6 +110,28 @@ class ControlPlane:
         """What kubectl prints."""
         return self.run("kubectl", *words, check=check, timeout=timeout, text=text).stdout
 
+    def collect(self, folder: Path) -> None:
+        """Writes events, pods and the logs of all containers into `folder`; what cannot be had is left out."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "events.txt").write_text(self.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp", check=False))
+        (folder / "pods.yaml").write_text(self.kubectl("get", "pods", "-A", "-o", "yaml", check=False))
+        names = "{range .items[*]}{.metadata.namespace} {.metadata.name}{'\\n'}{end}".replace("'", '"')
+        for line in self.kubectl("get", "pods", "-A", "-o", f"jsonpath={names}", check=False).splitlines():
+            namespace, pod = line.split()
+            for previous in ("false", "true"):
+                words = (
+                    "logs",
+                    pod,
+                    "--namespace",
+                    namespace,
+                    "--all-containers",
+                    "--prefix",
+                    f"--previous={previous}",
+                )
+                said = self.kubectl(*words, check=False)
+                if said:
+                    (folder / f"{namespace}.{pod}{'.before' * (previous == 'true')}.log").write_text(said)
+
     def _server_flags(self, etcd: str) -> dict[str, object]:
         return {
             "etcd-servers": etcd,

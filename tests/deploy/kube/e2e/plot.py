@@ -1,0 +1,170 @@
+"""What happens in the test: hub, sites, runs that are disturbed, upgrade, rollback, removal; each step is a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import hanse
+from deploy.kube.e2e import runs, sites
+from deploy.kube.e2e.release import Release
+from deploy.kube.e2e.stages import Stages
+from deploy.kube.node import Node
+from hanse.hub import Project
+
+PROJECT = "digits"
+SITES = ["north", "east", "south"]
+HUB, PLACE = "hanse", "sites"
+FOLDER = Path(__file__).parents[1]
+HUB_VALUES = [FOLDER / "values-1.20.yaml", FOLDER / "values-e2e-hub.yaml"]
+SITE_VALUES = FOLDER / "values-e2e-site.yaml"
+UPGRADED = {
+    "coordinator": {"extraEnv": {"HANSE_LOG_LEVEL": "debug"}},
+    "aggregator": {"extraEnv": {"HANSE_LOG_LEVEL": "debug"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The node, the charts with their dependencies in place, and the version of helm."""
+
+    node: Node
+    charts: Path
+    helm: int
+    stages: Stages
+
+    @property
+    def hub(self) -> Release:
+        return Release(self.node.cluster, HUB, helm=self.helm)
+
+
+def play(scene: Scene) -> None:
+    """All stages.
+
+    Raises:
+        AssertionError: with what was found and expected, at the first thing that is not as it must be.
+    """
+    install(scene)
+    project = join(scene)
+    disturb(scene, project)
+    change(scene, project)
+    remove(scene)
+
+
+def install(scene: Scene) -> None:
+    """The hub by one command, and what its own test says."""
+    with scene.stages.stage(f"helm {scene.helm} install: the hub") as stage:
+        scene.hub.install(scene.charts / "hanse", *HUB_VALUES)
+        stage.found = f"{count(scene, HUB)} pods ready"
+    with scene.stages.stage("helm test: trains a model") as stage:
+        said = scene.hub.test()
+        (scene.node.folder / "logs").mkdir(exist_ok=True)
+        (scene.node.folder / "logs" / "helm-test.log").write_text(said)
+        stage.found = next(
+            (line for line in reversed(said.splitlines()) if "accuracy" in line or "digest" in line), "passed"
+        ).strip()
+
+
+def join(scene: Scene) -> Project:
+    """Sites by a release each; answers when all are online."""
+    sites.write_data(scene.node, PLACE, SITES)
+    project = connect(scene).projects.create(PROJECT, schema=sites.SCHEMA)
+    compensator = compensator_key(scene)
+    for site in SITES:
+        with scene.stages.stage(f"helm {scene.helm} install: site {site}") as stage:
+            url = f"http://{HUB}-coordinator.{HUB}.svc.cluster.local:8080"
+            values = sites.values(site, url, project.invite(site), compensator)
+            sites.release(scene.node, PLACE, site, scene.helm).install(
+                scene.charts / "hanse-datapod", SITE_VALUES, values
+            )
+            stage.found = f"online: {', '.join(sorted(sites.online(project)))}"
+    runs.until(lambda: sites.online(project) == set(SITES), "every site is online")
+    return project
+
+
+def disturb(scene: Scene, project: Project) -> None:
+    """Runs during which pods are deleted, beside the same runs undisturbed."""
+    deletions: list[Callable[[], object]] = [
+        lambda name=name: scene.hub.delete_pods(name) for name in ("aggregator", "coordinator", "nats")
+    ]
+    with scene.stages.stage("a run, undisturbed") as stage:
+        plain = runs.digest(project.run(runs.job(len(SITES))))
+        stage.found = plain[:16]
+    with scene.stages.stage("the same run; aggregator, coordinator, NATS deleted") as stage:
+        found, rounds = runs.disturbed(project, runs.job(len(SITES)), deletions)
+        check(stage, found, plain, rounds)
+    with scene.stages.stage("a run in ring arithmetic, undisturbed") as stage:
+        ring = runs.digest(project.run(runs.job(len(SITES), mode="ring")))
+        stage.found = ring[:16]
+    with scene.stages.stage("the same run masked; compensator, store, a site deleted") as stage:
+        deletions = [
+            lambda: scene.hub.delete_pods("compensator"),
+            lambda: scene.hub.delete_pods("store"),
+            lambda: sites.release(scene.node, PLACE, SITES[0], scene.helm).delete_pods("datapod"),
+        ]
+        found, rounds = runs.disturbed(project, runs.job(len(SITES), mode="compensator"), deletions)
+        check(stage, found, ring, rounds)
+
+
+def change(scene: Scene, project: Project) -> None:
+    """Upgrade from the present version to a newer one and back, during one run."""
+    newer = scene.charts / "newer" / "hanse"
+    with scene.stages.stage("the plain run again; helm upgrade, helm rollback in it") as stage:
+        changes: list[Callable[[], object]] = [
+            lambda: scene.hub.upgrade(newer, *HUB_VALUES, UPGRADED),
+            lambda: scene.hub.rollback(1),
+        ]
+        plain = project.runs()[-1].view.model_digest
+        found, rounds = runs.disturbed(project, runs.job(len(SITES)), changes)
+        check(stage, found, str(plain), rounds)
+
+
+def remove(scene: Scene) -> None:
+    """Uninstalls all; nothing but volumes may be left."""
+    with scene.stages.stage("helm uninstall: the sites") as stage:
+        for site in SITES:
+            sites.release(scene.node, PLACE, site, scene.helm).uninstall()
+        check_left(stage, Release(scene.node.cluster, PLACE).left())
+    with scene.stages.stage("helm uninstall: the hub") as stage:
+        scene.hub.uninstall()
+        check_left(stage, scene.hub.left())
+
+
+def connect(scene: Scene) -> hanse.Hub:
+    """The operator's connection: the cluster's addresses of services work on the node itself."""
+    key = scene.hub.secret(f"{HUB}-operator-key", "api_key").strip()
+    return hanse.connect(f"http://{scene.hub.address('coordinator')}:8080", api_key=key, patience=120)
+
+
+def compensator_key(scene: Scene) -> str:
+    """The compensator's public key, from its own pod: a site is not given it by the hub."""
+    pod = f"deployment/{HUB}-compensator"
+    return scene.hub.kubectl("exec", pod, "--", "python", "-m", "hanse_compensator", "key").strip().splitlines()[-1]
+
+
+def check(stage: Any, found: str, expected: str, rounds: list[int]) -> None:
+    assert found == expected, f"{stage.name}: model {found}, undisturbed {expected}"
+    stage.found = f"{found[:16]}: the same bits; after rounds {', '.join(map(str, rounds))}"
+
+
+def check_left(stage: Any, left: list[str]) -> None:
+    others = [name for name in left if not name.startswith("persistentvolumeclaim/")]
+    assert not others, f"{stage.name}: left {others}"
+    stage.found = f"left: {', '.join(name.partition('/')[2] for name in left)}"
+
+
+def count(scene: Scene, namespace: str) -> int:
+    found = scene.node.cluster.kubectl(
+        "--namespace", namespace, "get", "pods", "--field-selector=status.phase=Running", "-o", "name"
+    )
+    return len(found.split())
+
+
+def newer_version(chart: Path) -> None:
+    """Gives a copy of a chart a newer number."""
+    path = chart / "Chart.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "version": "0.1.1"}))

@@ -1,0 +1,105 @@
+"""The charts on a real API server: accepted, installed, upgraded from the previous version, rolled back, removed.
+
+No node is there, so no pod runs: hooks are left out, and nothing is waited for (`make e2e-kube` does both). The server
+is Kubernetes 1.20; `kube/values-1.20.yaml` switches off what it has no kinds for.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from charts import Charts
+
+from deploy.kube import assets
+from deploy.kube.control_plane import ControlPlane
+from deploy.kube.e2e.release import leftovers
+
+OLD_SERVER = yaml.safe_load((Path(__file__).parent / "kube" / "values-1.20.yaml").read_text())
+
+# What each chart must be told.
+GIVEN: dict[str, dict[str, object]] = {
+    "hanse": {**OLD_SERVER, "compensator": {"enabled": True}},
+    "hanse-compensator": {
+        "bus": {"url": "tls://bus.example.org:4222", "existingSecret": "bus"},
+        "store": {"url": "https://store.example.org", "existingSecret": "store"},
+    },
+    "hanse-datapod": {
+        "hub": {"url": "https://hub.example.org"},
+        "join": {"token": "join_for-this-test"},
+        "data": {"volumes": [{"name": "ward", "existingClaim": "ward"}], "train": "/data/ward/train.csv"},
+    },
+}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of this module's own."""
+    reason = assets.missing(assets.SERVERS, assets.binaries())
+    if reason is not None:
+        pytest.skip(reason)
+    plane = ControlPlane(assets.binaries(), tmp_path_factory.mktemp("kube"), tied=True)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def previous(charts: Charts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The charts as their version before this one: another number, the same templates."""
+    folder = tmp_path_factory.mktemp("previous")
+    for chart in GIVEN:
+        shutil.copytree(charts.path(chart), folder / chart)
+        path = folder / chart / "Chart.yaml"
+        described = yaml.safe_load(path.read_text())
+        path.write_text(yaml.safe_dump({**described, "version": "0.0.9"}))
+    return folder
+
+
+@pytest.mark.parametrize("helm", [3, 4])
+@pytest.mark.parametrize("chart", sorted(GIVEN))
+def test_a_chart_is_installed_upgraded_rolled_back_and_leaves_only_volumes(
+    cluster: ControlPlane, charts: Charts, previous: Path, tmp_path: Path, chart: str, helm: int
+) -> None:
+    namespace = name = f"{chart}-{helm}"
+    given = tmp_path / "values.json"
+    given.write_text(json.dumps(GIVEN[chart]))
+    values = ("--values", given)
+
+    def run(*words: str | Path) -> str:
+        return cluster.run(f"helm{helm}", *words, "--namespace", namespace).stdout
+
+    def revision() -> tuple[str, str, str]:
+        [found] = json.loads(run("list", "--output", "json"))
+        return found["revision"], found["chart"], found["status"]
+
+    current = f"{chart}-{yaml.safe_load((charts.path(chart) / 'Chart.yaml').read_text())['version']}"
+    cluster.kubectl("create", "namespace", namespace)
+    run("install", name, charts.path(chart), *values, "--dry-run=server")
+    assert leftovers(cluster, namespace) == []
+
+    run("install", name, previous / chart, *values, "--no-hooks", "--set", "log.level=debug")
+    assert revision() == ("1", f"{chart}-0.0.9", "deployed")
+    installed = run("get", "manifest", name)
+    run("upgrade", name, charts.path(chart), *values, "--no-hooks")
+    assert revision() == ("2", current, "deployed")
+    run("rollback", name, "1", "--no-hooks")
+    assert revision() == ("3", f"{chart}-0.0.9", "deployed")
+    assert run("get", "manifest", name) == installed
+    run("uninstall", name, "--no-hooks")
+    end = time.monotonic() + 180
+    while True:
+        found = [name for name in leftovers(cluster, namespace) if not name.startswith("persistentvolumeclaim/")]
+        if not found:
+            return
+        assert time.monotonic() < end, f"left after the uninstallation: {found}"
+        time.sleep(0.2)
