@@ -31,6 +31,7 @@ HANSE_OTLP_ENDPOINT: {{ . | quote }}
 - {name: HANSE_HEALTH_HOST, value: "0.0.0.0"}
 - {name: HANSE_HEALTH_PORT, value: "8081"}
 - {name: HANSE_GRACE, value: {{ .grace | quote }}}
+- {name: HANSE_PATIENCE, value: "300"}
 {{- end -}}
 
 {{/* The bus credentials that `hanse-common.volumes.bus` mounts. */}}

@@ -48,6 +48,9 @@ spec:
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
   to:
+    {{- if not .cidrs }}
+    - namespaceSelector: {}  # some networks do not count pods among blocks of addresses
+    {{- end }}
     {{- range .cidrs | default (list "0.0.0.0/0" "::/0") }}
     - ipBlock: {cidr: {{ . | quote }}}
     {{- end }}

@@ -43,5 +43,13 @@ outside:
   {{- if .Values.otlpEndpoint }}
   - {to: otlp, from: ["coordinator", "aggregator", "model-registry"], port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
   {{- end }}
+  {{- if .Values.tests.enabled }}
+  {{- with .Values.nats.publicUrl }}
+  - {to: public-bus, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 443 4222 (hasPrefix "ws" .))) }}}
+  {{- end }}
+  {{- with .Values.store.publicUrl }}
+  - {to: public-store, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 80 443 (hasPrefix "http://" .))) }}}
+  {{- end }}
+  {{- end }}
 dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "keys") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "restore") list (ne "" .Values.backup.restore.from)) (ternary (list "test") list .Values.tests.enabled) | toJson }}
 {{- end -}}

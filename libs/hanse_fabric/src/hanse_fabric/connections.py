@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.port import ObjectStore
+
+_LOG = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+async def patiently(what: str, connect: Callable[[], Awaitable[R]], patience: float) -> R:
+    """Try for `patience` seconds while the other side is merely absent; any other refusal is final."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience
+    told = False
+    while True:
+        try:
+            return await connect()
+        except HanseError as error:
+            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT) or loop.time() > end:
+                raise
+            if not told:
+                _LOG.info(f"waiting for the {what}", extra={"reason": error.message})
+                told = True
+        await asyncio.sleep(0.2)
 
 
 async def connect_bus(settings: ServiceSettings, name: str) -> Bus:
@@ -51,4 +76,5 @@ def open_store(settings: ServiceSettings) -> ObjectStore:
         settings.store_bucket,
         ca=settings.store_ca,
         region=settings.store_region,
+        public_url=settings.store_public_url,
     )

@@ -88,6 +88,11 @@ class ServiceSettings(BaseHanseSettings):
     store_url: str = Field(
         default="", description="address of the object store: http(s)://host:port of any S3 endpoint, or file:///folder"
     )
+    store_public_url: str = Field(
+        default="",
+        description="address of the object store as sites and owners reach it: their links are signed for it; "
+        "empty: the same as HANSE_STORE_URL",
+    )
     store_access_key: str = Field(default="", description="access key of the object store")
     store_secret_key: SecretStr = Field(default=SecretStr(""), description="secret key of the object store")
     store_bucket: str = Field(default="hanse", description="bucket in the object store; it must exist")
@@ -100,6 +105,10 @@ class ServiceSettings(BaseHanseSettings):
     tls_key: Path | None = Field(default=None, description="PEM key that belongs to the certificate of its own HTTP")
     tls_client_ca: Path | None = Field(
         default=None, description="PEM file of a CA; if set, HTTP clients must show one of its certificates"
+    )
+
+    patience: float = Field(
+        default=30.0, ge=0, le=3600, description="seconds that it waits at start for bus, stored state and object store"
     )
 
     health_host: str = Field(default="127.0.0.1", description="address that /healthz, /readyz and /metrics listen on")

@@ -45,6 +45,8 @@ class S3Store:
 
     Args:
         url: `http(s)://host:port`, without a path.
+        public_url: the same endpoint as those reach it who are given links, in the same form; empty: by `url`. A link
+            is signed for the host in it: a proxy may lead there, but must leave the Host header as it is.
         ca: PEM file of the CA of an https endpoint; None: the system's.
         patience: seconds for which an endpoint that does not serve is tried again, then UNAVAILABLE.
 
@@ -62,17 +64,23 @@ class S3Store:
         ca: Path | None = None,
         region: str = "us-east-1",
         patience: float = 30.0,
+        public_url: str = "",
     ) -> None:
-        address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/"):
-            raise invalid("store url", url, "http(s)://host:port")
         self._bucket = bucket
         self._http = HttpClient(ca, patience=patience, connections=_CONNECTIONS)
-        # With the region given, signing asks nobody.
-        self._signer = _minio()(
-            address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
-            http_client=self._http.pool,
-        )  # fmt: skip
+
+        def signer(name: str, at: str) -> Minio:
+            address = urlsplit(at)
+            if address.scheme not in ("http", "https") or not address.hostname or address.path.strip("/"):
+                raise invalid(name, at, "http(s)://host:port")
+            # With the region given, signing asks nobody.
+            return _minio()(
+                address.netloc, access_key, secret_key, secure=address.scheme == "https", region=region,
+                http_client=self._http.pool,
+            )  # fmt: skip
+
+        self._signer = signer("store url", url)
+        self._link_signer = signer("public store url", public_url) if public_url else self._signer
         self._abilities: Abilities | None = None
         self._probing = threading.Lock()
 
@@ -226,10 +234,10 @@ class S3Store:
         return len(found)
 
     def link_get(self, key: str, expires: timedelta) -> str:
-        return self._sign("GET", key, expires=expires)
+        return self._sign("GET", key, expires=expires, by=self._link_signer)
 
     def link_put(self, key: str, expires: timedelta) -> str:
-        return self._sign("PUT", key, expires=expires)
+        return self._sign("PUT", key, expires=expires, by=self._link_signer)
 
     def ready(self) -> bool:
         """Whether the endpoint answers with these keys now; waits for a few seconds at most."""
@@ -303,9 +311,15 @@ class S3Store:
         )
 
     def _sign(
-        self, method: str, key: str, *, query: Mapping[str, str] | None = None, expires: timedelta = _SIGNED_FOR
+        self,
+        method: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        expires: timedelta = _SIGNED_FOR,
+        by: Minio | None = None,
     ) -> str:
-        url: str = self._signer.get_presigned_url(
+        url: str = (by or self._signer).get_presigned_url(
             method, self._bucket, check_key(key), expires=expires, extra_query_params=dict(query or {})
         )
         return url
