@@ -68,8 +68,8 @@ class Charts:
         notes: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """`helm template` with these values; what it said before is not asked again."""
-        words = [name, str(self.path(chart)), "--namespace", namespace, "--kube-version", kube]
-        command = ["install", *words, "--dry-run=client"] if notes else ["template", *words]
+        words = [name, str(self.path(chart)), "--namespace", namespace]
+        command = ["install", *words, "--dry-run=client"] if notes else ["template", *words, "--kube-version", kube]
         for api in apis:
             command += ["--api-versions", api]
         given = json.dumps(values or {}, sort_keys=True)

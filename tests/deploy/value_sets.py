@@ -31,7 +31,79 @@ PLACED: Values = {
 }
 SCRAPER: Values = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "observability"}}}
 
+EVERYTHING: Values = {
+    "global": {"image": {"registry": "registry.example.org/hanse", "pullSecrets": ["pull"]}},
+    "otlpEndpoint": "http://collector.observability:4318",
+    "hub": {"publicUrl": "https://hub.example.org"},
+    "nats": {"publicUrl": "wss://bus.example.org", "leaf": {"enabled": True}, "service": {"type": "LoadBalancer"}},
+    "store": {"publicUrl": "https://store.example.org"},
+    "tls": {"source": "cert-manager", "hosts": ["bus.example.org"]},
+    "certManager": {"enabled": True, "issuerRef": {"name": "letters"}},
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-body-size": "0"},
+        "api": {"host": "hub.example.org"},
+        "bus": {"host": "bus.example.org"},
+        "store": {"host": "store.example.org"},
+    },
+    "gateway": {
+        "enabled": True,
+        "parentRefs": [{"name": "public", "namespace": "gateways"}],
+        "api": {"host": "hub.example.org"},
+        "bus": {"host": "bus.example.org", "path": "/bus"},
+        "store": {"host": "store.example.org"},
+    },
+    "aggregator": {
+        "gpu": {"enabled": True, "runtimeClassName": "nvidia", "nodeSelector": {"gpu": "a100"}},
+        "env": {"HANSE_LOG_LEVEL": "debug"},
+    },
+    "compensator": {"enabled": True},
+    "autoscaling": {"enabled": True},
+    "priorityClasses": {"create": True},
+    "backup": {"enabled": True, "restore": {"from": "newest"}},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True},
+        "podMonitor": {"enabled": True},
+        "labels": {"release": "prometheus"},
+        "runbookBase": "https://git.example.org/hanse/",
+        "natsExporter": {"enabled": True},
+        "rules": {"enabled": True},
+        "alertsConfigMap": {"enabled": True},
+        "dashboards": {"enabled": True},
+    },
+}
+PRODUCTION: Values = {
+    "nats": {"enabled": False, "publicUrl": "tls://bus.example.org:4222"},
+    "externalNats": {"url": "tls://nats.bus.svc:4222", "caSecret": "bus-ca"},
+    "store": {"enabled": False},
+    "externalStore": {"url": "https://s3.eu-central-1.example.org", "region": "eu-central-1", "caSecret": "store-ca"},
+    "secrets": {"create": False, "names": {"store-coordinator": "s3-of-the-coordinator"}},
+    "autoscaling": {"enabled": True, "keda": {"enabled": True, "monitoringEndpoint": "nats.bus.svc:8222"}},
+    "priorityClassName": "important",
+    "backup": {"enabled": True},
+    "coordinator": {
+        "tolerations": [{"key": "reserved", "operator": "Exists", "effect": "NoSchedule"}],
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"nodeAffinity": {}},
+        "podAnnotations": {"team": "research"},
+    },
+}
+
 VALUES: dict[str, dict[str, Values]] = {
+    "hanse": {
+        "default": {},
+        "one-of-each": {
+            **{each: {"replicas": 1} for each in ("coordinator", "aggregator", "nats")},
+            "tls": {"enabled": False},
+            "networkPolicy": {"enabled": False},
+            "podDisruptionBudget": {"enabled": False},
+            "secrets": {"keep": True},
+            "tests": {"enabled": False},
+        },
+        "everything": EVERYTHING,
+        "production": PRODUCTION,
+    },
     "hanse-compensator": {
         "apart": APART,
         "apart-full": {
