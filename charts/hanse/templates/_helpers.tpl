@@ -24,6 +24,23 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What sites are told: without another address the Services' whole names, for sites in other namespaces of the cluster. */}}
+{{- define "hanse.busPublicUrl" -}}
+{{- if .Values.nats.publicUrl -}}
+{{- .Values.nats.publicUrl -}}
+{{- else if .Values.nats.enabled -}}
+{{- printf "%s://%s-nats.%s.svc.%s:4222" (ternary "tls" "nats" .Values.tls.enabled) (include "hanse.fullname" .) .Release.Namespace .Values.clusterDomain -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hanse.storePublicUrl" -}}
+{{- if .Values.store.publicUrl -}}
+{{- .Values.store.publicUrl -}}
+{{- else if .Values.store.enabled -}}
+{{- printf "http://%s-store.%s.svc.%s:8333" (include "hanse.fullname" .) .Release.Namespace .Values.clusterDomain -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "hanse.busReplicas" -}}
 {{- if .Values.nats.enabled -}}{{ min 3 (int .Values.nats.replicas) }}{{- else -}}{{ .Values.externalNats.replicas }}{{- end -}}
 {{- end -}}
