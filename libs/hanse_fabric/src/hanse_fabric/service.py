@@ -19,17 +19,15 @@ from typing import Any, Generic, NoReturn, TypeVar
 from hanse_fabric import __version__, garbage, tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
-from hanse_fabric.connections import connect_bus, open_store
+from hanse_fabric.connections import connect_bus, open_store, patiently
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.expiries import Expiries
 from hanse_fabric.health import HealthServer
 from hanse_fabric.settings import ServiceSettings, load_settings
+from hanse_fabric.state import check_state
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.telemetry.catalogue import BUILD, DEPENDENCY, UP
 from hanse_fabric.telemetry.logs import configure_logging
-
-PATIENCE_S = 30.0
-"""How long a starting service waits for the bus and the store to appear."""
 
 CHECK_S = 2.0
 THREADS = 8
@@ -123,11 +121,15 @@ class Service(Generic[S]):
             if wanted:
                 DEPENDENCY.set(0, service=self.name, needs=needs)
         if self.settings.bus_url:
-            self._bus = bus = await _patiently("bus", lambda: connect_bus(self.settings, self.name))
+            patience = self.settings.patience
+            self._bus = bus = await patiently("bus", lambda: connect_bus(self.settings, self.name), patience)
             stack.push_async_callback(bus.close)
+            await patiently("hub's stored state", lambda: check_state(bus), patience)
             self.add_check("bus", bus.ready)
         if self.settings.store_url:
-            self._store = store = await _patiently("store", lambda: asyncio.to_thread(open_store, self.settings))
+            self._store = store = await patiently(
+                "store", lambda: asyncio.to_thread(open_store, self.settings), self.settings.patience
+            )
             stack.push_async_callback(asyncio.to_thread, store.close)
             self.add_check("store", lambda: asyncio.to_thread(store.ready))
 
@@ -150,29 +152,8 @@ class Service(Generic[S]):
         work.cancel()
 
 
-R = TypeVar("R")
-
-
 async def _call(main: Callable[[Service[S]], Awaitable[None]], service: Service[S]) -> None:
     await main(service)
-
-
-async def _patiently(what: str, connect: Callable[[], Awaitable[R]]) -> R:
-    """Try until PATIENCE_S is over while the other side is merely absent; any other refusal is final."""
-    end = asyncio.get_running_loop().time() + PATIENCE_S
-    told = False
-    while True:
-        try:
-            return await connect()
-        except HanseError as error:
-            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
-                raise
-            if asyncio.get_running_loop().time() > end:
-                raise
-            if not told:
-                log.info(f"waiting for the {what}", extra={"reason": error.message})
-                told = True
-        await asyncio.sleep(0.2)
 
 
 async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[None]]) -> None:

@@ -244,6 +244,16 @@ MASK_RECORDS = Subject(
 )
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
+REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
+STATE = Subject(
+    "$KV.hanse_state.{name}",
+    _bucket("state"),
+    _rights(
+        provisioner={PUBLISH, LAST}, coordinator={LAST}, aggregator={LAST}, model_registry={LAST}, compensator={LAST}
+    ),
+)
+"""The version of all that is stored here; every service looks at it when it starts."""
+
 RUNS = Subject("$KV.hanse_runs.{project}.{run}", _bucket("runs"), _rights(coordinator=_RECORD))
 LEASES = Subject("$KV.hanse_leases.{run}", _bucket("leases"), _rights(coordinator=_RECORD))
 MODELS = Subject(
@@ -255,7 +265,7 @@ MODELS = Subject(
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    INVITATIONS, KEYS, RUNS, LEASES, MODELS,
+    INVITATIONS, KEYS, REVOCATIONS, STATE, RUNS, LEASES, MODELS,
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

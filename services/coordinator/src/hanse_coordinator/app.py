@@ -23,6 +23,7 @@ from hanse_coordinator.settings import CoordinatorSettings
 from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.supervisor import Supervisor
 from hanse_fabric import tls
+from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service
 
@@ -44,7 +45,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
         keys=KeyRing(buckets.keys, clock),
         presence=PresenceBoard(bus, clock),
         compensators=CompensatorBoard(bus),
-        credentials=await asyncio.to_thread(_credentials, settings),
+        credentials=await asyncio.to_thread(_credentials, settings, bus),
         clock=clock,
         info=await asyncio.to_thread(_info, settings),
         started_at=clock.now(),
@@ -53,6 +54,8 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     workflows = WorkflowSettings(instance=settings.instance, lease_ttl=settings.lease_ttl)
     supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
     links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
+    if isinstance(hub.credentials, BusCredentials):
+        service.spawn(hub.credentials.keep_settled(), "revocations")
     service.spawn(hub.keys.watch(), "keys")
     service.spawn(hub.presence.watch(), "presence")
     service.spawn(hub.compensators.watch(), "compensators")
@@ -93,7 +96,7 @@ async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack
     return int(runner.addresses[0][1])
 
 
-def _credentials(settings: CoordinatorSettings) -> Credentials:
+def _credentials(settings: CoordinatorSettings, bus: Bus) -> Credentials:
     if settings.bus_authority is None:
         return NoCredentials()
     from hanse_fabric.bus.authority import BusAuthority
@@ -102,7 +105,7 @@ def _credentials(settings: CoordinatorSettings) -> Credentials:
     tls = None
     if settings.bus_ca is not None or settings.bus_cert is not None:
         tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    return BusCredentials(BusAuthority(settings.bus_authority), settings.bus_url, tls)
+    return BusCredentials(BusAuthority(settings.bus_authority), bus, settings.bus_url, tls)
 
 
 def _info(settings: CoordinatorSettings) -> HubInfo:

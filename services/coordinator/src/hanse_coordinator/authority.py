@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+import time
 from typing import TYPE_CHECKING, Protocol
 
+from hanse_fabric.bus.nkeys import KeyKind, decode_public
+from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.state import RevocationRecord
+from hanse_fabric.records import Bucket
+from hanse_fabric.subjects import REVOCATIONS
 
 if TYPE_CHECKING:
     from hanse_fabric.bus.authority import BusAuthority
+
+_LOG = logging.getLogger(__name__)
+_AGAIN_S = 5.0
 
 
 class Credentials(Protocol):
@@ -25,18 +35,55 @@ class Credentials(Protocol):
 
 
 class BusCredentials:
-    """With the keys of the bus's operator and account."""
+    """With the keys of the bus's account, and of who signs its claims.
 
-    def __init__(self, authority: BusAuthority, url: str, tls: ssl.SSLContext | None = None) -> None:
+    Whose keys are void is written down on the bus, for all replicas, before it is pushed to the servers as the
+    account's claims. Each push holds the whole list and is followed by another look at it, so that of two replicas that
+    revoke at once none undoes the other's; and servers that lost their disks get the list when a coordinator starts.
+    """
+
+    def __init__(self, authority: BusAuthority, bus: Bus, url: str, tls: ssl.SSLContext | None = None) -> None:
         self._authority, self._url, self._tls = authority, url, tls
+        self._revoked = Bucket(bus, REVOCATIONS, RevocationRecord)
         self._lock = asyncio.Lock()
 
     async def issue(self, project: str, participant: str, bus_key: str) -> str:
         return self._authority.participant_jwt(project, participant, bus_key)
 
     async def revoke(self, bus_key: str) -> None:
+        decode_public(bus_key, KeyKind.USER)
+        record = RevocationRecord(bus_key=bus_key, at=int(time.time()))
+        try:
+            await self._revoked.create(record, key=bus_key)
+        except HanseError as error:
+            if error.code is not ErrorCode.CONFLICT:  # it was revoked before, which may have gone no further
+                raise
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Have the servers hold what is written down.
+
+        Raises:
+            HanseError: UNAVAILABLE when they do not confirm it.
+        """
         async with self._lock:
-            await self._authority.revoke(bus_key, url=self._url, tls=self._tls)
+            pushed: dict[str, int] | None = None
+            while (listed := await self._list()) != pushed:
+                if listed:
+                    await self._authority.ensure_revoked(listed, url=self._url, tls=self._tls)
+                pushed = listed
+
+    async def keep_settled(self) -> None:
+        """At start: settle, again until it succeeds."""
+        while True:
+            try:
+                return await self.settle()
+            except HanseError as error:
+                _LOG.warning("revocations could not be pushed to the bus: %s", error)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _list(self) -> dict[str, int]:
+        return {entry.value.bus_key: entry.value.at for entry in await self._revoked.list()}
 
 
 class NoCredentials:

@@ -17,13 +17,14 @@ from typing import Self
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.bus.server import ClusterNode
+from hanse_fabric.deploy.state import prepare
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import Program
 from hanse_fabric.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
+from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.subjects import Role
 
 _READY_WITHIN = 60.0
@@ -106,8 +107,11 @@ class EmbeddedHub:
         bus = [self._bus_server(server, ports, authority) for server in self._bus_servers]
         store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
         await asyncio.gather(*(server.wait_ready(_READY_WITHIN) for server in bus))
-        provisioner = authority.service_credentials(Role.PROVISIONER).read_text()
-        await provision(self._bus_url(ports), provisioner, replicas=len(bus), timeout=_READY_WITHIN)
+        own = ServiceSettings(
+            bus_url=self._bus_url(ports), bus_creds=authority.service_credentials(Role.PROVISIONER), bus_ca=None,
+            bus_cert=None, bus_key=None,
+        )  # fmt: skip
+        await prepare(own, replicas=len(bus), patience=_READY_WITHIN)
         # The services' imports overlap with the object store's start; they wait for it themselves.
         services = [self.supervisor.start(spec) for spec in self._services(ports, authority)]
         await store.wait_ready(_READY_WITHIN)

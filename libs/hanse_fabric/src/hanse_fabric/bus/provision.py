@@ -7,6 +7,7 @@ import asyncio
 import base64
 import logging
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import nats
@@ -39,9 +40,15 @@ _MANY_CONSUMERS = 100_000
 
 
 async def provision(
-    url: str, credentials: str, *, replicas: int = 1, timeout: float = 30.0, tls: ssl.SSLContext | None = None
+    url: str,
+    credentials: str,
+    *,
+    replicas: int = 1,
+    timeout: float = 30.0,
+    tls: ssl.SSLContext | None = None,
+    streams: Sequence[Stream] = STREAMS,
 ) -> None:
-    """Create or update every stream and consumer.
+    """Create or update streams, all of the table by default, and their consumers.
 
     Args:
         credentials: text of the provisioner's `.creds` file.
@@ -64,7 +71,7 @@ async def provision(
             )
             try:
                 jetstream = connection.jetstream(timeout=min(2.0, timeout))
-                await asyncio.gather(*(_patiently(jetstream, stream, replicas) for stream in STREAMS))
+                await asyncio.gather(*(_patiently(jetstream, stream, replicas) for stream in streams))
             finally:
                 await connection.close()
     except (OSError, TimeoutError, nats.errors.Error) as error:

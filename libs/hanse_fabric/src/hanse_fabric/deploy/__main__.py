@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hanse_fabric.deploy import secrets
+from hanse_fabric.deploy import secrets, state
 from hanse_fabric.errors import HanseError
 
 
@@ -15,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hanse_fabric.deploy", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     secrets.add_to(commands)
+    state.add_to(commands)
     arguments = parser.parse_args(argv)
     try:
         arguments.run(arguments)

@@ -1,0 +1,167 @@
+"""Revocations rest in what the servers keep: with few keys, several replicas, restarts, upgrades and lost disks."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hanse_coordinator.authority import BusCredentials
+from hanse_fabric.bus.authority import BusAuthority, write_secret
+from hanse_fabric.bus.jwt import credentials
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.deploy.wanted import Wishes, wanted
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.servers.nats import nats_program
+from hanse_fabric.servers.program import free_ports
+from hanse_fabric.subjects import Role
+from servers import NatsServer
+
+NEEDED = ("account.seed", "signer.seed", "system.seed")
+
+
+class Site:
+    """A key with its token."""
+
+    def __init__(self, authority: BusAuthority, name: str) -> None:
+        self.name, self.key = name, KeyPair.create(KeyKind.USER)
+        self._creds = credentials(authority.participant_jwt("p", name, self.key.public), self.key)
+
+    async def connects(self, url: str) -> bool:
+        try:
+            await (await NatsBus.connect(url, f"p.{self.name}", creds=self._creds, timeout=60)).close()
+        except HanseError as error:
+            if error.code is not ErrorCode.UNAUTHENTICATED:
+                raise
+            return False
+        return True
+
+
+def few_keys(whole: BusAuthority, folder: Path) -> BusAuthority:
+    """What the chart mounts for the coordinator: three keys, read-only."""
+    folder.mkdir()
+    for name in NEEDED:
+        shutil.copy(whole.folder / name, folder / name)
+    folder.chmod(0o500)
+    return BusAuthority(folder)
+
+
+async def test_three_keys_in_a_folder_that_cannot_be_written_enrol_and_revoke(
+    mortal_nats: NatsServer, tmp_path: Path
+) -> None:
+    authority = few_keys(mortal_nats.authority, tmp_path / "keys")
+    site, other = Site(authority, "north"), Site(authority, "south")
+    assert await site.connects(mortal_nats.url)
+    await authority.revoke(site.key.public, url=mortal_nats.url, timeout=60)
+    assert not await site.connects(mortal_nats.url)
+    assert await other.connects(mortal_nats.url)
+    assert sorted(path.name for path in authority.folder.iterdir()) == sorted(NEEDED)
+
+
+def test_a_key_that_is_missing_is_named_where_it_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HanseError, match=r"account\.seed") as refusal:
+        _ = BusAuthority(tmp_path / "file" / "authority").account
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+async def test_replicas_that_revoke_at_the_same_time_undo_nothing(mortal_nats: NatsServer, tmp_path: Path) -> None:
+    replicas = []
+    for number in range(3):
+        bus = await mortal_nats.connect(Role.COORDINATOR)
+        replicas.append(
+            (BusCredentials(few_keys(mortal_nats.authority, tmp_path / f"{number}"), bus, mortal_nats.url), bus)
+        )
+    sites = [Site(mortal_nats.authority, f"site{number}") for number in range(9)]
+    await asyncio.gather(*(replicas[number % 3][0].revoke(site.key.public) for number, site in enumerate(sites)))
+    assert not any([await site.connects(mortal_nats.url) for site in sites])
+    for _, bus in replicas:
+        await bus.close()
+
+
+async def test_a_server_that_lost_its_disk_gets_the_list_from_the_next_coordinator(
+    mortal_nats: NatsServer,
+) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    replica = BusCredentials(mortal_nats.authority, bus, mortal_nats.url)
+    site = Site(mortal_nats.authority, "north")
+    await replica.revoke(site.key.public)
+    mortal_nats.kill()
+    shutil.rmtree(mortal_nats.folder / "accounts")
+    mortal_nats.start()
+    assert await site.connects(mortal_nats.url)
+    await replica.keep_settled()
+    assert not await site.connects(mortal_nats.url)
+    await bus.close()
+
+
+class Charted:
+    """A server that is configured as in the chart, from the secrets of the keys job."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_ports(1)[0]
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self.secrets: dict[str, dict[str, bytes]] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def upgrade(self) -> None:
+        """The keys job, and a new pod."""
+        self.kill()
+        wishes = Wishes(accounts_folder=str(self.folder / "data" / "accounts"))
+        self.secrets = wanted(self.secrets, wishes, datetime.now(UTC))
+        write_secret(self.folder / "accounts.conf", self.secrets["nats-accounts"]["accounts.conf"].decode())
+        (self.folder / "nats.conf").write_text(
+            f"listen: 127.0.0.1:{self.port}\nserver_name: nats-0\nmax_control_line: 65536\n"
+            f'jetstream {{ store_dir: "{self.folder}/data/jetstream" }}\ninclude ./accounts.conf\n'
+        )
+        program = nats_program(self.folder / "unused", BusAuthority(self.folder / "unused"), port=self.port)
+        self.process = subprocess.Popen(
+            [program.argv[0], "-c", str(self.folder / "nats.conf")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        end = time.monotonic() + 60
+        while not program.answers():
+            assert self.process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(60)
+
+    def authority(self) -> BusAuthority:
+        folder = self.folder / "authority"
+        folder.mkdir(exist_ok=True)
+        for name in NEEDED:
+            write_secret(folder / name, self.secrets["authority"][name].decode())
+        return BusAuthority(folder)
+
+
+@pytest.fixture
+def charted(tmp_path: Path) -> Charted:
+    return Charted(tmp_path)
+
+
+async def test_neither_a_restart_nor_the_keys_job_of_an_upgrade_undoes_a_revocation(
+    charted: Charted, request: pytest.FixtureRequest
+) -> None:
+    end: Callable[[], None] = charted.kill
+    request.addfinalizer(end)
+    charted.upgrade()
+    site = Site(charted.authority(), "north")
+    assert await site.connects(charted.url)
+    await charted.authority().revoke(site.key.public, url=charted.url, timeout=60)
+    assert not await site.connects(charted.url)
+    del charted.secrets["nats-accounts"]  # even where it must be made again
+    charted.upgrade()
+    assert not await site.connects(charted.url)
+    assert await Site(charted.authority(), "south").connects(charted.url)
