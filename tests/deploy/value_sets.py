@@ -91,6 +91,7 @@ PRODUCTION: Values = {
 }
 
 VALUES: dict[str, dict[str, Values]] = {
+    "hanse": {"default": {}},
     "hanse": {
         "default": {},
         "one-of-each": {
