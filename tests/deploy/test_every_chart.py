@@ -21,6 +21,7 @@ FOREIGN = ("monitoring.coreos.com/", "keda.sh/", "cert-manager.io/", "gateway.ne
 # Jobs that make or migrate what the release stands on speak to the API server.
 WITH_TOKEN = frozenset({"keys", "state"})
 PRIVATE = re.compile(r"PRIVATE KEY|NKEY SEED|join_[A-Za-z0-9]|\bS[OAU][A-Z2-7]{56}\b")
+VALID: set[tuple[str, str]] = set()
 SECRET_VARIABLES = frozenset({"HANSE_TOKEN", "HANSE_STORE_ACCESS_KEY", "HANSE_STORE_SECRET_KEY"})
 
 every_rendering = pytest.mark.parametrize(("chart", "values"), RENDERINGS, ids=lambda each: each)
@@ -47,12 +48,14 @@ def test_helm_3_and_helm_4_render_the_same(chart: str, values: str, render: Rend
 @pytest.mark.parametrize("kube", KUBERNETES)
 @every_rendering
 def test_kubernetes_knows_every_field(chart: str, values: str, kube: str, render: Render) -> None:
-    seen = 0
-    for manifest in render(chart, VALUES[chart][values], kube=f"{kube}.0"):
-        if not manifest["apiVersion"].startswith(FOREIGN):
-            kubernetes_validate.validate(manifest, kube, strict=True)
-            seen += 1
-    assert seen >= 2
+    manifests = render(chart, VALUES[chart][values], kube=f"{kube}.0")
+    known = [one for one in manifests if not one["apiVersion"].startswith(FOREIGN)]
+    assert len(known) >= 2
+    for one in known:
+        text = (kube, json.dumps(one, sort_keys=True))
+        if text not in VALID:  # sets of values have most manifests in common
+            kubernetes_validate.validate(one, kube, strict=True)
+            VALID.add(text)
 
 
 @every_rendering
@@ -145,8 +148,8 @@ def paths_of_values(values: Any, schema: dict[str, Any], root: dict[str, Any], p
     """Where values and the closed objects of a schema differ."""
     if "$ref" in schema:
         schema = root["definitions"][schema["$ref"].rpartition("/")[2]]
-    if schema.get("additionalProperties") is not False or not isinstance(values, dict):
-        return
+    if schema.get("additionalProperties") is not False or not isinstance(values, dict) or values == {}:
+        return  # not closed; or such as a pod's affinity, which is the user's to fill
     properties = schema["properties"]
     for name in {*values} - {*properties}:
         yield f"{path}{name} is not in the schema"
