@@ -91,7 +91,6 @@ PRODUCTION: Values = {
 }
 
 VALUES: dict[str, dict[str, Values]] = {
-    "hanse": {"default": {}},
     "hanse": {
         "default": {},
         "one-of-each": {
