@@ -97,7 +97,9 @@ class TaskWork:
                     extra={"run": task.run, "step": task.step, "code": error.code.code, "reason": error.message},
                 )
                 return
-            TASKS.add(outcome=finished.result.outcome.value)
+            outcome = finished.result.outcome.value
+            _log.info("answered", extra={"run": task.run, "step": task.step, "outcome": outcome})
+            TASKS.add(outcome=outcome)
             TASK_SECONDS.observe(time.monotonic() - opened.received, kind=task.kind.value)
 
     async def _answer(self, opened: OpenTask) -> Finished | None:
