@@ -1,0 +1,53 @@
+"""How many participants are in which state, and who has gone silent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime, timedelta
+
+from hanse_coordinator.workflow.roster import Roster
+from hanse_fabric.bus.memory import MemoryBus
+from hanse_fabric.clock import VirtualClock
+from hanse_fabric.messages import Presence
+from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.records import Bucket
+from hanse_fabric.subjects import PARTICIPANTS, PRESENCE
+from hanse_fabric.telemetry import catalogue
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_participants_are_shown_by_state_and_the_silent_by_name() -> None:
+    clock, bus = VirtualClock(NOW), MemoryBus()
+    bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
+    for name in ("north", "south", "east", "west", "gone"):
+        record = ParticipantRecord(
+            project="states", participant=name, public_key=base64.b64encode(b"k" * 32), bus_key="U", enrolled_at=NOW,
+            revoked=name == "gone",
+        )  # fmt: skip
+        await bucket.create(record, project="states", participant=name)
+    for name, ago, run in (("north", 0, None), ("south", 10, "a" * 12), ("east", 600, None), ("gone", 0, None)):
+        sent = NOW - timedelta(seconds=ago)
+        sign = Presence(project="states", participant=name, version="0.1.0", sent_at=sent, working_on=run)
+        await bus.publish(PRESENCE.of(project="states", participant=name), sign.encode())
+    roster = Roster(bus, bucket, clock)
+    watching = asyncio.create_task(roster.watch())
+    try:
+        async with asyncio.timeout(30):
+            await roster.ready.wait()
+            while roster.present("states", 10_000.0) != ("east", "north", "south"):
+                await roster.changed()
+        roster.tell(180.0)
+        states = {
+            labels["state"]: value
+            for _, labels, value in catalogue.PARTICIPANTS.samples()
+            if labels["project"] == "states"
+        }
+        assert states == {"online": 1, "busy": 1, "silent": 1, "unseen": 1, "revoked": 1}
+        silent = {labels["participant"]: value for _, labels, value in catalogue.SILENT_SECONDS.samples()}
+        assert silent == {"east": 600}
+        assert roster.absent("states", 180.0) == ["east", "west"]
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
