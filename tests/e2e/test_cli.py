@@ -38,10 +38,10 @@ class Up:
     folder: Path
     url: str
 
-    def run(self, *arguments: str, status: int = 0) -> Any:
+    def run(self, *arguments: str, status: int = 0, within: float = 60) -> Any:
         """The JSON that a command answers; of an error, that on standard error."""
         argv = [*HANSE, *arguments, "--json"]
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=within, check=False)
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout.splitlines()[-1] if status == 0 else done.stderr)
 
@@ -146,3 +146,17 @@ def test_ctrl_c_during_the_start_ends_it_and_leaves_nothing_running(tmp_path: Pa
     _, alive = psutil.wait_procs(seen, timeout=30)
     assert all(gone(one.pid) for one in alive)
     assert not listing.exists()
+
+
+def test_a_hub_is_tried_with_two_sites_that_leave_little_behind(up: Up) -> None:
+    done = up.run("hub", "test", within=300)["done"]
+    assert any("to the bit" in line for line in done)
+    name = next(line.split()[1] for line in done if line.startswith("project "))
+    assert all(one["revoked"] for one in up.run("project", "participants", name))
+    assert {one["stage"] for one in up.run("model", "list", name)} == {"archived"}
+
+
+def test_a_hub_is_not_tried_with_a_wrong_key(up: Up) -> None:
+    (up.folder / "wrong.key").write_text("hanse_aaaaaaaaaaaa_" + "a" * 43)
+    refused = up.run("hub", "test", "--url", up.url, "--key-file", "wrong.key", status=3)
+    assert refused["error"]["code"] == "unauthenticated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hanse.cli import audit, config, doctor, gwas, lab, model, project, run, site
+from hanse.cli import audit, config, doctor, gwas, hub, lab, model, project, run, site
 from hanse.cli.demo import demo
 from hanse.cli.up import up
 
@@ -19,6 +19,7 @@ def build() -> typer.Typer:
     )
     app.command()(demo)
     app.command()(up)
+    app.add_typer(hub.app, name="hub")
     app.add_typer(project.app, name="project")
     app.add_typer(site.app, name="site")
     app.add_typer(run.app, name="run")

@@ -1,0 +1,50 @@
+"""`hanse hub`: a hub as its operator sees it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hanse.cli.connection import ApiKey, Json, Url, hub
+from hanse.cli.output import emit_json
+from hanse.files import read_file
+
+app = typer.Typer(no_args_is_help=True, help="A hub: try it.")
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `test` a command of the group while it is the only one."""
+
+
+@app.command("test")
+def try_it(
+    url: Url = None,
+    api_key: ApiKey = None,
+    key_file: Annotated[
+        Path | None, typer.Option(envvar="HANSE_API_KEY_FILE", help="A file with the operator's API key.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds for all of it.")] = 180.0,
+    json: Json = False,
+) -> None:
+    """Train a tiny model through the hub with two sites in this process, and check it to the bit."""
+    from hanse.selftest import try_hub
+
+    if key_file is not None:
+        api_key = read_file(key_file, "API key file").strip()
+    told: list[str] = []
+
+    def tell(what: str) -> None:
+        told.append(what)
+        if not json:
+            print(f"ok: {what}", flush=True)
+
+    with hub(url, api_key) as connection:
+        try_hub(connection, ca=os.environ.get("HANSE_CA"), timeout=timeout, tell=tell)
+    if json:
+        emit_json({"well": True, "done": told})
+    else:
+        print("The hub trains.")
