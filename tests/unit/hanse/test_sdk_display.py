@@ -75,6 +75,27 @@ def test_outside_a_terminal_each_line_is_an_event_that_matters() -> None:
     ]
 
 
+def test_devices_that_fell_back_are_told_once_for_each_site_and_with_the_hubs_own() -> None:
+    at, said = (
+        datetime(2026, 1, 1, tzinfo=UTC),
+        "HANSE_DEVICE is cuda, but torch sees no CUDA device: the processor is used",
+    )
+    answered = {"participant": "north", "outcome": "done", "reason": said, "seconds": 0.5}
+    story = [Event(kind="task-answered", at=at, round=number, data=answered) for number in (1, 2)]
+    story.append(
+        Event(kind="note", at=at, round=2, data={"warning": "cuda:0 failed: the processor is used", "step": "r2"})
+    )
+    console = Console(file=io.StringIO(), record=True, width=200, force_terminal=False)
+    with RunDisplay(2, console=console) as display:
+        for event in story:
+            display.show(event)
+    assert console.export_text().splitlines() == [
+        f"north: {said}",
+        "round 2: warning: cuda:0 failed: the processor is used",
+    ]
+    assert describe(story[0]) == f"round 1: north answered (0.50 s): {said}"
+
+
 def test_in_a_terminal_the_picture_shows_rounds_sites_and_metrics() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with RunDisplay(2, console=console) as display:

@@ -142,7 +142,12 @@ def answer(data: Mapping[str, Any]) -> str:
     """How a site answered its task."""
     if data.get("outcome", "done") != "done":
         return f"{data['outcome']}: {data.get('reason') or data.get('code') or 'no reason given'}"
-    return f"answered ({data.get('seconds') or 0:.2f} s)"
+    return f"answered ({data.get('seconds') or 0:.2f} s)" + (f": {said}" if (said := note_of(data)) else "")
+
+
+def note_of(data: Mapping[str, Any]) -> str:
+    """What a site says of work that it has done: metrics withheld, another device than was asked for; else empty."""
+    return str(data.get("reason") or "") if data.get("outcome", "done") == "done" else ""
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
@@ -156,4 +161,5 @@ def metrics_text(metrics: Mapping[str, Any]) -> str:
 def _missing(data: Mapping[str, Any]) -> str:
     silent = [f"{name} is silent" for name in data.get("silent") or ()]
     failed = [f"{name} failed ({reason})" for name, reason in (data.get("failed") or {}).items()]
-    return ", ".join(silent + failed) or str(dict(data))
+    warning = [f"warning: {data['warning']}"] if data.get("warning") else []
+    return ", ".join(silent + failed + warning) or str(dict(data))

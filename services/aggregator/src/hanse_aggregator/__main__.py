@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from hanse_aggregator.settings import AggregatorSettings
@@ -16,13 +17,14 @@ async def main(service: Service[AggregatorSettings]) -> None:
     """
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    from hanse_aggregator.arithmetic import choose_arithmetic
     from hanse_aggregator.engine import Engine
     from hanse_aggregator.service import Aggregator
 
     settings = service.settings
-    aggregator = Aggregator(
-        service.bus, Engine(service.store, threads=settings.reduce_threads), jobs=settings.reduce_jobs
-    )
+    arithmetic = await asyncio.to_thread(choose_arithmetic, settings.reduce_device)
+    engine = Engine(service.store, threads=settings.reduce_threads, arithmetic=arithmetic)
+    aggregator = Aggregator(service.bus, engine, jobs=settings.reduce_jobs)
     service.set_ready()
     await aggregator.run(service.stopping)
 

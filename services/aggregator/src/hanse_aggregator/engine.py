@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from hanse_aggregator.arithmetic import Arithmetic, Processor
 from hanse_aggregator.checks import check_order
 from hanse_aggregator.crew import Crew
 from hanse_aggregator.leaf import LeafWorker
@@ -34,7 +35,7 @@ from hanse_aggregator.tallies import sum_of_tallies
 from hanse_aggregator.uploads import Uploads
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, Tally
+from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.reduction import Measured
@@ -54,10 +55,12 @@ class Engine:
     Attributes:
         store: where large objects lie; None where all jobs are small.
         threads: leaves worked on at once.
+        arithmetic: what columns are combined on.
     """
 
     store: ObjectStore | None
     threads: int = 2
+    arithmetic: Arithmetic = field(default_factory=Processor)
 
     def run(
         self,
@@ -102,6 +105,7 @@ class _Run:
     bytes_read: int = 0
     tally: Tally | None = None
     clip: float | None = None
+    device: str | None = None
 
     @property
     def outputs(self) -> Uploads:
@@ -123,7 +127,8 @@ class _Run:
         return Reduced(
             job=job.id, project=job.project, run=job.run, step=job.step, outputs=outputs or {},
             uploads=uploads or {}, parts=parts, refused=() if error else self.refusals.listed(), error=error,
-            tally=None if error else self.tally, clip=None if error else self.clip,
+            tally=None if error else self.tally, clip=None if error else self.clip, device=self.device,
+            warning=self.engine.arithmetic.warning[:MOST_WARNING] or None,
         )  # fmt: skip
 
     def reduced(self) -> Reduced:
@@ -249,7 +254,12 @@ class _Run:
         return plan if plan.adopts or plan.masked is not None else reweighed(plan, groups)
 
     def _worker(self, plan: Plan) -> Worker:
-        return LeafWorker(plan, self.refusals) if plan.masked is None else RingWorker(plan, plan.masked, self.refusals)
+        if plan.masked is not None:
+            return RingWorker(plan, plan.masked, self.refusals)
+        arithmetic = self.engine.arithmetic
+        if not plan.adopts and arithmetic.takes(plan.strategy):
+            self.device = arithmetic.label
+        return LeafWorker(plan, self.refusals, arithmetic)
 
     def _batches(self, plan: Plan, leaves: range) -> list[range]:
         """The leaves that a worker goes through in one go: each by itself, or adjacent ones of a masked sum, whose

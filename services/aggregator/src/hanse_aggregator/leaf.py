@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from hanse_aggregator.arithmetic import Arithmetic
 from hanse_aggregator.finite import all_finite, describe
 from hanse_aggregator.outputs import Leaves, Outputs, Piece
 from hanse_aggregator.plan import MODEL, Plan, Refusals
@@ -27,8 +28,8 @@ _MEANS_BYTES = 64 << 10
 class LeafWorker:
     """Reduces leaves one after another. One per thread."""
 
-    def __init__(self, plan: Plan, refusals: Refusals) -> None:
-        self._plan, self._refusals = plan, refusals
+    def __init__(self, plan: Plan, refusals: Refusals, arithmetic: Arithmetic) -> None:
+        self._plan, self._refusals, self._arithmetic = plan, refusals, arithmetic
         self._rows, self._outputs = RowReader(plan, refusals), Outputs(plan)
 
     @property
@@ -61,7 +62,9 @@ class LeafWorker:
         if segment.rule is Rule.PARAMETER:
             state = {name: outputs[name].view(dtype) for name in plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
-                plan.strategy.apply(model, values, plan.weights, state, plan.round, at=piece.start)
+                self._arithmetic.apply(
+                    plan.strategy, model, values, plan.weights, state, plan.round, at=piece.start
+                )  # fmt: skip
             if not all_finite(model):
                 raise HanseError(
                     ErrorCode.INVALID_INPUT,

@@ -8,6 +8,7 @@ import logging
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import HanseError
 from hanse_fabric.schema import DataSchema
+from hanse_fabric.telemetry.catalogue import DEVICE_INFO
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class DataCheck:
             summary = await self._worker.check_data(self._schema)
             self._examples = summary.examples
             device = summary.device
+            DEVICE_INFO.set(1, service="datapod", device=device.label)
             _log.info(
                 "data checked",
                 extra={

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hanse.history import History, Values, size_text, sparkline
-from hanse.views import Event, answer, describe, metrics_text
+from hanse.views import Event, answer, describe, metrics_text, note_of
 
 _TOLD = frozenset({"state", "late-result", "refused", "note"})
 
@@ -27,6 +27,7 @@ class RunDisplay:
         self._done = ""
         self._state = "waiting"
         self._sites: dict[str, str] = {}
+        self._noted: set[tuple[str, str]] = set()
         self._history = History(())
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
 
@@ -48,6 +49,11 @@ class RunDisplay:
             self._live.update(self.picture())
         if event.kind in (_TOLD if self._console.is_terminal else _TOLD | {"round-finished"}):
             self._console.print(Text(describe(event)))  # no markup: sites write into it
+        if event.kind == "task-answered" and (said := note_of(event.data)):
+            told = (str(event.data.get("participant")), said)
+            if told not in self._noted:  # a site says the same in every round
+                self._noted.add(told)
+                self._console.print(Text(f"{told[0]}: {said}"))
 
     def _take(self, event: Event) -> None:
         data = event.data

@@ -82,10 +82,16 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
         emit_json(listed)
     else:
         rows = [
-            (p.participant, "revoked" if p.revoked else "online" if p.online else "offline", p.last_seen, p.version)
+            (
+                p.participant,
+                "revoked" if p.revoked else "online" if p.online else "offline",
+                p.last_seen,
+                p.version,
+                p.device,
+            )
             for p in listed
         ]
-        emit_table("Participants", ("participant", "state", "last seen", "version"), rows)
+        emit_table("Participants", ("participant", "state", "last seen", "version", "device"), rows)
 
 
 @app.command()

@@ -23,7 +23,8 @@ class Stage(StrEnum):
 
 
 class Lineage(Frozen):
-    """Where a model came from. `privacy` is filled by the privacy plane."""
+    """Where a model came from. `privacy` is filled by the privacy plane; `reduced_on` names the devices that combined
+    the round's updates, where it was not the aggregators' processors alone."""
 
     run: RunId
     round: int = Field(ge=0)
@@ -35,6 +36,7 @@ class Lineage(Frozen):
     parent: Digest | None = None
     code_digests: tuple[Digest, ...] = ()
     privacy: dict[str, Any] = {}
+    reduced_on: tuple[str, ...] | None = None
 
 
 class PublishModel(Message):

@@ -34,6 +34,10 @@ MEASURED = "measured"
 """Name of a MEASURE job's output: a tensor file of F64 arrays."""
 
 
+MOST_WARNING = 300
+"""Characters of a warning."""
+
+
 class JobKind(StrEnum):
     """WHOLE does everything in one job. A large reduction is OPEN (start the outputs' multipart uploads), any number
     of SHARD (reduce a range of leaves), CLOSE (compose the parts). Where the strategy measures all updates before it
@@ -170,6 +174,8 @@ class Reduced(Message):
         clip: the next round's clipping norm, where central privacy moves it (WHOLE, SHARD).
         facts: small things that a study's step has found (StudyJob).
         code: of the error, where it is one of the job's owner, not of the platform (StudyJob).
+        device: that updates were combined on, where it is not the processor (WHOLE, SHARD).
+        warning: for the owner: that a device was set, and could not be used.
     """
 
     schema_id: ClassVar[str] = "hanse.reduced/1"
@@ -189,3 +195,5 @@ class Reduced(Message):
     clip: float | None = Field(default=None, gt=0)
     facts: dict[str, Any] | None = None
     code: str | None = None
+    device: str | None = None
+    warning: str | None = Field(default=None, max_length=MOST_WARNING)

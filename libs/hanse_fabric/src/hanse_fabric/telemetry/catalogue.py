@@ -17,6 +17,7 @@ BUILD = Gauge("hanse_build_info", "1", "Always 1, with the release that runs", (
 CERTIFICATE = Gauge(
     "hanse_certificate_expiry_seconds", "seconds", "Until this certificate file expires", ("service", "certificate")
 )
+DEVICE_INFO = Gauge("hanse_device_info", "1", "1 for the device that the service works on", ("service", "device"))
 RESIDENT = Gauge("process_resident_memory_bytes", "bytes", "Resident memory of the process")
 STARTED = Gauge("process_start_time_seconds", "seconds", "When the process started, since 1970")
 

@@ -162,5 +162,10 @@ def lineage_of(run: RunContext, number: int, trained: Trained, parent: str | Non
     return Lineage(
         run=run.run, round=number, workflow=run.job.workflow, participants=trained.reduction.participants,
         examples=trained.examples, strategy=run.job.strategy, seed=run.job.seed, parent=parent,
-        code_digests=tuple(codes),
+        code_digests=tuple(codes), reduced_on=_devices(trained),
     )  # fmt: skip
+
+
+def _devices(trained: Trained) -> tuple[str, ...] | None:
+    device = trained.reduction.device
+    return None if device is None else tuple(device.split(", "))

@@ -86,7 +86,8 @@ class Gathered(_Recorded):
 
 class Reduction(_Recorded):
     """The outcome of `reduce`: the new model, the server optimizer's arrays, the algorithm's extras, whose updates are
-    in all of them, and the next round's clipping norm, where central privacy moves it."""
+    in all of them, the next round's clipping norm, where central privacy moves it, and the device that combined them,
+    where it was not the aggregators' processors alone."""
 
     model: ObjectRef
     state: dict[str, ObjectRef] = {}
@@ -94,6 +95,7 @@ class Reduction(_Recorded):
     participants: tuple[Slug, ...]
     refused: tuple[Slug, ...] = ()
     clip: float | None = None
+    device: str | None = None
 
 
 class Summed(_Recorded):

@@ -47,6 +47,7 @@ class Reducing:
     ) -> None:
         self._steps, self._reductions, self._notices, self._objects = steps, reductions, notices, objects
         self._vitals, self._project, self._run, self._job = vitals, project, run, job
+        self._warnings: set[str] = set()
         self.last_state: list[ObjectRef] = []
         self.last_published = ""
         """Digest of the newest version: the registry's business, never removed here."""
@@ -97,6 +98,7 @@ class Reducing:
             refused |= self.told(step, round, spoilt)
             self._steps.later(self._objects.forget([*reduced.outputs.values(), *extras.values()]))
         self._reductions.errands.recovered()
+        self._warned(step, round, reduced)
         outcome = _reduction(step, reduced, left, tuple(sorted(refused))).model_copy(update={"extras": extras})
         await self._steps.close(step, outcome.body())
         former = {name: extra.former for name, extra in beside.extras.items() if extra.former is not None}
@@ -191,6 +193,12 @@ class Reducing:
             )  # fmt: skip
         return {refusal.participant: refusal.reason for refusal in reduced.refused}
 
+    def _warned(self, step: str, round_number: int, reduced: Reduced) -> None:
+        """Tell the owner, once, of a device that an aggregator should have used and could not."""
+        if reduced.warning and reduced.warning not in self._warnings:
+            self._warnings.add(reduced.warning)
+            self._notices.event("note", f"{step}/device", round=round_number, step=step, warning=reduced.warning)
+
     def _job_of(
         self,
         step: str,
@@ -250,6 +258,7 @@ def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], re
         participants=tuple(update.participant for update in updates),
         refused=refused,
         clip=reduced.clip,
+        device=reduced.device,
     )
 
 

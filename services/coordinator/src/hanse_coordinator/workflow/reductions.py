@@ -76,7 +76,14 @@ class Reductions:
         )
         closing = {"id": f"{job.id}-close", "kind": JobKind.CLOSE, "parts": parts}
         closed = await self._outcome(job.model_copy(update=closing))
-        return closed.model_copy(update={"clip": outcomes[0].clip})  # each shard says the same
+        devices = sorted({outcome.device for outcome in outcomes if outcome.device})
+        return closed.model_copy(
+            update={
+                "clip": outcomes[0].clip,  # each shard says the same
+                "device": ", ".join(devices) or None,
+                "warning": next((outcome.warning for outcome in outcomes if outcome.warning), None),
+            }
+        )
 
     async def _shared(self, job: ReduceJob, kind: JobKind, cuts: Iterator[tuple[int, int]]) -> list[Reduced]:
         """The outcomes of a job for each range of leaves, in their order."""
