@@ -36,7 +36,7 @@ EVERYTHING: Values = {
     "otlpEndpoint": "http://collector.observability:4318",
     "hub": {"publicUrl": "https://hub.example.org"},
     "nats": {"publicUrl": "wss://bus.example.org", "leaf": {"enabled": True}, "service": {"type": "LoadBalancer"}},
-    "store": {"publicUrl": "https://store.example.org"},
+    "store": {"publicUrl": "https://store.example.org", "publicCaSecret": "proxy-ca"},
     "tls": {"source": "cert-manager", "hosts": ["bus.example.org"]},
     "certManager": {"enabled": True, "issuerRef": {"name": "letters"}},
     "ingress": {

@@ -113,10 +113,15 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         name=settings.hub_name,
         instance=settings.instance,
         bus_url=settings.bus_public_url or settings.bus_url,
-        bus_ca=_pem(settings.bus_ca),
-        store_ca=_pem(settings.store_ca),
+        bus_ca=_shown_ca(settings.bus_public_ca, settings.bus_ca),
+        store_ca=_shown_ca(settings.store_public_ca, settings.store_ca),
         invitation_ttl=settings.invitation_ttl,
     )
+
+
+def _shown_ca(public: str, own: Path | None) -> str | None:
+    """The CA that sites are told to trust: None for those that their systems know."""
+    return None if public == "system" else _pem(Path(public) if public else own)
 
 
 def _pem(file: Path | None) -> str | None:

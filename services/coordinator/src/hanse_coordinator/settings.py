@@ -21,6 +21,14 @@ class CoordinatorSettings(ServiceSettings):
         description="address of the bus as the sites reach it, such as wss://bus.example.org; of a cluster several, "
         "separated by commas; empty: the same as HANSE_BUS_URL",
     )
+    bus_public_ca: str = Field(
+        default="",
+        description="PEM file of the CA that signed the bus's certificate as the sites see it; `system`: one that "
+        "their systems know, as behind most proxies; empty: HANSE_BUS_CA",
+    )
+    store_public_ca: str = Field(
+        default="", description="the same for the object store's certificate; empty: HANSE_STORE_CA"
+    )
     bus_authority: Path | None = Field(
         default=None, description="folder with the keys that sign participants' bus credentials; needed to enrol sites"
     )
