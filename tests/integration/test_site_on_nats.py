@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,10 @@ class Doubling:
     def __init__(self) -> None:
         self.rounds: list[int] = []
         self.kinds = TRAINED
+        self.device = "cpu"
+
+    def require(self, config: Mapping[str, Any]) -> None:
+        """Any device does."""
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
         self.rounds.append(request.round)
