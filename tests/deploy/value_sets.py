@@ -70,6 +70,7 @@ EVERYTHING: Values = {
         "natsExporter": {"enabled": True},
         "rules": {"enabled": True},
         "alertsConfigMap": {"enabled": True},
+        "otelCollectorConfigMap": {"enabled": True},
         "dashboards": {"enabled": True},
     },
 }
