@@ -67,8 +67,9 @@ save() { # IMAGE
         >"$ARCHIVES/$1.sbom.json"
 }
 
+# shellcheck disable=SC2086
+"$python" docker/wheels.py "$context" $images
 for image in $images; do
-    "$python" docker/wheels.py "$context" "$image"
     case $image in
         nats | seaweedfs) file=docker/servers.Dockerfile description=$image ;;
         *) file=docker/Dockerfile

@@ -17,10 +17,12 @@ ENDINGS = frozenset({".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp", ".cuh", ".a",
 PARTS = (
     "Crypto/SelfTest",
     "numpy/distutils",
-    "numpy/f2py",
     "pyarrow/include",
     "pyarrow/src",
-    "torch/bin",
+    "torch/bin/test_*",
+    "torch/bin/protoc*",
+    "torch/bin/*Test",
+    "torch/lib/*_test.so",
     "torch/include",
     "torch/share",
     "torch/test",
@@ -36,8 +38,7 @@ def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
     if scipy is not None:
         yield from (path for path in (packages / "scipy").iterdir() if path.is_dir() and path.name not in scipy)
     for part in PARTS:
-        if (packages / part).exists():
-            yield packages / part
+        yield from packages.glob(part)
     for name in ARROW:
         yield from (packages / "pyarrow").glob(f"libarrow*_{name}*.so*")
         yield from (packages / "pyarrow").glob(f"_{name}*.so")
