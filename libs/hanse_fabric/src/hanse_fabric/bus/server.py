@@ -147,7 +147,9 @@ def _leaf(leaf: LeafListener | LeafRemote, host: str, authority: BusAuthority) -
     if leaf.system_credentials is not None:
         accounts.append((leaf.system_credentials, authority.system_account))
     remotes = ",\n    ".join(_remote(leaf, creds, account) for creds, account in accounts)
-    return f"leafnodes {{\n  remotes: [\n    {remotes}\n  ]\n}}"
+    # The leaf has no streams, so calls to JetStream are the hub's to answer: without this they would stay at the leaf.
+    default = f'default_js_domain: {{ {json.dumps(authority.account)}: "" }}'
+    return f"{default}\nleafnodes {{\n  remotes: [\n    {remotes}\n  ]\n}}"
 
 
 def _remote(leaf: LeafRemote, creds: Path, account: str) -> str:
