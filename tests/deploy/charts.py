@@ -84,7 +84,8 @@ class Charts:
 
 def manifests_of(text: str) -> list[Manifest]:
     """The manifests in a rendering, hooks and tests among them."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C takes a tenth of the time
+    return [document for document in yaml.load_all(text, Loader=loader) if document]
 
 
 def of_kind(manifests: Sequence[Manifest], kind: str) -> dict[str, Manifest]:
