@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 import hanse
 from deploy.kube.e2e import runs, sites
 from deploy.kube.e2e.release import Release
-from deploy.kube.e2e.stages import Stages
+from deploy.kube.e2e.stages import Stage, Stages
 from deploy.kube.node import Node
 from hanse.hub import Project
 
@@ -22,10 +21,7 @@ HUB, PLACE = "hanse", "sites"
 FOLDER = Path(__file__).parents[1]
 HUB_VALUES = [FOLDER / "values-1.20.yaml", FOLDER / "values-e2e-hub.yaml"]
 SITE_VALUES = FOLDER / "values-e2e-site.yaml"
-UPGRADED = {
-    "coordinator": {"extraEnv": {"HANSE_LOG_LEVEL": "debug"}},
-    "aggregator": {"extraEnv": {"HANSE_LOG_LEVEL": "debug"}},
-}
+UPGRADED = {"log": {"level": "debug"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +46,8 @@ def play(scene: Scene) -> None:
     """
     install(scene)
     project = join(scene)
-    disturb(scene, project)
-    change(scene, project)
+    plain = disturb(scene, project)
+    change(scene, project, plain)
     remove(scene)
 
 
@@ -86,8 +82,8 @@ def join(scene: Scene) -> Project:
     return project
 
 
-def disturb(scene: Scene, project: Project) -> None:
-    """Runs during which pods are deleted, beside the same runs undisturbed."""
+def disturb(scene: Scene, project: Project) -> str:
+    """Runs during which pods are deleted, beside the same runs undisturbed; the digest of the plain one."""
     deletions: list[Callable[[], object]] = [
         lambda name=name: scene.hub.delete_pods(name) for name in ("aggregator", "coordinator", "nats")
     ]
@@ -95,8 +91,7 @@ def disturb(scene: Scene, project: Project) -> None:
         plain = runs.digest(project.run(runs.job(len(SITES))))
         stage.found = plain[:16]
     with scene.stages.stage("the same run; aggregator, coordinator, NATS deleted") as stage:
-        found, rounds = runs.disturbed(project, runs.job(len(SITES)), deletions)
-        check(stage, found, plain, rounds)
+        check(stage, *runs.disturbed(project, runs.job(len(SITES)), deletions), expected=plain)
     with scene.stages.stage("a run in ring arithmetic, undisturbed") as stage:
         ring = runs.digest(project.run(runs.job(len(SITES), mode="ring")))
         stage.found = ring[:16]
@@ -106,21 +101,19 @@ def disturb(scene: Scene, project: Project) -> None:
             lambda: scene.hub.delete_pods("store"),
             lambda: sites.release(scene.node, PLACE, SITES[0], scene.helm).delete_pods("datapod"),
         ]
-        found, rounds = runs.disturbed(project, runs.job(len(SITES), mode="compensator"), deletions)
-        check(stage, found, ring, rounds)
+        check(stage, *runs.disturbed(project, runs.job(len(SITES), mode="compensator"), deletions), expected=ring)
+    return plain
 
 
-def change(scene: Scene, project: Project) -> None:
-    """Upgrade from the present version to a newer one and back, during one run."""
+def change(scene: Scene, project: Project, plain: str) -> None:
+    """Upgrade to a newer version of the chart during a run, and back during another."""
     newer = scene.charts / "newer" / "hanse"
-    with scene.stages.stage("the plain run again; helm upgrade, helm rollback in it") as stage:
-        changes: list[Callable[[], object]] = [
-            lambda: scene.hub.upgrade(newer, *HUB_VALUES, UPGRADED),
-            lambda: scene.hub.rollback(1),
-        ]
-        plain = project.runs()[-1].view.model_digest
-        found, rounds = runs.disturbed(project, runs.job(len(SITES)), changes)
-        check(stage, found, str(plain), rounds)
+    with scene.stages.stage("the plain run; helm upgrade in it") as stage:
+        upgrade: list[Callable[[], object]] = [lambda: scene.hub.upgrade(newer, *HUB_VALUES, UPGRADED)]
+        check(stage, *runs.disturbed(project, runs.job(len(SITES)), upgrade), expected=plain)
+    with scene.stages.stage("the plain run; helm rollback in it") as stage:
+        rollback: list[Callable[[], object]] = [lambda: scene.hub.rollback(1)]
+        check(stage, *runs.disturbed(project, runs.job(len(SITES)), rollback), expected=plain)
 
 
 def remove(scene: Scene) -> None:
@@ -142,16 +135,16 @@ def connect(scene: Scene) -> hanse.Hub:
 
 def compensator_key(scene: Scene) -> str:
     """The compensator's public key, from its own pod: a site is not given it by the hub."""
-    pod = f"deployment/{HUB}-compensator"
+    pod = f"statefulset/{HUB}-compensator"
     return scene.hub.kubectl("exec", pod, "--", "python", "-m", "hanse_compensator", "key").strip().splitlines()[-1]
 
 
-def check(stage: Any, found: str, expected: str, rounds: list[int]) -> None:
+def check(stage: Stage, found: str, rounds: str, *, expected: str) -> None:
     assert found == expected, f"{stage.name}: model {found}, undisturbed {expected}"
-    stage.found = f"{found[:16]}: the same bits; after rounds {', '.join(map(str, rounds))}"
+    stage.found = f"{found[:16]}: the same bits; in rounds {rounds}"
 
 
-def check_left(stage: Any, left: list[str]) -> None:
+def check_left(stage: Stage, left: list[str]) -> None:
     others = [name for name in left if not name.startswith("persistentvolumeclaim/")]
     assert not others, f"{stage.name}: left {others}"
     stage.found = f"left: {', '.join(name.partition('/')[2] for name in left)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hanse.hub import Project, Run
 from hanse_fabric.errors import HanseError
 
-ROUNDS = 24
+ROUNDS = 100
 WAIT_S = 600
 
 
@@ -61,23 +62,24 @@ def refreshed(run: Run) -> Run:
             time.sleep(0.3)
 
 
-def disturbed(
-    project: Project, body: dict[str, Any], disturbances: list[Callable[[], object]]
-) -> tuple[str, list[int]]:
-    """Submits a job and disturbs it at equal distances of its rounds, always while it runs.
+def disturbed(project: Project, body: dict[str, Any], disturbances: list[Callable[[], object]]) -> tuple[str, str]:
+    """Submits a job and disturbs it at equal distances of its rounds, without waiting for one to be over.
 
     Returns:
-        The digest of the model, and the rounds that had been finished when each disturbance began.
+        The digest of the model; and for each disturbance the rounds that were done when it began and when it was over.
     """
     run = project.run(body)
-    rounds: list[int] = []
-    for number, disturb in enumerate(disturbances):
-        due = 1 + number * body["rounds"] // (len(disturbances) + 1)
-        end = time.monotonic() + WAIT_S
-        while refreshed(run).view.round < due and not run.view.ended:
-            assert time.monotonic() < end, f"run {run.id} stays in round {run.view.round}"
-            time.sleep(0.2)
-        assert not run.view.ended, f"run {run.id} {run.state} in round {run.view.round}, before it was disturbed"
-        rounds.append(run.view.round)
+
+    def act(disturb: Callable[[], object], began: int) -> str:
         disturb()
-    return digest(run), rounds
+        return f"{began}-{refreshed(project.get_run(run.id)).view.round}"
+
+    with ThreadPoolExecutor(len(disturbances)) as pool:
+        under_way = []
+        for number, disturb in enumerate(disturbances):
+            due = 2 + number * body["rounds"] // len(disturbances)
+            until(lambda: refreshed(run).view.round >= due or run.view.ended, f"round {due} of run {run.id}")  # noqa: B023
+            assert not run.view.ended, f"run {run.id} {run.state} in round {run.view.round}, before it was disturbed"
+            under_way.append(pool.submit(act, disturb, run.view.round))
+        rounds = [future.result() for future in under_way]
+    return digest(run), ", ".join(rounds)

@@ -49,7 +49,6 @@ def write_data(node: Node, namespace: str, sites: list[str]) -> None:
 
 def values(site: str, url: str, token: str, compensator: str | None) -> Mapping[str, Any]:
     """What a site's operator tells the chart: where the hub is, the token, the data, the compensator to trust."""
-    policy = {"masking": {"compensator": compensator}} if compensator else {}
     return {
         "hub": {"url": url},
         "join": {"token": token},
@@ -58,7 +57,7 @@ def values(site: str, url: str, token: str, compensator: str | None) -> Mapping[
             "train": "/data/site/train.npz",
             "test": "/data/site/test.npz",
         },
-        **({"policy": policy} if policy else {}),
+        "policy": {"inline": {"masking": {"compensator": compensator}} if compensator else {}},
     }
 
 
