@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,10 +31,14 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> Charts:
 def render(charts: Charts) -> Render:
     """`render(chart, values, helm=4, name=, namespace=, kube=, apis=)`: the manifests, made once for all tests."""
 
+    read: dict[str, list[Manifest]] = {}
+
     def rendered(chart: str, values: Mapping[str, Any] | None = None, **options: Any) -> list[Manifest]:
         done = charts.template(chart, values, **options)
         assert done.returncode == 0, done.stderr
-        return manifests_of(done.stdout)
+        if done.stdout not in read:
+            read[done.stdout] = manifests_of(done.stdout)
+        return copy.deepcopy(read[done.stdout])
 
     return rendered
 
