@@ -6,8 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hanse_fabric.deploy import secrets, state
+from hanse_fabric.deploy import backup, secrets, state
 from hanse_fabric.errors import HanseError
+from hanse_fabric.telemetry.logs import quiet_transport
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     secrets.add_to(commands)
     state.add_to(commands)
+    backup.add_to(commands)
     arguments = parser.parse_args(argv)
+    quiet_transport()
     try:
         arguments.run(arguments)
     except HanseError as error:

@@ -68,3 +68,13 @@ def configure_logging(service: str, *, level: str = "info", form: str = "auto", 
     # The servers' clients tell every reconnection at length; what matters of it is logged by the bus itself.
     for name in ("nats", "urllib3", "aiohttp.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    quiet_transport()
+
+
+def quiet_transport() -> None:
+    """Drop asyncio's warning about clients that half-close over TLS: nats-py does at each end of a connection."""
+    logging.getLogger("asyncio").addFilter(_not_half_closing)
+
+
+def _not_half_closing(record: logging.LogRecord) -> bool:
+    return "eof_received" not in str(record.msg)
