@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -29,6 +29,8 @@ help:
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
+	@echo "make alerts-test  every alert fired by its cause, with a real Prometheus (HANSE_PROMETHEUS=its folder)"
+	@echo "make dashboards   Grafana's files anew; make dashboard-picture: docs/dashboard-hub.png, with real data"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
@@ -91,6 +93,15 @@ soak: $(VENV)/.developer
 
 e2e-kube: $(VENV)/.developer
 	@PYTHONPATH=tests:tests/deploy $(BIN)/python -m deploy.kube.e2e $(ARGS)
+
+alerts-test: $(VENV)/.developer
+	@HANSE_ALERTS_TEST=1 $(BIN)/pytest tests/observability $(ARGS)
+
+dashboards: $(VENV)/.developer
+	@$(BIN)/python observability/dashboards.py
+
+dashboard-picture: $(VENV)/.developer
+	@$(BIN)/python observability/draw.py $(ARGS)
 
 test-large: $(VENV)/.developer
 	@$(BIN)/pytest -m large $(ARGS)

