@@ -113,7 +113,7 @@ class Supervisor:
             self._vitals.tell()
             BACKLOG.tell(_QUEUES)
             self._roster.tell(self._settings.present_within)
-            states = Counter(str(record.state) for record, _ in self._records.values())
+            states = Counter(_shown_state(record) for record, _ in self._records.values())
             OPEN_RUNS.replace({(state,): states[state] for state in _OPEN_STATES})
             await asyncio.sleep(TOLD_EVERY_S)
 
@@ -254,6 +254,11 @@ def _ended(workflow: asyncio.Future[None], run: str) -> tuple[str, str]:
         raise error
     _LOG.error("run %s fails by a defect", run, exc_info=error)
     return "failed", f"{ErrorCode.INTERNAL.code}: a defect in Hanse: {type(error).__name__}: {error}"
+
+
+def _shown_state(record: RunRecord) -> str:
+    """A paused run that is wanted again waits until a coordinator takes it up. Pure."""
+    return "waiting" if record.state == "paused" and is_due(record) else str(record.state)
 
 
 def is_due(record: RunRecord) -> bool:
