@@ -194,12 +194,15 @@ def test_the_real_nats_server_takes_the_configuration(replicas: int, render: Ren
 
 
 def test_the_certificate_of_the_bus_is_for_every_name_that_it_is_reached_by(render: Render) -> None:
-    values = {"nats": {"publicUrl": "wss://bus.example.org:443"}, "tls": {"hosts": ["other.example.org"]}}
+    values = {
+        "nats": {"publicUrl": "tls://bus.example.org:4222,tls://bus2.example.org:4222"},
+        "tls": {"hosts": ["other.example.org"]},
+    }
     (keys,) = [one for name, one in of_kind(render("hanse", values), "Job").items() if name == "demo-hanse-keys"]
     (hosts,) = [each for each in containers_of(keys)[0]["args"] if each.startswith("--hosts=")]
     told = set(hosts.removeprefix("--hosts=").split(","))
     assert {"demo-hanse-nats", "*.demo-hanse-nats-pods", "demo-hanse-nats.hanse.svc.cluster.local", "localhost"} <= told
-    assert {"bus.example.org", "other.example.org"} <= told
+    assert {"bus.example.org", "bus2.example.org", "other.example.org"} <= told
 
 
 def test_the_queue_of_aggregators_scales_them(render: Render) -> None:

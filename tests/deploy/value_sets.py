@@ -76,7 +76,7 @@ EVERYTHING: Values = {
 }
 PRODUCTION: Values = {
     "nats": {"enabled": False, "publicUrl": "tls://bus.example.org:4222"},
-    "externalNats": {"url": "tls://nats.bus.svc:4222", "caSecret": "bus-ca"},
+    "externalNats": {"url": "tls://nats-0.bus.svc:4222,tls://nats-1.bus.svc:4222", "caSecret": "bus-ca"},
     "store": {"enabled": False},
     "externalStore": {"url": "https://s3.eu-central-1.example.org", "region": "eu-central-1", "caSecret": "store-ca"},
     "secrets": {"create": False, "names": {"store-coordinator": "s3-of-the-coordinator"}},

@@ -56,8 +56,8 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* The port of an address such as tls://host:4222. Takes: url, default. */}}
+{{/* The port of an address such as tls://host:4222; of several with commas, which share it, the first's. Takes: url, default. */}}
 {{- define "hanse-common.port" -}}
-{{- $host := (urlParse .url).host -}}
+{{- $host := (urlParse (splitList "," .url | first)).host -}}
 {{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $host) | default (.default | toString) -}}
 {{- end -}}

@@ -84,7 +84,7 @@ ca: true
 {{- end }}
 {{- end }}
 - localhost
-{{- with .Values.nats.publicUrl }}
+{{- range splitList "," .Values.nats.publicUrl | compact }}
 - {{ regexReplaceAll ":[0-9]+$" (urlParse .).host "" | quote }}
 {{- end }}
 {{- range .Values.tls.hosts }}
