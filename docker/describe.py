@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from closure import WrongError, check
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import LicenseExpression
@@ -22,51 +23,11 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 BINARIES = {"nats": "nats-server", "seaweedfs": "weed"}
 _MODULE = re.compile(rb"\n(?:dep|mod)\t([\w./~-]+)\t(v[\w.+-]+)")
 _STATUS = Path("/var/lib/dpkg/status")
-
-
-class WrongError(Exception):
-    """The image is not what was declared."""
-
-
-def closure(installed: dict[str, Distribution], wanted: list[str]) -> set[str]:
-    """The names that `wanted` requirements bring, with extras and this machine's markers.
-
-    Raises:
-        WrongError: a requirement that nothing installed fulfils.
-    """
-    seen: set[tuple[str, str]] = set()
-    waiting = [Requirement(text) for text in wanted]
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        found = installed.get(name)
-        if found is None or not requirement.specifier.contains(found.version, prereleases=True):
-            raise WrongError(f"{requirement}: {'not installed' if found is None else found.version + ' is installed'}")
-        for extra in {"", *requirement.extras}:
-            if (name, extra) in seen:
-                continue
-            seen.add((name, extra))
-            for text in found.requires or ():
-                inner = Requirement(text)
-                if inner.marker is None or inner.marker.evaluate({"extra": extra}):
-                    waiting.append(inner)
-    return {name for name, _ in seen}
-
-
-def check(installed: dict[str, Distribution], declared: dict[str, list[str]]) -> None:
-    """Raise WrongError where an environment has more or less than was declared."""
-    needed = closure(installed, declared["install"])
-    if extra := sorted(set(installed) - needed):
-        raise WrongError(f"nothing declared needs {', '.join(extra)}")
-    ours = sorted(name for name in installed if name == "hanse" or name.startswith("hanse-"))
-    if ours != declared["ours"]:
-        raise WrongError(f"of Hanse's own there are {', '.join(ours)}; declared are {', '.join(declared['ours'])}")
 
 
 def _python(found: Distribution) -> Component:

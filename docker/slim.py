@@ -30,8 +30,8 @@ PARTS = (
     "torch/test",
     "torchgen/packaged",
 )
-"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; and copies of libraries under
-names that no program asks for, for a wheel has no links."""
+"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; and copies of libraries
+under names that no program asks for, for a wheel has no links."""
 ARROW = ("flight", "s3")
 """Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
 

@@ -58,7 +58,7 @@ def main(context: Path, images: Sequence[str]) -> int:
         download(tools / "describe", DESCRIBE)
         download(tools / "pip", ("pip",), "--no-deps")
         shutil.move(next((tools / "pip").glob("pip-*.whl")), tools / "pip.whl")
-    for name in ("describe.py", "loads.py", "slim.py", "images.toml"):
+    for name in ("closure.py", "describe.py", "loads.py", "slim.py", "images.toml"):
         shutil.copy(HERE / name, tools / name)
     for image in images:
         if image in SERVERS:

@@ -16,8 +16,13 @@ TIMEOUT_S = 2.0
 _ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listened here
 
 
-def alive(host: str, port: int, path: str = "/healthz", *, tls: bool = False) -> bool:
-    """Whether `path` is answered with 200 (with `tls`: or a client's certificate asked for)."""
+def alive(host: str, port: int, path: str = "/healthz", *, tls: bool = False, mutual: bool = False) -> bool:
+    """Whether `path` is answered with 200.
+
+    Args:
+        tls: the service shows a certificate.
+        mutual: it wants one of its clients: then a handshake is enough.
+    """
     request = f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode()
     try:
         with socket.create_connection((_ANY.get(host, host), port), timeout=TIMEOUT_S) as connection:
@@ -27,10 +32,7 @@ def alive(host: str, port: int, path: str = "/healthz", *, tls: bool = False) ->
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
             with context.wrap_socket(connection) as secured:
-                try:
-                    return _asked(secured, request)
-                except ssl.SSLError as error:
-                    return "CERTIFICATE_REQUIRED" in (error.reason or "")
+                return mutual or _asked(secured, request)
     except OSError:
         return False
 
@@ -48,7 +50,8 @@ def main() -> int:
         print("HANSE_HEALTH_PORT: a port number was expected", file=sys.stderr)
         return 2
     path = sys.argv[1] if len(sys.argv) > 1 else "/healthz"
-    return 0 if alive(host, int(port), path, tls=bool(os.environ.get("HANSE_TLS_CERT"))) else 1
+    tls, mutual = (bool(os.environ.get(f"HANSE_TLS_{name}")) for name in ("CERT", "CLIENT_CA"))
+    return 0 if alive(host, int(port), path, tls=tls, mutual=mutual) else 1
 
 
 if __name__ == "__main__":

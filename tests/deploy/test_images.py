@@ -1,0 +1,182 @@
+"""What the images declare, without an engine: their contents against the distributions, and the trial's confinement."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+IMAGES: dict[str, dict[str, Any]] = tomllib.loads((DOCKER / "images.toml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+DOCKERFILES = ("Dockerfile", "servers.Dockerfile")
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build's own scripts can be imported."""
+    monkeypatch.syspath_prepend(str(DOCKER))
+
+
+class Made(Distribution):
+    """A distribution of this metadata."""
+
+    def __init__(self, version: str, requires: Sequence[str] = ()) -> None:
+        lines = [f"Requires-Dist: {text}" for text in requires]
+        self._text = "\n".join(["Metadata-Version: 2.1", "Name: any", f"Version: {version}", *lines, ""])
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        raise NotImplementedError(path)
+
+
+def _ours() -> dict[str, dict[str, list[str]]]:
+    """What each of Hanse's distributions requires, by extra; "" without one."""
+    found = {}
+    for path in [*ROOT.glob("libs/*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")]:
+        project = tomllib.loads(path.read_text())["project"]
+        found[project["name"]] = {"": project["dependencies"], **project.get("optional-dependencies", {})}
+    return found
+
+
+def _brought(wanted: Sequence[str], ours: Mapping[str, Mapping[str, list[str]]]) -> tuple[set[str], set[str]]:
+    """The names of Hanse's own, and of others, that requirements bring directly or by Hanse's own."""
+    own: set[tuple[str, str]] = set()
+    others: set[str] = set()
+    waiting = [Requirement(text) for text in wanted]
+    while waiting:
+        requirement = waiting.pop()
+        if requirement.name not in ours:
+            others.add(requirement.name.lower())
+            continue
+        for extra in {"", *requirement.extras} - {extra for name, extra in own if name == requirement.name}:
+            own.add((requirement.name, extra))
+            waiting += [Requirement(text) for text in ours[requirement.name][extra]]
+    return {name for name, _ in own}, others
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_has_its_own_distribution_and_of_the_others_only_what_that_requires(image: str) -> None:
+    own, others = _brought(IMAGES[image]["install"], _ours())
+    assert sorted(own) == IMAGES[image]["ours"]
+    services = {"hanse-coordinator", "hanse-aggregator", "hanse-compensator", "hanse-model-registry", "hanse-datapod"}
+    assert len(own & services) == (0 if image == "tools" else 1)
+    assert ("torch" in others) == ("torch" in IMAGES[image])
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_every_library_that_an_image_asks_for_has_one_version_in_the_constraints(image: str) -> None:
+    lines = (DOCKER / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in lines if not line.startswith("#")}
+    _, others = _brought(IMAGES[image]["install"], _ours())
+    assert others <= pinned
+
+
+def test_only_what_computes_is_given_scipy() -> None:
+    with_scipy = {image for image in IMAGES if "scipy" in _brought(IMAGES[image]["install"], _ours())[1]}
+    assert with_scipy == {"aggregator", "aggregator-gpu", "datapod", "datapod-cuda"}
+
+
+@pytest.mark.usefixtures("scripts")
+def test_the_build_stops_at_a_distribution_that_nobody_declared_or_that_is_missing() -> None:
+    from closure import WrongError, check, closure
+
+    installed: dict[str, Distribution] = {
+        "hanse-a": Made("0.1.0", ["lib>=2", "spare; extra == 'more'", "old; python_version < '3'"]),
+        "lib": Made("2.5"),
+    }
+    declared = {"install": ["hanse-a"], "ours": ["hanse-a"]}
+    assert closure(installed, ["hanse-a"]) == {"hanse-a", "lib"}
+    check(installed, declared)
+    with pytest.raises(WrongError, match=r"spare.*: not installed"):
+        closure(installed, ["hanse-a[more]"])
+    with pytest.raises(WrongError, match=r"lib>=3: 2\.5 is installed"):
+        closure(installed, ["lib>=3"])
+    with pytest.raises(WrongError, match="nothing declared needs pip"):
+        check({**installed, "pip": Made("26")}, declared)
+    with pytest.raises(WrongError, match="declared are hanse-a, hanse-b"):
+        check(installed, {**declared, "ours": ["hanse-a", "hanse-b"]})
+
+
+@pytest.mark.usefixtures("scripts")
+def test_what_is_slimmed_away_is_tests_headers_and_parts_that_are_not_declared(tmp_path: Path) -> None:
+    from slim import unneeded
+
+    files = (
+        "numpy/_core/multiarray.so", "numpy/_core/tests/test_one.py", "numpy/_core/api.h", "numpy/testing/__init__.py",
+        "pyarrow/libarrow_flight.so.2600", "pyarrow/libarrow.so.2600", "pyarrow/lib.cpython-311.so", "hanse/py.typed",
+        "scipy/special/_ufuncs.so", "scipy/stats/_stats.so", "torch/bin/torch_shm_manager", "torch/bin/protoc",
+    )  # fmt: skip
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    gone = {str(path.relative_to(tmp_path)) for path in unneeded(tmp_path, ["special"])}
+    assert gone == {
+        "numpy/_core/tests", "numpy/_core/api.h", "pyarrow/libarrow_flight.so.2600", "scipy/stats", "torch/bin/protoc",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_every_base_is_pinned_by_digest_and_every_image_runs_as_nobody_s_user(name: str) -> None:
+    lines = (DOCKER / name).read_text().splitlines()
+    (base,) = [line for line in lines if line.startswith("ARG BASE=")]
+    assert len(base.partition("@sha256:")[2]) == 64
+    stages = {line.split()[3] for line in lines if line.startswith("FROM ")}
+    outside = {line.split()[1] for line in lines if line.startswith("FROM ")} - stages
+    assert outside <= {"${BASE}", "scratch"}
+    assert [line for line in lines if line.startswith("USER ")][-1] == "USER 65532:65532"
+    assert all(line.split("[")[0].strip() == "ENTRYPOINT" for line in lines if line.startswith("ENTRYPOINT"))
+
+
+@pytest.mark.parametrize("service", COMPOSE["services"])
+def test_every_container_of_the_trial_is_confined(service: str) -> None:
+    body = COMPOSE["services"][service]
+    assert body["read_only"] is True
+    assert body["cap_drop"] == ["ALL"]
+    assert body["security_opt"] == ["no-new-privileges:true"]
+    assert {"mem_limit", "pids_limit"} <= body.keys()
+    assert body.get("user", "65532:65532") == ("0:0" if service == "prepare" else "65532:65532")
+    assert ("cap_add" in body) == (service == "prepare") == (body.get("network_mode") == "none")
+
+
+def test_the_trial_s_keys_are_with_whom_they_belong_to() -> None:
+    """Read-only, except where they are made, and each service mounts only what bears its name."""
+    for service, body in COMPOSE["services"].items():
+        for text in body["volumes"]:
+            source, target, *mode = text.split(":")
+            if target.startswith("/etc/hanse"):
+                assert mode == ["ro"], (service, text)
+                assert source in {service, "owner", "provisioner"}, (service, text)
+    assert sum("keys:/keys" in body["volumes"] for body in COMPOSE["services"].values()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="containers are Linux's")
+def test_the_demonstration_takes_an_unconfined_container_for_a_failure() -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("hanse_images_demo", DOCKER / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    good = {
+        "Config": {"User": "65532:65532"},
+        "EffectiveCaps": [],
+        "HostConfig": {"ReadonlyRootfs": True, "SecurityOpt": ["no-new-privileges"], "Memory": 1 << 30},
+    }
+    assert demo.confined(good) == []
+    bad = {
+        "Config": {"User": ""},
+        "HostConfig": {"ReadonlyRootfs": False, "CapDrop": [], "SecurityOpt": [], "Memory": 0},
+    }
+    assert len(demo.confined(bad)) == 5
