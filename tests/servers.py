@@ -30,11 +30,12 @@ class NatsServer:
         authority: BusAuthority | None = None,
         cluster: ClusterNode | None = None,
         leaf: LeafListener | LeafRemote | None = None,
+        websocket_port: int | None = None,
     ) -> None:
         self.folder = folder
         self.authority = authority or BusAuthority(folder / "authority")
         self.port = free_ports(1)[0]
-        self._tls, self._cluster, self._leaf = tls, cluster, leaf
+        self._tls, self._cluster, self._leaf, self._websocket_port = tls, cluster, leaf, websocket_port
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,8 +44,9 @@ class NatsServer:
 
     def start(self) -> None:
         program = nats_program(
-            self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf
-        )
+            self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf,
+            websocket_port=self._websocket_port,
+        )  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT)
         end = time.monotonic() + 60
