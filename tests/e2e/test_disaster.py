@@ -1,0 +1,162 @@
+"""The bus is lost with all that it held: from a backup that was made in the middle of a run, the run goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from deployed import START, Answer, DeployedHub, completed, site
+
+import hanse
+from hanse.hub import Project, Run
+from hanse.site import SiteTask
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.deploy.__main__ import main
+from hanse_fabric.servers.nats import nats_program
+from hanse_fabric.subjects import Role
+from hanse_fabric.tensors.file import read_tensors
+
+SITES = {"north": 3, "south": 5}  # how many examples each says it has
+ROUNDS = 4
+BACKED_UP_IN = 2
+
+
+def training(n: int, gate: threading.Event, arrived: threading.Semaphore) -> Answer:
+    """A deterministic step. In the round of the backup each waits until the gate opens."""
+
+    def answer(task: SiteTask) -> None:
+        if task.kind != "train":
+            return
+        if task.round == BACKED_UP_IN:
+            arrived.release()
+            assert gate.wait(120)
+        model = task.model()
+        generator = np.random.default_rng(task.seed)
+        task.push(
+            {
+                name: array * 0.9 + generator.normal(size=array.shape).astype(array.dtype)
+                for name, array in model.items()
+            },
+            examples=n,
+        )
+
+    return answer
+
+
+def job(project: Project) -> dict[str, object]:
+    return {
+        "rounds": ROUNDS,
+        "model": {"name": "logistic"},
+        "initial_model": project.upload_model(dict(START)),
+        "evaluate": {"every": 0},
+        "participants": {"minimum": 2, "deadline": 120},
+        "seed": 7,
+    }
+
+
+@contextmanager
+def back(url: str, home: Path, answer: Answer) -> Iterator[None]:
+    """A site that was enrolled before the disaster, started again by its administrator."""
+    joined = hanse.join(url, home=home)
+
+    def work() -> None:
+        for task in joined.tasks():
+            answer(task)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        joined.close()
+        thread.join(60)
+
+
+class Bus:
+    """The bus of a hub's folder, started by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = json.loads((folder / "ports.json").read_text())["bus"]
+        self.authority = BusAuthority(folder / "bus-authority")
+
+    def deploy(self, role: Role, command: str, *argv: str) -> int:
+        creds = self.authority.service_credentials(role)
+        return main([command, "--url", f"nats://127.0.0.1:{self.port}", "--creds", str(creds), *argv])
+
+    def restored(self, backup: Path) -> None:
+        """Lose everything, and bring the backup back to an empty server."""
+        shutil.rmtree(self.folder / "nats")
+        (self.folder / "nats").mkdir()
+        program = nats_program(self.folder / "nats", self.authority, port=self.port)
+        server = subprocess.Popen(program.argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + 60
+            while not program.answers():
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            assert self.deploy(Role.RESTORER, "restore", "--from", str(backup)) == 0
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+def weights(run: Run, path: Path) -> dict[str, bytes]:
+    _, arrays = read_tensors(run.model.download(path))
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.fixture
+def opened() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
+def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst(
+    tmp_path: Path, opened: threading.Event
+) -> None:
+    folder, saved = tmp_path / "hub", tmp_path / "saved"
+    gate, arrived = threading.Event(), threading.Semaphore(0)
+    first = DeployedHub(folder)
+    first.start()
+    try:
+        with first.client() as client:
+            project = client.projects.create("p", schema={"kind": "open"})
+            with (
+                site(project, "north", tmp_path, training(SITES["north"], gate, arrived)),
+                site(project, "south", tmp_path, training(SITES["south"], gate, arrived)),
+            ):
+                run = project.run(job(project))
+                for _ in SITES:
+                    assert arrived.acquire(timeout=120)
+                assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+                gate.set()
+                undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
+    finally:
+        gate.set()
+        first.stop()
+    Bus(folder).restored(saved)
+    second = DeployedHub(folder)
+    second.start()
+    try:
+        with second.client() as client:
+            project = client.projects.get("p")
+            again = project.get_run(run.id)
+            assert again.state == "running"
+            spare = threading.Semaphore(0)
+            with (
+                back(second.hub.url, tmp_path / "north", training(SITES["north"], opened, spare)),
+                back(second.hub.url, tmp_path / "south", training(SITES["south"], opened, spare)),
+            ):
+                assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
+    finally:
+        second.stop()
