@@ -22,7 +22,7 @@ def test_without_a_file_the_default_allows_no_site_code_and_no_round_of_one() ->
 
 
 def test_the_documented_policy_is_one(tmp_path: Path) -> None:
-    text = DOCUMENTED.read_text().split("```yaml\n")[1].split("```")[0]
+    text = DOCUMENTED.read_text().split("## Policy\n")[1].split("```yaml\n")[1].split("```")[0]
     path = tmp_path / "policy.yaml"
     path.write_text(text)
     policy = load_policy(path)
