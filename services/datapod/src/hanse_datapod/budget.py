@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hanse_privacy.accounting.terms import RoundNoise, Work
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
 
+WHOLE_SITE = "(site)"
+"""In the metrics' label `project`: the budget over all projects."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
@@ -81,10 +84,10 @@ class SiteBudget:
             task.project, task.run, f"{task.step}/{task.privacy.attempt}/{session}/{task.id}", noise.event, noise.count,
             f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
         )  # fmt: skip
-        balance = self._open().reserve(charge)
-        PRIVACY_SPENT.set(balance.spent, project=task.project)
-        if balance.epsilon is not None:
-            PRIVACY_BUDGET.set(balance.epsilon, project=task.project)
+        ledger = self._open()
+        _tell(task.project, ledger.reserve(charge))
+        if self._policy.epsilon is not None:
+            _tell(WHOLE_SITE, ledger.site_balance())
         return Reserved(charge, noise, told)
 
     def settle(self, reserved: Reserved | None) -> None:
@@ -105,6 +108,12 @@ class SiteBudget:
             if self._ledger is None:
                 self._ledger = Ledger(self._folder, budgets(self._policy), accountant=self._policy.accountant)
             return self._ledger
+
+
+def _tell(scope: str, balance: Balance) -> None:
+    PRIVACY_SPENT.set(balance.spent, project=scope)
+    if balance.epsilon is not None:
+        PRIVACY_BUDGET.set(balance.epsilon, project=scope)
 
 
 def budgets(policy: PrivacyPolicy) -> Budgets:

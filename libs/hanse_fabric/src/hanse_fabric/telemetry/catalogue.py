@@ -95,7 +95,9 @@ TASK_SECONDS = Histogram("hanse_task_seconds", "seconds", "Time that a task took
 SITE_BYTES = Counter(
     "hanse_site_bytes_total", "bytes", "Models fetched and updates sent by this datapod", ("direction", "carrier")
 )
-PRIVACY_SPENT = Gauge("hanse_privacy_spent_epsilon", "1", "Epsilon that the ledger has been charged", ("project",))
+PRIVACY_SPENT = Gauge(
+    "hanse_privacy_spent_epsilon", "1", "Epsilon that the ledger was charged; (site): for all projects", ("project",)
+)
 PRIVACY_BUDGET = Gauge("hanse_privacy_budget_epsilon", "1", "Epsilon that the site's policy allows", ("project",))
 
 # Bus exporter

@@ -165,7 +165,8 @@ async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamR
         _LOG.exception("defect in answering", extra={"method": request.method, "path": request.path})
         response = _refusal(HanseError(ErrorCode.INTERNAL, "a defect in Hanse", hint="the coordinator's log has more"))
     HTTP_REQUESTS.add(status=str(response.status))
-    HTTP_SECONDS.observe(time.perf_counter() - began)
+    if isinstance(response, web.Response):  # a stream of events lasts for as long as somebody listens
+        HTTP_SECONDS.observe(time.perf_counter() - began)
     return response
 
 
