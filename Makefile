@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e 'libs/hanse_priva
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
+	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
@@ -120,6 +121,9 @@ bench-privacy: $(VENV)/.developer
 
 bench-gwas: $(VENV)/.developer
 	@$(BIN)/python benchmarks/bench_gwas.py $(ARGS)
+
+bench-scale: $(VENV)/.developer
+	@$(BIN)/python benchmarks/scale.py $(ARGS)
 
 .venv-flower/.installed:
 	@test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower

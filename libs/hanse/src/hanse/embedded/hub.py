@@ -17,7 +17,7 @@ from typing import Self
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import ClusterNode
+from hanse_fabric.bus.server import ClusterNode, LeafListener
 from hanse_fabric.deploy.state import prepare
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
@@ -40,10 +40,13 @@ class EmbeddedHub:
         http_port: the API's port; None for the one chosen at the first start.
         aggregators, coordinators, compensators, registries: replicas.
         bus_servers: members of the bus's cluster, each with a copy of all streams: 1, 3 or 5.
+        leaves: whether leaf nodes may connect (`leaf_urls`); the bus's servers then show how they are, too.
         settings: environment that every service gets beside what is its own.
 
     Attributes:
         compensator_key: the compensator's public key (base64), which sites pin in their policies.
+        bus_url: the bus's servers, separated by commas.
+        leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
     Raises:
         HanseError: LOCKED when another hub runs on the folder; UNAVAILABLE with the end of a log when a process does
@@ -60,6 +63,7 @@ class EmbeddedHub:
         compensators: int = 1,
         registries: int = 1,
         bus_servers: int = 1,
+        leaves: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.state = StateFolder(folder.absolute())
@@ -69,12 +73,16 @@ class EmbeddedHub:
         self._compensators = compensators
         self._registries = registries
         self._settings = dict(settings or {})
+        self._leaves = leaves
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
         self.url = ""
         self.api_key = ""
         self.compensator_key = ""
+        self.bus_url = ""
+        self.leaf_urls: list[str] = []
+        self.monitoring: list[str] = []
 
     async def __aenter__(self) -> Self:
         try:
@@ -96,7 +104,13 @@ class EmbeddedHub:
         further = [f"bus{server}" for server in self._bus_servers[1:]]
         if further:
             further += [f"cluster{server}" for server in self._bus_servers]
+        if self._leaves:
+            further += [f"{name}{server}" for name in ("leaf", "monitoring") for server in self._bus_servers]
         ports = self.state.ports(self._http_port, further)
+        self.bus_url = self._bus_url(ports)
+        if self._leaves:
+            self.leaf_urls = [f"nats-leaf://{_HOST}:{ports[f'leaf{server}']}" for server in self._bus_servers]
+            self.monitoring = [f"http://{_HOST}:{ports[f'monitoring{server}']}" for server in self._bus_servers]
         authority = BusAuthority(self.state.authority)
         self.api_key = self.state.api_key() or make_api_key().text
         write_private(self.state.key_file, self.api_key + "\n")
@@ -123,8 +137,10 @@ class EmbeddedHub:
         if len(self._bus_servers) > 1:
             routes = [f"nats-route://{_HOST}:{ports[f'cluster{other}']}" for other in self._bus_servers]
             cluster = ClusterNode(f"nats-server{server}", ports[f"cluster{server}"], routes)
+        leaf = LeafListener(ports[f"leaf{server}"]) if self._leaves else None
         program = nats_program(
-            self.state.root / f"nats{server}", authority, port=ports[f"bus{server}"], cluster=cluster
+            self.state.root / f"nats{server}", authority, port=ports[f"bus{server}"], cluster=cluster, leaf=leaf,
+            monitoring_port=ports.get(f"monitoring{server}"),
         )  # fmt: skip
         return self._server(replace(program, name=f"nats-server{server}"))
 
