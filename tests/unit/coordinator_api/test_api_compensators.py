@@ -6,6 +6,7 @@ from typing import Any
 
 from hanse_fabric.messages import CompensatorRecord
 from hanse_fabric.records import Bucket
+from hanse_fabric.state import STATE_VERSION
 from hanse_fabric.subjects import COMPENSATORS
 
 
@@ -20,6 +21,7 @@ async def test_the_hub_shows_the_announced_key_until_the_compensator_is_gone(api
                 await asyncio.sleep(0.01)
 
     await told({})
+    assert (await api.ok("GET", "/v1/hub"))["state_version"] == STATE_VERSION
     await bucket.create(record, name="compensator")
     await told({"compensator": key.decode()})
     await bucket.delete(name="compensator")

@@ -284,7 +284,7 @@ def test_doctor_without_a_hub_checks_this_machine(run: Run) -> None:
 
 def test_doctor_with_a_hub_checks_release_clock_bus_key_and_the_sites_clocks(run: Run, project: ScriptedHub) -> None:
     hub_info = {"name": "h", "version": "0.1.0", "time": datetime.now(UTC).isoformat(), "bus_url": project.url}
-    hub_info |= {"compensators": {"compensator": "a-public-key"}}
+    hub_info |= {"compensators": {"compensator": "a-public-key"}, "state_version": 1}
     project.answer("GET", "/v1/hub", (200, hub_info))
     site = {"participant": "north", "clock_difference": 0.2}
     project.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site]}))
@@ -293,6 +293,7 @@ def test_doctor_with_a_hub_checks_release_clock_bus_key_and_the_sites_clocks(run
     found = findings(done)
     assert {"hub", "release", "clock", "bus", "api key", "clocks of triage"} <= set(found)
     assert "a-public-key" in found["compensator"]["found"]
+    assert "version 1" in found["state"]["found"]
 
 
 def test_doctor_says_what_is_not_well_and_what_to_do(run: Run, project: ScriptedHub) -> None:

@@ -11,6 +11,7 @@ from hanse_coordinator.api.route import OPERATE, PUBLIC, Request, Route
 from hanse_fabric import __version__
 from hanse_fabric.health import resident_bytes
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.state import STATE_VERSION
 
 FEATURES = ("federated_averaging", "site_code", "custom_pipeline", "initial_model")
 
@@ -19,7 +20,7 @@ class HubView(Frozen):
     """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect.
 
     `compensators` are public keys (base64) by name, as they were announced: a site pins the one that it was told by
-    whoever runs the compensator, and compares.
+    whoever runs the compensator, and compares. `state_version` is the form of the stored state.
     """
 
     name: str
@@ -28,6 +29,7 @@ class HubView(Frozen):
     bus_url: str
     features: tuple[str, ...]
     compensators: dict[str, str]
+    state_version: int
 
 
 class StatusView(Frozen):
@@ -55,6 +57,7 @@ async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the 
         bus_url=hub.info.bus_url,
         features=FEATURES,
         compensators=hub.compensators.keys(),
+        state_version=STATE_VERSION,
     )
 
 

@@ -45,6 +45,8 @@ def _connected(hub: Hub, info: dict[str, Any], *, with_key: bool) -> Iterator[Fi
     yield finding(
         "release", alike, f"{hanse.__version__} here, {release or 'none'} there", "use the hub's release here"
     )
+    if "state_version" in info:
+        yield Finding("state", True, f"stored state of version {info['state_version']}")
     yield _clock(str(info.get("time", "")))
     for name, key in dict(info.get("compensators", {})).items():
         yield Finding("compensator", True, f"{name} announces {key}")
