@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from value_sets import EVERYTHING, PRODUCTION
 
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_coordinator.settings import CoordinatorSettings
+from hanse_fabric.deploy.__main__ import main as deploy
 from hanse_fabric.deploy.wanted import Wishes, names, wanted
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.servers.program import find_binary
@@ -304,3 +306,27 @@ def test_the_refusal_of_a_downgrade_comes_before_the_upgrade(render: Render) -> 
     assert int(keys["metadata"]["annotations"]["helm.sh/hook-weight"]) < int(
         job["metadata"]["annotations"]["helm.sh/hook-weight"]
     )
+
+
+def test_jobs_of_the_deployment_are_called_as_it_understands_them(
+    render: Render, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [*os.environ]:
+        if name.startswith(("HANSE_", "KUBERNETES_")):
+            monkeypatch.delenv(name)
+    restore = {"backup": {"enabled": True, "restore": {"from": "2026-11-21", "force": True}}}
+    called = set()
+    for values in ({}, EVERYTHING, PRODUCTION, restore):
+        for _, pod in pods(render("hanse", values)):
+            for one in containers(pod):
+                if one.get("command", [])[:3] == ["python", "-m", "hanse_fabric.deploy"]:
+                    called.add((*one["command"][3:], *one["args"]))
+    assert {command for command, *_ in called} == {"secrets", "state", "backup", "restore"}
+    for words in called:
+        try:
+            status = deploy(list(words))  # neither bus, store nor Kubernetes: it must stumble over that
+        except SystemExit:
+            pytest.fail(f"{words}: {capsys.readouterr().err}")
+        told = capsys.readouterr().err
+        assert status != 0
+        assert "HANSE_BUS_URL" in told or "HANSE_STORE_URL" in told or "Kubernetes" in told, told
