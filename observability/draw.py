@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,7 @@ from matplotlib.axes import Axes
 from monitored import ALERTS, Monitored
 from panels import HUB, Panel
 
-from hanse.embedded import hub as embedded
 from hanse.site import SiteTask
-from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import free_ports
 
 SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-registry"]
@@ -46,15 +43,13 @@ STOPPED_S = 25.0
 
 def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
     """Train; returns the times of the beginning, of the moment when the run was stuck, and of the end."""
-    (monitoring,) = free_ports(1)
-    embedded.nats_program = partial(nats_program, monitoring_port=monitoring)  # as the charts have it
-    hub = DeployedHub(folder / "hub", aggregators=2)
+    hub = DeployedHub(folder / "hub", aggregators=2, leaves=True)  # with a monitoring port, as in the charts
     began = time.time()
     hub.start()
     exporters: list[subprocess.Popen[bytes]] = []
     try:
         monitored.scrape_hub(folder / "hub", SERVICES)
-        exporters.append(_exporter(monitored, monitoring))
+        exporters.append(_exporter(monitored, hub.hub.monitoring[0]))
         stuck = threading.Event()
 
         def slow(task: SiteTask) -> None:
@@ -92,9 +87,9 @@ def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
         hub.stop()
 
 
-def _exporter(monitored: Monitored, monitoring: int) -> subprocess.Popen[bytes]:
+def _exporter(monitored: Monitored, nats: str) -> subprocess.Popen[bytes]:
     port = free_ports(1)[0]
-    argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", f"http://127.0.0.1:{monitoring}"]
+    argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", nats]
     started = subprocess.Popen([*argv, "--port", str(port)], stderr=subprocess.DEVNULL)
     monitored.scrape("nats", f"127.0.0.1:{port}")
     return started
