@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,14 @@ def test_the_datapod_reads_the_pools(render: Render, tmp_path: Path) -> None:
 def test_a_worker_has_the_devices_of_its_pool(name: str, resource: str, count: int, render: Render) -> None:
     limits = worker(render(CHART, POOLS), name)["resources"]["limits"]
     assert {key: value for key, value in limits.items() if "/" in key} == {resource: count}
+
+
+def test_the_worker_s_program_takes_its_arguments(render: Render) -> None:
+    _, *command = worker(render(CHART, POOLS), "a100")["command"]
+    done = subprocess.run(
+        [sys.executable, *command, "--no-such-option"], capture_output=True, text=True, timeout=100
+    )  # fmt: skip
+    assert done.stderr.rstrip().endswith("unrecognized arguments: --no-such-option")
 
 
 def test_a_pool_of_processors_has_no_device(render: Render) -> None:
