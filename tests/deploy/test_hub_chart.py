@@ -56,7 +56,7 @@ def test_arrows_to_what_is_not_in_the_release_leave_it_by_the_port_of_its_addres
     speakers["store"] = {arrow.source for arrow in arrows_of_code() if arrow.target == "store"} - {"state"}
     for what, port in (("bus", 4222), ("store", 443)):
         policy = rendered[f"demo-hanse-out-{what}"]
-        assert set(chosen(policy)) == speakers[what] - {"compensator", "restore", "nats"}
+        assert set(chosen(policy)) == speakers[what] - {"compensator", "nats"}
         assert [rule["ports"] for rule in policy["spec"]["egress"]] == [[{"protocol": "TCP", "port": port}]]
 
 
@@ -330,3 +330,16 @@ def test_jobs_of_the_deployment_are_called_as_it_understands_them(
         told = capsys.readouterr().err
         assert status != 0
         assert "HANSE_BUS_URL" in told or "HANSE_STORE_URL" in told or "Kubernetes" in told, told
+
+
+def test_a_restore_needs_nothing_that_comes_with_it_but_its_job(render: Render) -> None:
+    def without_job(values: dict[str, Any]) -> set[tuple[str, str]]:
+        every = render("hanse", {**values, "tests": {"enabled": False}})
+        return {(one["kind"], one["metadata"]["name"]) for one in every if "-restore-" not in one["metadata"]["name"]}
+
+    with_it = render("hanse", {"backup": {"restore": {"from": "newest"}}})
+    (job,) = [one for name, one in of_kind(with_it, "Job").items() if "-restore-" in name]
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    assert account in of_kind(render("hanse"), "ServiceAccount")
+    assert without_job({"backup": {"restore": {"from": "newest"}}}) == without_job({})
+    assert any(arrow.source == "restore" for arrow in arrows_out(policies(render)))

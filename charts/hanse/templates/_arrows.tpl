@@ -1,9 +1,9 @@
 {{/* The arrows between pods of the release, as YAML: {arrows: [{from, to, port}]}. A test compares them with the code. */}}
 {{- define "hanse.arrows" -}}
-{{- $bus := list "coordinator" "aggregator" "model-registry" "state" -}}
-{{- $store := list "coordinator" "aggregator" "model-registry" -}}
+{{- /* A restore comes when the rest is down (docs/operator.md): its way is there before it is needed. */ -}}
+{{- $bus := list "coordinator" "aggregator" "model-registry" "state" "restore" -}}
+{{- $store := list "coordinator" "aggregator" "model-registry" "restore" -}}
 {{- if .Values.backup.enabled -}}{{- $bus = append $bus "backup" -}}{{- $store = append $store "backup" -}}{{- end -}}
-{{- if .Values.backup.restore.from -}}{{- $bus = append $bus "restore" -}}{{- $store = append $store "restore" -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $bus = append $bus "test" -}}{{- $store = append $store "test" -}}{{- end -}}
 {{- if .Values.store.enabled -}}{{- $store = append $store "state" -}}{{- end -}}
 arrows:
@@ -51,5 +51,5 @@ outside:
   - {to: public-store, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 80 443 (hasPrefix "http://" .))) }}}
   {{- end }}
   {{- end }}
-dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "keys") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "restore") list (ne "" .Values.backup.restore.from)) (ternary (list "test") list .Values.tests.enabled) | toJson }}
+dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "keys" "restore") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "test") list .Values.tests.enabled) | toJson }}
 {{- end -}}
