@@ -1,0 +1,39 @@
+"""Training and reducing on a device that is not the processor: nothing is mixed up, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_learning.site.algorithms.registry import ALGORITHMS
+
+SCRIPT = Path(__file__).with_name("far_device.py")
+Found = dict[str, Any]
+PLAIN = {"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"}
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    """What the stand-in's process says: torch knows one such device for good once it was registered."""
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    answer: Found = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_the_stand_in_refuses_what_a_gpu_refuses(found: Found) -> None:
+    assert len(found["refused"]) == 2
+
+
+def test_every_algorithm_trains_on_a_device_of_its_own_and_keeps_what_it_needs(found: Found) -> None:
+    assert {name.partition("-")[0] for name in found["same"]} >= ALGORITHMS.keys() - PLAIN
+    assert found["same"] == dict.fromkeys(found["same"], True)
+
+
+def test_reductions_on_a_device_of_its_own_have_numpys_bits(found: Found) -> None:
+    assert found["reductions"] == []
