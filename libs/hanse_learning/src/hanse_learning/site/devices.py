@@ -20,6 +20,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 CPU = "cpu"
 _GIB = 1 << 30
+_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG"
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -120,6 +121,7 @@ def _index(setting: str) -> int:
 
 def _cuda(setting: str) -> Device:
     name = f"cuda:{_index(setting)}"
+    os.environ.setdefault(_WORKSPACES, ":4096:8")  # read when cuBLAS is first used
     properties = torch.cuda.get_device_properties(name)
     return Device(name, f"{name} {properties.name}", round(properties.total_memory / _GIB, 1))
 

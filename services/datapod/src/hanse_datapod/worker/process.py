@@ -194,9 +194,8 @@ class WorkerProcess:
 
 def _environment(allocator: dict[str, str], threads: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")}
-    # cuBLAS gives the same bits again only with workspaces of a fixed size.
     libraries = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    return allocator | kept | libraries | {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    return allocator | kept | libraries | {"PYTHONHASHSEED": "0"}
 
 
 def _write(child: _Child, frame: bytes) -> None:
