@@ -50,9 +50,11 @@ from hanse_fabric.messages import (
     RegistryReply,
     RegistryRequest,
     Result,
+    RevocationRecord,
     RunEvent,
     SealedSeed,
     Stage,
+    StateRecord,
     StudyJob,
     Task,
     TaskKind,
@@ -128,6 +130,8 @@ EXAMPLES: tuple[Message, ...] = (
     ExchangeJob(**WHERE, id="exchange", participants=("north", "south"), deadline=AT),
     Contribution(**WHERE, participant="north", key="layer-1", values=b"AAAAAAAA8D8="),
     ExchangeSum(**WHERE, key="layer-1", values=b"AAAAAAAA8D8="),
+    StateRecord(version=1, release="0.1.0", at=AT),
+    RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000),
 )  # fmt: skip
 BY_NAME = {type(example).__name__: example for example in EXAMPLES}
 

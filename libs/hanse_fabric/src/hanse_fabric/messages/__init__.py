@@ -31,6 +31,7 @@ from hanse_fabric.messages.reductions import (
     Tally,
     UpdateInput,
 )
+from hanse_fabric.messages.state import RevocationRecord, StateRecord
 from hanse_fabric.messages.tasks import (
     Link,
     LinkReply,
@@ -82,12 +83,14 @@ __all__ = [
     "RegistryReply",
     "RegistryRequest",
     "Result",
+    "RevocationRecord",
     "Ring",
     "RingPlan",
     "RingSum",
     "RunEvent",
     "SealedSeed",
     "Stage",
+    "StateRecord",
     "StudyJob",
     "Tally",
     "Task",
