@@ -235,6 +235,12 @@ async def _none(server: NatsServer) -> None:
     )
 
 
+def test_an_address_is_no_folder(source: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = deploy(source, Role.BACKUP, "backup", "--to", "http://store.example.org")
+    assert refused == ErrorCode.INVALID_INPUT.value.exit_status
+    assert "HANSE_STORE_URL" in capsys.readouterr().err
+
+
 def test_the_journals_are_saved_first_and_nothing_is_left_out() -> None:
     assert ORDER[0] == "HANSE_JOURNAL"
     assert sorted(ORDER) == sorted(stream.name for stream in STREAMS)

@@ -13,7 +13,7 @@ from hanse_fabric.connections import open_store
 from hanse_fabric.deploy import backups
 from hanse_fabric.deploy.snapshots import Link, connected
 from hanse_fabric.deploy.state import add_bus_to, bus_settings
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
@@ -94,6 +94,10 @@ def _opener(settings: ServiceSettings, role: Role) -> Callable[[], AbstractAsync
 
 
 def _store(where: str, settings: ServiceSettings) -> ObjectStore:
+    if "://" in where:
+        raise invalid(
+            "--to, --from", where, "`s3` or a folder", hint="HANSE_STORE_URL is where the store's address belongs"
+        )
     if where != _STORE:
         return DirectoryStore(Path(where))
     if not settings.store_url:
