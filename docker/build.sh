@@ -7,6 +7,7 @@
 #
 # ENGINE     buildah, podman or docker
 # BASE       image to build on; by default the digest in the Dockerfile. `BASE=local` makes one of Debian packages.
+#            BUILD_BASE: for the build stage, with binutils; they are added where they are missing
 # TAG        tag, and version in the labels; by default the version of the distributions
 # PYTHON     a Python 3.11 with pip and hatchling
 # ARCHIVES   folder to put IMAGE.tar (docker-archive) and IMAGE.sbom.json into; by default nothing is put anywhere
@@ -23,6 +24,7 @@ python=${PYTHON:-.venv/bin/python}
 context=${CONTEXT:-build/images}
 tag=${TAG:-$(sed -n 's/^version = "\(.*\)"/\1/p' services/coordinator/pyproject.toml)}
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+build_base=${BUILD_BASE:-}
 base=${BASE:-$(sed -n 's/^ARG BASE=//p' docker/Dockerfile)}
 images=${*:-coordinator aggregator compensator model-registry tools nats seaweedfs datapod}
 
@@ -30,8 +32,9 @@ if [ "$base" = local ]; then
     base=localhost/hanse-base:bookworm
     case $engine in
         docker) echo "BASE=local needs buildah or podman" >&2; exit 2 ;;
-        *) buildah inspect --type image "$base" >/dev/null 2>&1 || docker/base.sh "$base" ;;
+        *) buildah inspect --type image "$base-build" >/dev/null 2>&1 || docker/base.sh "$base" >/dev/null ;;
     esac
+    build_base=$base-build
 fi
 # A base by digest names it itself; of a local one the engine knows it.
 case $base in
@@ -46,7 +49,8 @@ esac
 
 build() { # FILE IMAGE DESCRIPTION
     set -- --file "$1" --target "$2" --tag "localhost/hanse-$2:$tag" --build-arg "IMAGE=$2" --build-arg "BASE=$base" \
-        --build-arg "BASE_DIGEST=$digest" --build-arg "VERSION=$tag" --build-arg "REVISION=$revision" \
+        --build-arg "BUILD_BASE=${build_base:-$base}" --build-arg "BASE_DIGEST=$digest" \
+        --build-arg "VERSION=$tag" --build-arg "REVISION=$revision" \
         --build-arg "SOURCE=${SOURCE:-hanse}" --build-arg "DESCRIPTION=$3" "$context"
     case $engine in
         # The healthcheck is docker's; OCI's format has no place for it.

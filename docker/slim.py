@@ -7,6 +7,7 @@ says in DECLARED (images.toml) which parts of SciPy it loads gets no others; `lo
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Collection, Iterator
@@ -15,12 +16,19 @@ from pathlib import Path
 FOLDERS = frozenset({"tests", "__pycache__"})
 ENDINGS = frozenset({".pyi", ".pyx", ".pxd", ".pxi", ".h", ".hpp", ".cuh", ".a", ".c", ".cc", ".cpp", ".f", ".f90"})
 PARTS = (
+    "Crypto/IO",
+    "Crypto/Math",
+    "Crypto/Protocol",
+    "Crypto/PublicKey",
     "Crypto/SelfTest",
+    "Crypto/Signature",
+    "numpy/_core/_simd*.so",
     "numpy/distutils",
     "pyarrow/include",
     "pyarrow/libarrow*.so",
     "pyarrow/libarrow*.so.*.*",
     "pyarrow/src",
+    "scipy/special/cython_special*",
     "torch/bin/test_*",
     "torch/bin/protoc*",
     "torch/bin/*Test",
@@ -30,8 +38,9 @@ PARTS = (
     "torch/test",
     "torchgen/packaged",
 )
-"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; and copies of libraries
-under names that no program asks for, for a wheel has no links."""
+"""Tests under other names; compilers' parts, for nothing is compiled where a service runs; copies of libraries under
+names that no program asks for, for a wheel has no links; and of pycryptodome all but the ciphers, which the S3 client
+loads (Hanse's own cryptography is another library's)."""
 ARROW = ("flight", "s3")
 """Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
 
@@ -50,6 +59,27 @@ def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
             yield path
 
 
+def strip_symbols(packages: Path) -> None:
+    """Remove debug symbols of extension modules. Not of packages that bring libraries: those were patched for it, which
+    not every strip survives."""
+    patched = {"PIL", "pyarrow", "torch"} | {
+        name for path in packages.glob("*.libs") for name in (path.name, path.stem)
+    }
+    modules = [path for path in packages.rglob("*.so") if path.relative_to(packages).parts[0] not in patched]
+    if modules:
+        subprocess.run(["strip", "--strip-unneeded", *map(str, modules)], check=True)
+
+
+def share_libraries(packages: Path) -> None:
+    """Make links of libraries that several packages bring under one name, which has their digest in it."""
+    first: dict[str, Path] = {}
+    for library in sorted(packages.glob("*.libs/*.so*")):
+        known = first.setdefault(library.name, library)
+        if known is not library and known.stat().st_size == library.stat().st_size:
+            library.unlink()
+            library.symlink_to(Path("..") / known.relative_to(packages))
+
+
 def main(environment: Path, image: str, declared: Path) -> int:
     """Slim the environment in place; says how much that was."""
     scipy = tomllib.loads(declared.read_text())[image].get("scipy")
@@ -62,7 +92,9 @@ def main(environment: Path, image: str, declared: Path) -> int:
             elif path.exists():
                 removed += path.stat().st_size
                 path.unlink()
-    print(f"removed {removed / 1e6:.0f} MB that only tests and compilers use")
+        strip_symbols(packages)
+        share_libraries(packages)
+    print(f"removed {removed / 1e6:.0f} MB that no service uses")
     return 0
 
 

@@ -115,25 +115,27 @@ def test_what_is_slimmed_away_is_tests_headers_and_parts_that_are_not_declared(t
     files = (
         "numpy/_core/multiarray.so", "numpy/_core/tests/test_one.py", "numpy/_core/api.h", "numpy/testing/__init__.py",
         "pyarrow/libarrow_flight.so.2600", "pyarrow/libarrow.so.2600", "pyarrow/lib.cpython-311.so", "hanse/py.typed",
-        "scipy/special/_ufuncs.so", "scipy/stats/_stats.so", "torch/bin/torch_shm_manager", "torch/bin/protoc",
+        "scipy/special/_ufuncs.so", "scipy/special/cython_special.so", "scipy/stats/_stats.so", "torch/bin/protoc",
+        "torch/bin/torch_shm_manager",
     )  # fmt: skip
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     gone = {str(path.relative_to(tmp_path)) for path in unneeded(tmp_path, ["special"])}
     assert gone == {
-        "numpy/_core/tests", "numpy/_core/api.h", "pyarrow/libarrow_flight.so.2600", "scipy/stats", "torch/bin/protoc",
+        "numpy/_core/tests", "numpy/_core/api.h", "pyarrow/libarrow_flight.so.2600", "scipy/special/cython_special.so",
+        "scipy/stats", "torch/bin/protoc",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_every_base_is_pinned_by_digest_and_every_image_runs_as_nobody_s_user(name: str) -> None:
     lines = (DOCKER / name).read_text().splitlines()
-    (base,) = [line for line in lines if line.startswith("ARG BASE=")]
-    assert len(base.partition("@sha256:")[2]) == 64
+    bases = [line for line in lines if line.startswith(("ARG BASE=", "ARG BUILD_BASE="))]
+    assert all(len(base.partition("@sha256:")[2]) == 64 for base in bases)
     stages = {line.split()[3] for line in lines if line.startswith("FROM ")}
     outside = {line.split()[1] for line in lines if line.startswith("FROM ")} - stages
-    assert outside <= {"${BASE}", "scratch"}
+    assert outside <= {"${BASE}", "${BUILD_BASE}", "scratch"}
     assert [line for line in lines if line.startswith("USER ")][-1] == "USER 65532:65532"
     assert all(line.split("[")[0].strip() == "ENTRYPOINT" for line in lines if line.startswith("ENTRYPOINT"))
 
@@ -180,3 +182,27 @@ def test_the_demonstration_takes_an_unconfined_container_for_a_failure() -> None
         "HostConfig": {"ReadonlyRootfs": False, "CapDrop": [], "SecurityOpt": [], "Memory": 0},
     }
     assert len(demo.confined(bad)) == 5
+
+
+@pytest.mark.usefixtures("scripts")
+def test_one_library_of_several_packages_is_there_once_and_those_that_were_patched_keep_their_symbols(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import slim
+
+    for name in ("numpy.libs/libgfortran-0403.so.5", "scipy.libs/libgfortran-0403.so.5", "scipy.libs/other-1.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"library")
+    for name in ("numpy/core.so", "torch/lib.so", "yaml/_yaml.so"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    slim.share_libraries(tmp_path)
+    linked = tmp_path / "scipy.libs/libgfortran-0403.so.5"
+    assert linked.is_symlink()
+    assert linked.read_bytes() == b"library"
+    assert not (tmp_path / "scipy.libs/other-1.so").is_symlink()
+
+    stripped: list[str] = []
+    monkeypatch.setattr(slim.subprocess, "run", lambda command, **_: stripped.extend(command[2:]))
+    slim.strip_symbols(tmp_path)
+    assert stripped == [str(tmp_path / "yaml/_yaml.so")]
