@@ -13,7 +13,7 @@ import pytest
 
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.subjects import AUDIT
-from hanse_fabric.telemetry import configure_logging, extract, inject, span, trace_ids
+from hanse_fabric.telemetry import ALONE, configure_logging, continued, extract, inject, span, trace_ids
 from hanse_fabric.telemetry.metrics import Counter, Histogram, prometheus_text
 
 
@@ -126,3 +126,17 @@ def test_spans_and_metrics_reach_a_collector_when_an_endpoint_is_set() -> None:
     assert b"reduce-for-export" in received["/v1/traces"]
     assert b"hanse-aggregator" in received["/v1/traces"]
     assert b"hanse_ready" in received["/v1/metrics"] or b"hanse-aggregator" in received["/v1/metrics"]
+
+
+def test_what_a_message_asked_for_is_done_in_its_trace_and_a_new_trace_can_refer_to_it() -> None:
+    with span("asked"):
+        asked, headers = trace_ids(), inject()
+    with continued(extract(headers)):
+        assert trace_ids() == asked
+        with span("alone", parent=ALONE, link=extract(headers)):
+            alone = trace_ids()
+    assert asked is not None
+    assert alone is not None
+    assert alone[0] != asked[0]
+    with continued(extract({})):
+        assert trace_ids() is None
