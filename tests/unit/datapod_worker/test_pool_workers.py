@@ -35,6 +35,16 @@ SCHEMA = ArraySchema(shape=(2,), classes=2)
 POOL = "lab"
 
 
+class Clock:
+    """Goes on by `step` seconds whenever it is looked at. Without, it stands still: no worker is late on a busy machine."""
+
+    now = step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 def silent(_fraction: float, _text: str) -> None:
     return None
 
@@ -94,8 +104,8 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
         await alone.work(request(calm, model), silent)
     finally:
         await alone.close()
-    now = [0.0]  # stands still, so that no worker is late on a busy machine
-    client = PoolClient(tmp_path / "shared", POOL, clock=lambda: now[0])
+    clock = Clock()
+    client = PoolClient(tmp_path / "shared", POOL, clock=clock)
     pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
     await pooled.start()
     async with asyncio.timeout(240):
@@ -106,9 +116,10 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
         child = psutil.Process(first.pid).children()[0]
         first.kill()
         await first.wait()
-        now[0] = 1000.0
+        clock.step = 10.0
         with pytest.raises(HanseError, match="gives no sign of life") as caught:
             await working
+        clock.step = 0.0
         assert caught.value.code is ErrorCode.UNAVAILABLE
         psutil.wait_procs([child], timeout=60)
         assert not child.is_running()
@@ -143,7 +154,7 @@ async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
 async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWorker]:
     """A worker whose one pool worker lives in this process."""
     worker, stopping = PoolWorker(tmp_path / "shared", POOL), asyncio.Event()
-    made = ProcessWorker(data, schema=SCHEMA, process=PoolClient(tmp_path / "shared", POOL))
+    made = ProcessWorker(data, schema=SCHEMA, process=PoolClient(tmp_path / "shared", POOL, dead_s=600))
     await made.start()
     run = asyncio.create_task(worker.run(stopping))
     yield made

@@ -51,7 +51,7 @@ class InPool(ProcessWorker):
     """A worker whose requests a pool's worker takes from a shared folder."""
 
     def __init__(self, data, folder, schema):
-        super().__init__(data, schema=schema, process=PoolClient(folder, "lab"))
+        super().__init__(data, schema=schema, process=PoolClient(folder, "lab", dead_s=600))
         self._working, self._stopping = PoolWorker(folder, "lab"), asyncio.Event()
         self._run = asyncio.create_task(self._working.run(self._stopping))
 

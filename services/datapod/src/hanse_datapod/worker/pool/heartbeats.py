@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 BEAT_S = 1.0
-DEAD_S = 15.0
+DEAD_S = 30.0
 """A worker whose heartbeat stands still for so long (seconds) is taken for dead."""
 
 _FORGOTTEN_S = 3600.0
