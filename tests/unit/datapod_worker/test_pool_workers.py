@@ -36,7 +36,7 @@ POOL = "lab"
 
 
 class Clock:
-    """Goes on by `step` seconds whenever it is looked at. Without, it stands still: no worker is late on a busy machine."""
+    """Goes on by `step` seconds whenever it is looked at; stands still without: no worker is late on a busy machine."""
 
     now = step = 0.0
 
