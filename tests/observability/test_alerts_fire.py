@@ -96,6 +96,7 @@ def gone_silent(hub: DeployedHub, tmp_path_factory: pytest.TempPathFactory) -> t
             while not any(each.online for each in project.participants()):
                 assert time.monotonic() < end, "north does not come"
                 time.sleep(0.1)
+            time.sleep(3)  # it listens for tasks, too
     return "silence", "north"
 
 

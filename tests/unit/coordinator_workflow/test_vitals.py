@@ -10,8 +10,11 @@ import pytest
 from hanse_coordinator import refusals
 from hanse_coordinator.refusals import begin_counting, count_refusal
 from hanse_coordinator.workflow import vitals
+from hanse_coordinator.workflow.outcomes import Answer
+from hanse_coordinator.workflow.traffic import count_bytes
 from hanse_coordinator.workflow.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals
 from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import ObjectRef
 from hanse_fabric.telemetry import catalogue
 from hanse_fabric.telemetry.metrics import Metric
 
@@ -182,3 +185,20 @@ def test_a_gauges_series_are_replaced_together_and_have_all_labels() -> None:
     with pytest.raises(ValueError, match="hanse_participants"):
         catalogue.PARTICIPANTS.replace({("p",): 1})
     catalogue.PARTICIPANTS.replace({})
+
+
+def test_a_closed_steps_bytes_are_counted_by_direction_and_by_what_carried_them() -> None:
+    def shown_bytes() -> dict[tuple[str, str], float]:
+        rows = catalogue.STEP_BYTES.samples()
+        return {(labels["direction"], labels["carrier"]): value for _, labels, value in rows}
+
+    before = shown_bytes()
+    small = ObjectRef(digest="a" * 64, size=10)
+    large = ObjectRef(digest="b" * 64, size=1000, key="models/p/large")
+    answers = [
+        Answer(participant="north", examples=1, update=small, tally=small),
+        Answer(participant="south", examples=1, update=large, extras={"control": small}),
+    ]
+    count_bytes([large, small, None], 3, answers)
+    grown = {series: value - before.get(series, 0) for series, value in shown_bytes().items()}
+    assert grown == {("down", "store"): 3000, ("down", "bus"): 30, ("up", "bus"): 30, ("up", "store"): 1000}
