@@ -103,3 +103,28 @@ def test_a_chart_is_installed_upgraded_rolled_back_and_leaves_only_volumes(
             return
         assert time.monotonic() < end, f"left after the uninstallation: {found}"
         time.sleep(0.2)
+
+
+def test_the_compensator_sees_whose_account_it_is_given_and_who_else_is_in_its_namespace(
+    cluster: ControlPlane, charts: Charts, tmp_path: Path
+) -> None:
+    def of_the_hub(kind: str, name: str, **fields: object) -> str:
+        labels = {"app.kubernetes.io/part-of": "hanse", "app.kubernetes.io/component": "coordinator"}
+        version = "apps/v1" if kind == "Deployment" else "v1"
+        metadata = {"name": name, "namespace": "crowded", "labels": labels}
+        return json.dumps({"apiVersion": version, "kind": kind, "metadata": metadata, **fields})
+
+    given = tmp_path / "values.json"
+    given.write_text(json.dumps(GIVEN["hanse-compensator"]))
+    pod = {"metadata": {"labels": {"app": "hub"}}, "spec": {"containers": [{"name": "hub", "image": "hub"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "hub"}}, "template": pod}
+    cluster.kubectl("create", "namespace", "crowded")
+    for text in (of_the_hub("ServiceAccount", "robot"), of_the_hub("Deployment", "coordinator", spec=spec)):
+        cluster.kubectl("create", "--validate=false", "-f", "-", text=text)
+    words = ("install", "trustee", charts.path("hanse-compensator"), "--values", given, "--dry-run=server")
+    theirs = ("--set", "serviceAccount.create=false,serviceAccount.name=robot")
+    refused = cluster.run("helm4", *words, "--namespace", "crowded", *theirs, check=False)
+    assert refused.returncode != 0
+    assert '"robot" in namespace crowded belongs to the hub\'s coordinator' in refused.stderr
+    told = cluster.run("helm4", *words, "--namespace", "crowded")
+    assert "WARNING: the hub's coordinator coordinator runs in this namespace" in told.stdout
