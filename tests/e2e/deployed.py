@@ -8,7 +8,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import hanse
 from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
+from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
 from hanse_fabric.messages import ObjectRef
@@ -34,7 +36,7 @@ START: Arrays = {"weight": np.zeros((3, 4), np.float32), "bias": np.zeros(3, np.
 class DeployedHub:
     """An embedded hub on an event loop of its own, which keeps supervising while a test blocks."""
 
-    def __init__(self, folder: Path, **options: int) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.hub = EmbeddedHub(folder, **options)
         self.folder = folder
         self._stop = asyncio.Event()
@@ -85,6 +87,42 @@ class DeployedHub:
         (child,) = [child for child, _ in self.hub.supervisor._children if child.spec.name == name]
         child._stopping = True
         os.kill(self.hub.supervisor.pids()[name], signal.SIGKILL)
+
+    def hold_down(self, name: str) -> None:
+        """SIGKILL a process that is not started again before `let_up`."""
+        child = self._child(name)
+        process = child._process
+        assert process is not None
+        child._stopping = True
+        os.kill(process.pid, signal.SIGKILL)
+        self._until(lambda: process.returncode is not None, f"{name} does not end")
+
+    def let_up(self, name: str) -> None:
+        """Start a process again that was held down."""
+
+        async def start() -> None:
+            self.hub.supervisor.start(self._child(name).spec)
+
+        children = self.hub.supervisor._children
+        self._in_loop(start())
+        children.remove(next(pair for pair in children if pair[0].spec.name == name))
+
+    def wait_ready(self, name: str, timeout: float) -> None:
+        """Wait until a process answers."""
+        self._in_loop(self._child(name).wait_ready(timeout), timeout + 10)
+
+    def _child(self, name: str) -> Child:
+        return next(child for child, _ in self.hub.supervisor._children if child.spec.name == name)
+
+    def _in_loop(self, work: Coroutine[Any, Any, None], timeout: float = 60.0) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    def _until(self, true: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < end, what
+            time.sleep(0.01)
 
     def _run(self) -> None:
         try:

@@ -59,7 +59,7 @@ class Site:
                     if self._closing:
                         return
                     raise
-                if open_task.seconds_left > 0 and self._worker.do(self._link.is_open(open_task.task)):
+                if open_task.seconds_left > 0 and self._still_open(open_task):
                     refusal = cannot(open_task.task)
                     if refusal is None:
                         yield SiteTask(self, open_task)
@@ -68,6 +68,9 @@ class Site:
         finally:
             with suppress(HanseError):  # GONE: closing has ended it
                 self._worker.do(stack.aclose())
+
+    def _still_open(self, found: OpenTask) -> bool:
+        return found.fresh or self._worker.do(self._link.is_open(found.task))
 
     def close(self) -> None:
         """Leave the hub; a loop over `tasks` in another thread ends. The identity stays in `home`."""

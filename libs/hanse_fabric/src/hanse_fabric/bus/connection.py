@@ -284,6 +284,9 @@ class Connection:
         _LOG.debug("bus: %s", error)
         if "permissions violation" in text:
             self._deny(text)
+        elif "authentication timeout" in text:
+            # A server with thousands at its door: it has not looked at our credentials in time, and may the next time.
+            _LOG.debug("bus: the server was too busy to let us in")
         elif isinstance(error, nats.errors.AuthorizationError) or "authoriz" in text or "authentic" in text:
             self._refusals += 1
             # A server that just restarted may not know its accounts yet; one that still refuses means it.

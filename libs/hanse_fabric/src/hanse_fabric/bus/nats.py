@@ -28,6 +28,8 @@ from hanse_fabric.subjects import Stream
 from hanse_fabric.telemetry.traces import continued, extract, inject
 
 _WRONG_LAST = 10071
+_UNDECIDED = 10164
+"""In a cluster: another message on the subject, which may be our own of an earlier try, is being agreed on."""
 _FOLLOW_S = 30.0
 _LOG = logging.getLogger(__name__)
 
@@ -132,7 +134,8 @@ class NatsBus:
         sent = {**(headers or {}), "Nats-Msg-Id": identity}
         if expected_last is not None:
             sent["Nats-Expected-Last-Subject-Sequence"] = str(expected_last)
-        deadline = asyncio.get_running_loop().time() + timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         tries: list[int] = []
         while True:
             answer = await self._connection.call(subject, data, headers=sent, deadline=deadline, tries=tries)
@@ -140,7 +143,10 @@ class NatsBus:
             error = body.get("error")
             if error is None:
                 return int(body["seq"])
-            if error.get("err_code") == _WRONG_LAST and expected_last is not None:
+            if error.get("err_code") == _UNDECIDED and expected_last is not None and loop.time() < deadline:
+                await asyncio.sleep(0.05)
+                continue
+            if error.get("err_code") in (_WRONG_LAST, _UNDECIDED) and expected_last is not None:
                 if message_id is not None or len(tries) > 1:
                     stored = await self._stored(body.get("stream"), subject, identity, deadline)
                     if stored is not None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OBJECTS_KEPT = 24
 """Objects of studies: several steps are under way at once, each with a few."""
+_LOOKS_S = (0.2, 0.4, 0.8, 0.0)
+"""Pauses after each look for an open task."""
+FRESH_S = 5.0
+"""A task that came so recently is open: a copy of the stream may be behind for a moment."""
 _RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
@@ -51,6 +55,11 @@ class OpenTask:
     headers: Mapping[str, str]
     pending: int
     received: float
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has only just come."""
+        return time.monotonic() - self.received < FRESH_S
 
     @property
     def seconds_left(self) -> float:
@@ -146,9 +155,17 @@ class SiteLink:
             await self.publish(self.sign(result))
 
     async def is_open(self, task: Task) -> bool:
-        """Whether the hub still waits for an answer to this very task."""
+        """Whether the hub still waits for an answer to this very task.
+
+        On a bus of several servers each look may be at a copy that is behind, so that a task is not there which has
+        just been given: it is closed only where none of several looks shows it.
+        """
         subject = TASK.of(project=task.project, participant=task.participant, run=task.run, step=task.step)
-        return bool(await self.bus.snapshot(_stream(TASK.stream), subject))
+        for pause in _LOOKS_S:
+            if await self.bus.snapshot(_stream(TASK.stream), subject):
+                return True
+            await asyncio.sleep(pause)
+        return False
 
     async def fetch(self, task: Task, *, seconds: float = 300.0) -> Path | None:
         """The task's model as a file, verified against its digest; None where the task has none.
