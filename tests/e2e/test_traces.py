@@ -43,6 +43,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = tmp_path_factory.mktemp("traced")
     with OtlpSink() as sink, pytest.MonkeyPatch.context() as environment:
         environment.setenv("HANSE_OTLP_ENDPOINT", sink.url)
+        environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "500")
+        environment.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
         environment.setenv("HANSE_LOG_FORMAT", "json")
         environment.setenv("HANSE_LOG_LEVEL", "debug")
         hub = DeployedHub(folder / "hub")
@@ -63,11 +65,29 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                     ids = trace_ids()
                     run = project.run(job)
                 completed(run)
+                with sink.arrived:
+                    assert sink.arrived.wait_for(lambda: _all_is_there(sink), 60), "not all spans and metrics come"
         finally:
-            hub.stop()  # each process hands in what it has when it is told to stop
+            hub.stop()
         assert ids is not None
         logs = {path.stem: _lines(path) for path in (folder / "hub" / "logs").glob("*.log")}
         yield Seen(ids[0], run.id, list(sink.spans), dict(sink.metrics), logs)
+
+
+def _all_is_there(sink: OtlpSink) -> bool:
+    """Whether both rounds have come, from all services, each span's parent (but those of calls), and all metrics."""
+    ids = {each.id for each in sink.spans}
+    rounds = {each.trace for each in sink.spans if each.name == "round"}
+    whose = [{each.service for each in sink.spans if each.trace == trace} for trace in rounds]
+    published = any(each.name == "publish" and each.service == "hanse-model-registry" for each in sink.spans)
+    counted = {name for names in sink.metrics.values() for name in names}
+    return (
+        len(rounds) == 2
+        and published
+        and all({"hanse-datapod", "hanse-aggregator"} <= services for services in whose)
+        and all(each.parent in ids or each.name == "http" for each in sink.spans if each.parent)
+        and {"hanse_rounds_total", "hanse_tasks_total", "hanse_reduced_bytes_total"} <= counted
+    )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
