@@ -75,7 +75,7 @@ class Release:
 
     def left(self) -> list[str]:
         """What the namespace holds, apart from what every namespace does; waits for what is going."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             found = leftovers(self.cluster, self.namespace)
             if all(name.startswith("persistentvolumeclaim/") for name in found) or time.monotonic() > end:

@@ -10,7 +10,7 @@ from typing import Any
 from hanse.hub import Project, Run
 from hanse_fabric.errors import HanseError
 
-ROUNDS = 100
+ROUNDS = 60
 WAIT_S = 600
 
 
