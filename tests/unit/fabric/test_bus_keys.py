@@ -106,9 +106,7 @@ def test_a_participant_can_be_granted_less_than_a_control_line() -> None:
 
 def test_only_the_aggregator_reads_updates() -> None:
     for role in Role:
-        may = any(
-            "GET.HANSE_UPDATES" in s for s in permissions_for(role, project="p", participant="n")["publish"]
-        )
+        may = any("GET.HANSE_UPDATES" in s for s in permissions_for(role, project="p", participant="n")["publish"])
         assert may == (role is Role.AGGREGATOR)
 
 
