@@ -25,6 +25,9 @@ from hanse_fabric.names import derive_seed
 
 _INITIALIZE_SECONDS = 60.0
 _OTHER_INITIALIZERS = 3
+LARGEST_COHORT = 4_000
+"""Participants of one round: their answers are one entry of the journal (205 bytes each with two metrics), which is one
+message of the bus (1 MiB). Projects may have any number, of whom a round samples its share."""
 
 
 async def federated_averaging(run: RunContext) -> None:
@@ -130,11 +133,21 @@ def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef)
 
 
 def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
-    """A round's participants, sorted: the job's share of those present, by the run's seed. Pure."""
+    """A round's participants, sorted: the job's share of those present, by the run's seed. Pure.
+
+    Raises:
+        RunFailure: TOO_LARGE for more than a round can have.
+    """
     wanted = job.participants
     count = min(len(present), max(wanted.minimum, math.ceil(wanted.fraction * len(present) - 1e-9)))
-    if count == len(present):
+    if count == len(present) <= LARGEST_COHORT:
         return present
+    if count > LARGEST_COHORT:
+        raise RunFailure(
+            ErrorCode.TOO_LARGE,
+            f"participants: {count} of {len(present)} would take part in a round, at most {LARGEST_COHORT} can",
+            hint=f"set participants.fraction to {LARGEST_COHORT / len(present):.3f} or less",
+        )
     chooser = random.Random(derive_seed(job.seed, number, "sample"))  # noqa: S311 - repeatable, not secret
     return tuple(sorted(chooser.sample(present, count)))
 
