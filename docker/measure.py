@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -79,6 +80,9 @@ def _answers() -> bool:
 
 
 def _processor_seconds(pid: int) -> float:
+    """NaN where the process has ended: a datapod does, for there is no hub to join."""
+    if pid == 0:
+        return math.nan
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

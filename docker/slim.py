@@ -28,7 +28,6 @@ PARTS = (
     "pyarrow/libarrow*.so",
     "pyarrow/libarrow*.so.*.*",
     "pyarrow/src",
-    "scipy/special/cython_special*",
     "torch/bin/test_*",
     "torch/bin/protoc*",
     "torch/bin/*Test",
@@ -49,6 +48,8 @@ def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
     """What goes, in `packages` (a site-packages folder), outermost first; of `scipy` only these parts stay."""
     if scipy is not None:
         yield from (path for path in (packages / "scipy").iterdir() if path.is_dir() and path.name not in scipy)
+        if "stats" not in scipy:  # which alone asks for these functions in Cython's form
+            yield from packages.glob("scipy/special/cython_special*")
     for part in PARTS:
         yield from packages.glob(part)
     for name in ARROW:
