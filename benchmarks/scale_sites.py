@@ -24,6 +24,7 @@ from hanse_fabric.records import Bucket
 from hanse_fabric.schema import OpenSchema
 from hanse_fabric.site import SiteIdentity, SiteLink
 from hanse_fabric.site.identity import BUS_CREDS, SIGNING_KEY, SiteRecord
+from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.subjects import PARTICIPANTS, Role
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
@@ -62,6 +63,7 @@ async def play(crowd: Crowd) -> None:
     gate, authority = asyncio.Semaphore(AT_ONCE), BusAuthority(crowd.authority)
     creds = authority.service_credentials(Role.COORDINATOR)
     hub = await NatsBus.connect(crowd.hub_bus, "coordinator", creds=creds, timeout=300.0)
+    transfer = HttpTransfer()
     members = Bucket(hub, PARTICIPANTS, ParticipantRecord)
 
     async def join(index: int) -> SiteLink:
@@ -69,7 +71,12 @@ async def play(crowd: Crowd) -> None:
             name = f"site-{crowd.leaf}-{index:05d}"
             identity, record = enrolled(crowd, authority, name)
             await members.create(record, project=crowd.project, participant=name)
-            return await SiteLink.connect(identity, heartbeat=HEARTBEAT_S)
+            bus = await NatsBus.connect(
+                crowd.bus, f"{crowd.project}.{name}", creds=identity.creds, inbox_prefix=identity.inbox_prefix,
+                timeout=300.0, heartbeat=HEARTBEAT_S,
+            )  # fmt: skip
+            # One transfer for all of a process: each would read the system's certificates for itself.
+            return SiteLink(bus, identity, transfer)
 
     links = await asyncio.gather(*(join(index) for index in range(crowd.count)))
     await hub.close()
