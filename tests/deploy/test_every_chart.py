@@ -18,8 +18,8 @@ RENDERINGS = [(chart, name) for chart, sets in VALUES.items() for name in sets]
 KUBERNETES = ("1.28", "1.31", "1.37")
 # Kinds of operators that the schemas of Kubernetes do not have.
 FOREIGN = ("monitoring.coreos.com/", "keda.sh/", "cert-manager.io/", "gateway.networking.k8s.io/")
-# Jobs that make or migrate what the release stands on speak to the API server.
-WITH_TOKEN = frozenset({"keys", "state"})
+# The jobs that make and remove Secrets speak to the API server.
+WITH_TOKEN = frozenset({"keys"})
 PRIVATE = re.compile(r"PRIVATE KEY|NKEY SEED|join_[A-Za-z0-9]|\bS[OAU][A-Z2-7]{56}\b")
 VALID: set[tuple[str, str]] = set()
 SECRET_VARIABLES = frozenset({"HANSE_TOKEN", "HANSE_STORE_ACCESS_KEY", "HANSE_STORE_SECRET_KEY"})

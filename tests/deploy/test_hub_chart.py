@@ -17,6 +17,8 @@ from value_sets import EVERYTHING, PRODUCTION
 
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_coordinator.settings import CoordinatorSettings
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.server import write_server_config
 from hanse_fabric.deploy.__main__ import main as deploy
 from hanse_fabric.deploy.wanted import Wishes, names, wanted
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -31,6 +33,7 @@ SERVICES = {
     "aggregator": ("Deployment", AggregatorSettings),
     "model-registry": ("Deployment", RegistrySettings),
 }
+BOUNDS = ("max_payload", "max_control_line", "max_connections", "authorization", "write_deadline", "ping_interval")
 FEDERATED: dict[str, Any] = {**EVERYTHING, "nats": {}, "store": {}}
 """Everything, with sites in this cluster."""
 
@@ -192,6 +195,11 @@ def test_the_real_nats_server_takes_the_configuration(replicas: int, render: Ren
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"max_payload: {MAX_MESSAGE_BYTES + (64 << 10)}\n" in config
+    # What the engine's own servers are tested with holds here, too.
+    engines = write_server_config(tmp_path / "engine", BusAuthority(tmp_path / "keys"), host="localhost", port=4222)
+    bounds = [line for line in engines.read_text().splitlines() if line.startswith(BOUNDS)]
+    assert len(bounds) == len(BOUNDS)
+    assert set(bounds) <= set(config.splitlines())
     assert ("nats-route://demo-hanse-nats-2.demo-hanse-nats-pods:6222" in config) is (replicas == 3)
 
 
@@ -274,6 +282,9 @@ def test_every_monitor_finds_a_port_of_what_it_looks_for(render: Render) -> None
         ({"coordinator": {"resources": {"limits": {"cpu": "1"}, "request": {}}}}, "coordinator/resources"),
         ({"networkPolicy": {"publicFrom": [{"podselector": {}}]}}, "networkPolicy/publicFrom"),
         ({**PRODUCTION, "compensator": {"enabled": True}}, "compensator.bus.url"),
+        ({"nats": {"persistence": {"size": 10}}}, "nats/persistence/size"),
+        ({"ingress": {"enabled": True}}, "ingress.api.host: at least one"),
+        ({"backup": {"restore": {"from": "../other"}}}, "backup/restore/from"),
     ],
     ids=lambda each: "" if isinstance(each, dict) else each[:30],
 )

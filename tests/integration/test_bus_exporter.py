@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,10 @@ def test_a_cluster_without_a_leader_is_shown_as_such() -> None:
     assert (catalogue.BUS_STORAGE.value(), catalogue.BUS_STORAGE_LIMIT.value()) == (5, 10)
     tell({}, {"storage": 5, "meta_cluster": {"name": "c", "leader": "nats-1"}})
     assert catalogue.BUS_LEADER.value() == 1
+
+
+def test_a_servers_own_certificate_is_watched() -> None:
+    soon = datetime.now(UTC) + timedelta(days=3)
+    tell({"tls_cert_not_after": soon.strftime("%Y-%m-%dT%H:%M:%SZ")}, {})
+    left = catalogue.CERTIFICATE.value(service="nats", certificate="server")
+    assert timedelta(days=2).total_seconds() < left <= timedelta(days=3).total_seconds()

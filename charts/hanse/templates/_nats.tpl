@@ -10,6 +10,8 @@ max_payload: 1114112
 # A client's token, with its permissions, comes in one line; the server's own limit is 4 KiB.
 max_control_line: 65536
 max_connections: 65536
+# Thousands may come at once, after a restart; the server's own limit for looking at each one's token is 2 s.
+authorization { timeout: 30 }
 write_deadline: "10s"
 ping_interval: "20s"
 lame_duck_grace_period: "5s"

@@ -9,6 +9,8 @@ import argparse
 import asyncio
 import logging
 import signal
+import time
+from datetime import datetime
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
@@ -23,6 +25,7 @@ from hanse_fabric.telemetry.catalogue import (
     BUS_STORAGE,
     BUS_STORAGE_LIMIT,
     BUS_UP,
+    CERTIFICATE,
 )
 
 ASK_S = 3.0
@@ -75,6 +78,10 @@ def tell(general: dict[str, Any], stored: dict[str, Any]) -> None:
     BUS_BYTES.set(float(general.get("out_bytes", 0)), direction="out")
     BUS_STORAGE.set(float(stored.get("storage", 0)))
     BUS_STORAGE_LIMIT.set(float((stored.get("config") or {}).get("max_storage", 0)))
+    expires = general.get("tls_cert_not_after")  # absent without TLS
+    if expires:
+        left = datetime.fromisoformat(str(expires)).timestamp() - time.time()
+        CERTIFICATE.set(left, service="nats", certificate="server")
     cluster = stored.get("meta_cluster")
     # A server alone leads itself.
     BUS_LEADER.set(1 if cluster is None or cluster.get("leader") else 0)
