@@ -36,9 +36,10 @@ def main() -> int:
         return 2
     node, stages = Node(binaries, folder), Stages()
     try:
-        _prepare(node, archives, stages)
         with tempfile.TemporaryDirectory() as scratch:
-            play(Scene(node, _charts(Path(scratch)), arguments.helm, stages))
+            scene = Scene(node, _charts(Path(scratch)), arguments.helm, stages)
+            _prepare(node, archives, stages)
+            play(scene)
     except (AssertionError, KeyboardInterrupt) as error:
         print(f"\n{error or type(error).__name__}", file=sys.stderr)
         return 1
