@@ -66,26 +66,29 @@ async def play(crowd: Crowd) -> None:
     transfer = HttpTransfer()
     members = Bucket(hub, PARTICIPANTS, ParticipantRecord)
 
-    async def join(index: int) -> SiteLink:
-        async with gate:
-            name = f"site-{crowd.leaf}-{index:05d}"
-            identity, record = enrolled(crowd, authority, name)
-            await members.create(record, project=crowd.project, participant=name)
-            bus = await NatsBus.connect(
-                crowd.bus, f"{crowd.project}.{name}", creds=identity.creds, inbox_prefix=identity.inbox_prefix,
-                timeout=300.0, heartbeat=HEARTBEAT_S,
-            )  # fmt: skip
-            # One transfer for all of a process: each would read the system's certificates for itself.
-            return SiteLink(bus, identity, transfer)
-
-    links = await asyncio.gather(*(join(index) for index in range(crowd.count)))
-    await hub.close()
-    ready = asyncio.Semaphore(0)
+    joined = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
-        for index, link in enumerate(links):
-            group.create_task(take_part(link, ready, index / max(1, len(links))))
-        for _ in links:
-            await ready.acquire()
+
+        async def join(index: int) -> None:
+            async with gate:
+                name = f"site-{crowd.leaf}-{index:05d}"
+                identity, record = enrolled(crowd, authority, name)
+                await members.create(record, project=crowd.project, participant=name)
+                bus = await NatsBus.connect(
+                    crowd.bus, f"{crowd.project}.{name}", creds=identity.creds, inbox_prefix=identity.inbox_prefix,
+                    timeout=300.0, heartbeat=HEARTBEAT_S,
+                )  # fmt: skip
+                # One transfer for all of a process: each would read the system's certificates for itself.
+                link, ready = SiteLink(bus, identity, transfer), asyncio.Event()
+                group.create_task(take_part(link, ready, index / crowd.count))
+                await ready.wait()
+            joined.release()
+
+        for index in range(crowd.count):
+            group.create_task(join(index))
+        for _ in range(crowd.count):
+            await joined.acquire()
+        await hub.close()
         print("joined", flush=True)
         sys.stdout.close()
 
@@ -109,11 +112,11 @@ def enrolled(crowd: Crowd, authority: BusAuthority, name: str) -> tuple[SiteIden
     return SiteIdentity(home, site), record
 
 
-async def take_part(link: SiteLink, ready: asyncio.Semaphore, phase: float) -> None:
+async def take_part(link: SiteLink, ready: asyncio.Event, phase: float) -> None:
     """Answer every task, and show life once a minute, each participant at its own moment."""
     async with asyncio.TaskGroup() as group, link.tasks() as tasks:
         await link.presence()
-        ready.release()
+        ready.set()
         group.create_task(show_life(link, phase))
         async for opened in tasks:
             await answer(link, opened.task)

@@ -28,6 +28,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 RECONNECT_EVERY_S = 0.2
 _REFUSALS_BELIEVED = 5
+_PATIENCE_S = 16.0
 _NO_RESPONDERS = "503"
 _LOG = logging.getLogger(__name__)
 
@@ -196,7 +197,7 @@ class Connection:
         """Publish and wait for the answer; again when the connection broke, nobody listened, or no answer came.
 
         Args:
-            each_try: seconds before it is sent again.
+            each_try: seconds before it is sent again; twice as many after each try that is not answered in time.
             late: the code of the error at the deadline.
             tries: each try's number is appended here.
 
@@ -204,13 +205,18 @@ class Connection:
             HanseError: `late` at `deadline`; FORBIDDEN; UNAUTHENTICATED.
         """
         loop = asyncio.get_running_loop()
+        patience = each_try
         for attempt in itertools.count():
             await self.until_up(deadline)
             if tries is not None:
                 tries.append(attempt)
-            answer = await self.attempt(subject, data, min(deadline, loop.time() + each_try), headers)
+            until = loop.time() + patience
+            answer = await self.attempt(subject, data, min(deadline, until), headers)
             if answer is not None:
                 return answer
+            if loop.time() >= until:
+                # Nobody was in the way, so the server is busy: thousands who ask again every two seconds keep it so.
+                patience = min(2 * patience, _PATIENCE_S)
             if loop.time() >= deadline:
                 break
             await asyncio.sleep(min(0.05, max(0.0, deadline - loop.time())))
