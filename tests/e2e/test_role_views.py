@@ -25,7 +25,6 @@ import pytest
 import hanse
 from hanse.embedded.hub import EmbeddedHub
 from hanse_datapod import masking
-from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import user_jwt
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.messages import Result, Task, TaskKind
@@ -99,9 +98,9 @@ def ring_of(values: np.ndarray, fraction: int, dtype: type) -> np.ndarray:
 @asynccontextmanager
 async def tapped(folder: Path, seen: Seen) -> AsyncIterator[None]:
     """Record all that is published on the bus, with a credential that only a test has."""
-    authority = BusAuthority(folder / "hub" / "bus-authority")
+    account = KeyPair.from_seed((folder / "hub" / "bus-authority" / "account.seed").read_text())
     key = KeyPair.create(KeyKind.USER)
-    token = user_jwt(authority._account, key.public, "tap", None)
+    token = user_jwt(account, key.public, "tap", None)
     port = json.loads((folder / "hub" / "ports.json").read_text())["bus"]
     client = await nats.connect(
         f"nats://127.0.0.1:{port}",

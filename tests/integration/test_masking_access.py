@@ -23,6 +23,7 @@ from hanse_fabric.subjects import (
     MASKS,
     PARTICIPANTS,
     RESULT,
+    STATE,
     STREAMS,
     SUBJECTS,
     UPDATE,
@@ -107,6 +108,7 @@ async def test_the_bus_denies_a_role_all_that_the_table_does_not_grant(nats_serv
 
 def test_a_compensators_rights_are_these_and_no_others() -> None:
     read = "$JS.API.CONSUMER.CREATE.{}.*.{}".format
+    at_the_leader = "$JS.API.STREAM.MSG.GET.{}".format
     assert permissions_for(Role.COMPENSATOR) == {
         "publish": sorted(
             [
@@ -120,6 +122,10 @@ def test_a_compensators_rights_are_these_and_no_others() -> None:
                 f"$JS.API.DIRECT.GET.KV_hanse_compensators.{COMPENSATORS.wildcard()}",
                 MASK_RECORDS.wildcard(), read("KV_hanse_mask_records", "$KV.hanse_mask_records.>"),
                 f"$JS.API.DIRECT.GET.KV_hanse_mask_records.{MASK_RECORDS.wildcard()}",
+                f"$JS.API.DIRECT.GET.KV_hanse_state.{STATE.wildcard()}",
+                at_the_leader("HANSE_MASK_ANSWERS"), at_the_leader("KV_hanse_participants"),
+                at_the_leader("KV_hanse_compensators"), at_the_leader("KV_hanse_mask_records"),
+                at_the_leader("KV_hanse_state"),
             ]
         ),
         "subscribe": ["_INBOX.compensator.>"],

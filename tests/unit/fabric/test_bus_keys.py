@@ -110,6 +110,21 @@ def test_only_the_aggregator_reads_updates() -> None:
         assert may == (role is Role.AGGREGATOR)
 
 
+def test_only_services_ask_a_streams_leader_and_only_for_streams_of_one_subject() -> None:
+    """That call names a stream and no subject in it: who may make it reads all of the stream."""
+    rows = [row.stream.name for row in SUBJECTS if row.stream is not None]
+    assert len(rows) == len(set(rows))
+    for role in Role:
+        granted = permissions_for(role, project="p", participant="n")["publish"]
+        asked = {s.rpartition(".")[2] for s in granted if s.startswith("$JS.API.STREAM.MSG.GET.")}
+        read = {
+            row.stream.name
+            for row in SUBJECTS
+            if row.stream is not None and row.rights.get(role, frozenset()) & {Verb.FOLLOW, Verb.LAST}
+        }
+        assert asked == (set() if role is Role.PARTICIPANT else read)
+
+
 @pytest.mark.parametrize(
     ("pattern", "subject", "match"),
     [
