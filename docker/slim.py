@@ -40,8 +40,8 @@ PARTS = (
 """Tests under other names; compilers' parts, for nothing is compiled where a service runs; copies of libraries under
 names that no program asks for, for a wheel has no links; and of pycryptodome all but the ciphers, which the S3 client
 loads (Hanse's own cryptography is another library's)."""
-ARROW = ("flight", "s3")
-"""Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
+ARROW = ("flight", "s3", "substrait")
+"""Of Arrow only tables and Parquet files are read; these are its libraries for servers and for others' queries."""
 
 
 def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
@@ -61,12 +61,11 @@ def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
 
 
 def strip_symbols(packages: Path) -> None:
-    """Remove debug symbols of extension modules. Not of packages that bring libraries: those were patched for it, which
-    not every strip survives."""
-    patched = {"PIL", "pyarrow", "torch"} | {
-        name for path in packages.glob("*.libs") for name in (path.name, path.stem)
-    }
-    modules = [path for path in packages.rglob("*.so") if path.relative_to(packages).parts[0] not in patched]
+    """Remove debug symbols of extension modules and libraries (of torch that is 98 MB). Not of packages that bring
+    libraries of others beside them: those were patched for it, which not every strip survives."""
+    patched = {"PIL"} | {name for path in packages.glob("*.libs") for name in (path.name, path.stem)}
+    libraries = (path for pattern in ("*.so", "*.so.*") for path in packages.rglob(pattern))
+    modules = sorted(path for path in libraries if path.relative_to(packages).parts[0] not in patched)
     if modules:
         subprocess.run(["strip", "--strip-unneeded", *map(str, modules)], check=True)
 

@@ -193,7 +193,7 @@ def test_one_library_of_several_packages_is_there_once_and_those_that_were_patch
     for name in ("numpy.libs/libgfortran-0403.so.5", "scipy.libs/libgfortran-0403.so.5", "scipy.libs/other-1.so"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"library")
-    for name in ("numpy/core.so", "torch/lib.so", "yaml/_yaml.so"):
+    for name in ("numpy/core.so", "torch/libc10.so", "pyarrow/libarrow.so.2600", "yaml/_yaml.so"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
     slim.share_libraries(tmp_path)
@@ -205,4 +205,6 @@ def test_one_library_of_several_packages_is_there_once_and_those_that_were_patch
     stripped: list[str] = []
     monkeypatch.setattr(slim.subprocess, "run", lambda command, **_: stripped.extend(command[2:]))
     slim.strip_symbols(tmp_path)
-    assert stripped == [str(tmp_path / "yaml/_yaml.so")]
+    assert stripped == [
+        str(tmp_path / name) for name in ("pyarrow/libarrow.so.2600", "torch/libc10.so", "yaml/_yaml.so")
+    ]
