@@ -14,10 +14,11 @@ from typing import Any
 from certificates import ThrowawayCa
 
 _PATH = re.compile(r"/api/v1/namespaces/([a-z0-9-]+)/secrets(?:/([a-z0-9.-]+))?")
+_POD = re.compile(r"/api/v1/namespaces/([a-z0-9-]+)/pods/([a-z0-9.-]+)")
 
 
 class SecretsServer:
-    """Secrets by namespace and name. `account` is the folder that a pod would have."""
+    """Secrets by namespace and name, and pods, of which only names are known. `account` is the folder of a pod."""
 
     def __init__(self, folder: Path) -> None:
         ca = ThrowawayCa(folder)
@@ -27,6 +28,7 @@ class SecretsServer:
         (self.account / "token").write_text("right-token\n")
         (self.account / "ca.crt").write_bytes(ca.cert.read_bytes())
         self.secrets: dict[tuple[str, str], dict[str, Any]] = {}
+        self.pods: set[tuple[str, str]] = set()
         self.forbidden: set[tuple[str, str]] = set()
         self.failures: list[int] = []
         """Statuses that the next requests get instead of an answer."""
@@ -76,6 +78,10 @@ class SecretsServer:
             return _status(self.failures.pop(0), "the server is not ready")
         if headers.get("Authorization") != "Bearer right-token":
             return _status(401, "Unauthorized")
+        pod = _POD.fullmatch(path)
+        if pod is not None and method == "DELETE" and (pod[1], pod[2]) in self.pods:
+            self.pods.remove((pod[1], pod[2]))
+            return 200, {"kind": "Pod"}
         found = _PATH.fullmatch(path)
         if found is None:
             return _status(404, "the server could not find the requested resource")

@@ -66,12 +66,14 @@ class Charts:
         kube: str = "1.31.0",
         apis: Sequence[str] = (),
         notes: bool = False,
+        upgrade: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """`helm template` with these values; what it said before is not asked again."""
         words = [name, str(self.path(chart)), "--namespace", namespace]
         command = ["install", *words, "--dry-run=client"] if notes else ["template", *words, "--kube-version", kube]
         for api in apis:
             command += ["--api-versions", api]
+        command += ["--is-upgrade"] * upgrade
         given = json.dumps(values or {}, sort_keys=True)
         key = json.dumps([helm, command, given])
         if key not in self._rendered:

@@ -153,6 +153,10 @@ def test_the_keys_job_may_touch_its_own_secrets_and_no_others(render: Render) ->
     assert set(roles) == {"demo-hanse-keys", "demo-hanse-keys-delete"}
     for role in roles.values():
         for rule in role["rules"]:
+            if rule["resources"] == ["pods"]:  # that of `helm test`
+                assert rule["verbs"] == ["delete"]
+                assert rule["resourceNames"] == [*of_kind(render("hanse"), "Pod")]
+                continue
             assert rule["resources"] == ["secrets"]
             if rule["verbs"] != ["create"]:  # a name cannot be given with what does not exist yet
                 assert set(rule["resourceNames"]) == allowed
@@ -354,3 +358,13 @@ def test_a_restore_needs_nothing_that_comes_with_it_but_its_job(render: Render) 
     assert account in of_kind(render("hanse"), "ServiceAccount")
     assert without_job({"backup": {"restore": {"from": "newest"}}}) == without_job({})
     assert any(arrow.source == "restore" for arrow in arrows_out(policies(render)))
+
+
+def test_an_upgrade_restores_nothing_whatever_was_left_in_the_values(render: Render) -> None:
+    values = {"backup": {"restore": {"from": "newest", "force": True}}}
+
+    def jobs(**options: Any) -> list[str]:
+        return [name for name in of_kind(render("hanse", values, **options), "Job") if "-restore-" in name]
+
+    assert len(jobs()) == 1
+    assert jobs(upgrade=True) == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from deploy.kube.node_config import BRIDGE
+from deploy.kube.node_config import BRIDGE, POD_SUBNET
 
 _CHAINS = re.compile(r"^-N ((?:KUBE|CNI)-\S+)", re.MULTILINE)
 
@@ -17,6 +18,7 @@ def clean(folder: Path, socket: Path) -> None:
     """Everything that belongs to the node in `folder`; only chains and cgroups that carry Kubernetes' names besides."""
     _end_containers(socket)
     _unmount(folder)
+    _remove_networks()
     _remove_rules()
     subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, timeout=30, check=False)
     for group in sorted(Path("/sys/fs/cgroup").glob("**/kubepods*/**/"), key=lambda path: -len(path.parts)):
@@ -30,21 +32,22 @@ def _end_containers(socket: Path) -> None:
         command = ["ctr", "-a", str(socket), "-n", "k8s.io", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
 
-    names = ctr("containers", "ls", "-q").split()
-    spaces = set()
-    for name in names:
-        spec = json.loads(ctr("containers", "info", name) or "{}").get("Spec", {})
-        spaces |= {
-            one["path"]
-            for one in spec.get("linux", {}).get("namespaces", ())
-            if one["type"] == "network" and "path" in one
-        }
+    for name in ctr("containers", "ls", "-q").split():
         ctr("tasks", "kill", "--signal", "SIGKILL", "--all", name)
         ctr("tasks", "rm", "--force", name)
         ctr("containers", "rm", name)
-    for path in spaces:
-        if path.startswith(("/run/netns/cni-", "/var/run/netns/cni-")):
-            subprocess.run(["ip", "netns", "del", Path(path).name], capture_output=True, timeout=30, check=False)
+
+
+def _remove_networks() -> None:
+    """The network namespaces of pods, and so their links: those with an address of the pods' network. containerd, which
+    knows them, may have been killed."""
+    for space in Path("/run/netns").glob("cni-*"):
+        shown = subprocess.run(
+            ["ip", "-n", space.name, "-4", "-json", "address"], capture_output=True, text=True, timeout=30, check=False
+        )
+        addresses = {one["local"] for link in json.loads(shown.stdout or "[]") for one in link.get("addr_info", ())}
+        if any(ipaddress.ip_address(address) in ipaddress.ip_network(POD_SUBNET) for address in addresses):
+            subprocess.run(["ip", "netns", "del", space.name], capture_output=True, timeout=30, check=False)
 
 
 def _unmount(folder: Path) -> None:

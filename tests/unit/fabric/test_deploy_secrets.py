@@ -151,6 +151,19 @@ def test_removing_leaves_nothing_of_the_release_and_can_be_repeated(server: Secr
     assert main(["secrets", "--name", "hub", "--namespace", "ns", "--delete"]) == 0
 
 
+def test_the_pod_of_helms_test_goes_with_the_secrets_and_need_not_be_there(
+    server: SecretsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.pods |= {("ns", "hub-test"), ("other", "hub-test")}
+    command = ["secrets", "--name", "hub", "--namespace", "ns", "--pod", "hub-test"]
+    assert main([*command, "--delete"]) == 0
+    assert server.pods == {("other", "hub-test")}
+    assert main([*command, "--delete"]) == 0
+    assert "pod hub-test: was not there" in capsys.readouterr().out
+    for misplaced in (command, [*command, "--delete", "--files", str(tmp_path)]):
+        assert main(misplaced) == ErrorCode.INVALID_INPUT.value.exit_status
+
+
 def test_manifests_hold_the_same_and_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "made" / "manifests"
     assert run("--out", str(folder), "--namespace", "ns") == 0

@@ -1,7 +1,8 @@
 """`make e2e-kube`: a hub and three sites on a real Kubernetes node of this machine, from images built here.
 
-`python -m deploy.kube.e2e --images FOLDER [--folder FOLDER] [--helm 3|4] [--keep]`. The folder of images has a docker
-archive (*.tar) of each. All logs, the events of the cluster and the table of what was done stay in --folder.
+`python -m deploy.kube.e2e --images FOLDER [--folder FOLDER] [--helm 3|4] [--skip PART ...] [--keep]`. The folder of
+images has a docker archive (*.tar) of each. All logs, the events of the cluster and the table of what was done stay in
+--folder.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from charts import Charts
 
 from deploy.kube import assets
-from deploy.kube.e2e.plot import Scene, newer_version, play
+from deploy.kube.e2e.plot import PARTS, Scene, newer_version, play
 from deploy.kube.e2e.stages import Stages
 from deploy.kube.node import Node, missing_programs
 
@@ -37,7 +38,7 @@ def main() -> int:
     node, stages = Node(binaries, folder), Stages()
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            scene = Scene(node, _charts(Path(scratch)), arguments.helm, stages)
+            scene = Scene(node, _charts(Path(scratch)), arguments.helm, stages, frozenset(arguments.skip))
             _prepare(node, archives, stages)
             play(scene)
     except (AssertionError, KeyboardInterrupt) as error:
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--folder", type=Path, default=Path("build/e2e-kube"), help="for all state and logs; a fresh one"
     )
     parser.add_argument("--helm", type=int, choices=(3, 4), default=4)
+    parser.add_argument("--skip", nargs="+", choices=(*PARTS, "again"), default=(), help="parts to leave out")
     parser.add_argument(
         "--keep", action="store_true", help="leave the node running; `python -m deploy.kube down FOLDER` ends it"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 import hanse
-from deploy.kube.e2e import runs, sites
+from deploy.kube.e2e import recovery, runs, sites
 from deploy.kube.e2e.release import Release
 from deploy.kube.e2e.stages import Stage, Stages
 from deploy.kube.node import Node
@@ -18,6 +18,7 @@ from hanse.hub import Project
 PROJECT = "digits"
 SITES = ["north", "east", "south"]
 HUB, PLACE = "hanse", "sites"
+SERVICES = ("coordinator", "aggregator", "model-registry", "compensator", "nats", "store")
 FOLDER = Path(__file__).parents[1]
 HUB_VALUES = [FOLDER / "values-1.20.yaml", FOLDER / "values-e2e-hub.yaml"]
 SITE_VALUES = FOLDER / "values-e2e-site.yaml"
@@ -26,12 +27,13 @@ UPGRADED = {"log": {"level": "debug"}}
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The node, the charts with their dependencies in place, and the version of helm."""
+    """The node, the charts with their dependencies in place, the version of helm, and the parts to leave out."""
 
     node: Node
     charts: Path
     helm: int
     stages: Stages
+    skipped: frozenset[str] = frozenset()
 
     @property
     def hub(self) -> Release:
@@ -46,10 +48,13 @@ def play(scene: Scene) -> None:
     """
     install(scene)
     project = join(scene)
-    plain = disturb(scene, project)
-    change(scene, project, plain)
+    plain = undisturbed(scene, project)
+    for name, part in PARTS.items():
+        if name not in scene.skipped:
+            part(scene, project, plain)
     remove(scene)
-    again(scene, 7 - scene.helm)
+    if "again" not in scene.skipped:
+        again(scene, 7 - scene.helm)
 
 
 def install(scene: Scene) -> None:
@@ -81,14 +86,19 @@ def join(scene: Scene) -> Project:
     return project
 
 
-def disturb(scene: Scene, project: Project) -> str:
-    """Runs during which pods are deleted, beside the same runs undisturbed; the digest of the plain one."""
-    deletions: list[Callable[[], object]] = [
-        lambda name=name: scene.hub.delete_pods(name) for name in ("aggregator", "coordinator", "nats")
-    ]
+def undisturbed(scene: Scene, project: Project) -> str:
+    """The digest that the plain run has whatever is done to it."""
     with scene.stages.stage("a run, undisturbed") as stage:
         plain = runs.digest(project.run(runs.job(len(SITES))))
         stage.found = plain[:16]
+    return plain
+
+
+def delete(scene: Scene, project: Project, plain: str) -> None:
+    """Runs during which pods are deleted."""
+    deletions: list[Callable[[], object]] = [
+        lambda name=name: scene.hub.delete_pods(name) for name in ("aggregator", "coordinator", "nats")
+    ]
     with scene.stages.stage("the same run; aggregator, coordinator, NATS deleted") as stage:
         check(stage, *runs.disturbed(project, runs.job(len(SITES)), deletions), expected=plain)
     with scene.stages.stage("a run in ring arithmetic, undisturbed") as stage:
@@ -101,7 +111,13 @@ def disturb(scene: Scene, project: Project) -> str:
             lambda: sites.release(scene.node, PLACE, SITES[0], scene.helm).delete_pods("datapod"),
         ]
         check(stage, *runs.disturbed(project, runs.job(len(SITES), mode="compensator"), deletions), expected=ring)
-    return plain
+
+
+def restart(scene: Scene, project: Project, plain: str) -> None:
+    """A rolling restart of everything that a hub is, one after the other begun while a run goes on."""
+    restarts: list[Callable[[], object]] = [lambda name=name: scene.hub.restart(name) for name in SERVICES]
+    with scene.stages.stage("the plain run; rolling restart of every service in it") as stage:
+        check(stage, *runs.disturbed(project, runs.job(len(SITES)), restarts), expected=plain)
 
 
 def change(scene: Scene, project: Project, plain: str) -> None:
@@ -113,6 +129,37 @@ def change(scene: Scene, project: Project, plain: str) -> None:
     with scene.stages.stage("the plain run; helm rollback in it") as stage:
         rollback: list[Callable[[], object]] = [lambda: scene.hub.rollback(1)]
         check(stage, *runs.disturbed(project, runs.job(len(SITES)), rollback), expected=plain)
+
+
+def recover(scene: Scene, project: Project, plain: str) -> None:
+    """A backup while a run is under way; then the hub, its keys and NATS's volume are lost, and brought back."""
+    chart, kept = scene.charts / "hanse", scene.node.folder / "kept-secrets.yaml"
+    run = project.run({**runs.job(len(SITES)), "checkpoint_every": 1})
+    with scene.stages.stage("a backup in the middle of a run") as stage:
+        runs.until(lambda: runs.refreshed(run).view.round >= runs.ROUNDS // 3, f"run {run.id} is in its middle")
+        stage.found = said_last(recovery.back_up(scene.hub, chart, HUB_VALUES), "backup ")
+    with scene.stages.stage("hub uninstalled, volume of NATS removed") as stage:
+        check_left(stage, recovery.lose(scene.hub, kept))
+    with scene.stages.stage("installed anew, the backup brought back") as stage:
+        stage.found = said_last(recovery.bring_back(scene.hub, chart, HUB_VALUES, kept), "")
+    with scene.stages.stage("helm test after that") as stage:
+        stage.found = said_last(scene.hub.test())
+    with scene.stages.stage("sites restarted, the run goes on") as stage:
+        for site in SITES:
+            sites.release(scene.node, PLACE, site, scene.helm).restart("datapod")
+        regained = connect(scene).projects.get(PROJECT)
+        began = runs.refreshed(regained.get_run(run.id)).view.round
+        check(stage, runs.digest(regained.get_run(run.id)), f"{began}-{runs.ROUNDS}", expected=plain)
+        assert any(model.digest == plain for model in regained.models()), "the models of before are not known"
+
+
+PARTS: dict[str, Callable[[Scene, Project, str], None]] = {
+    "delete": delete,
+    "restart": restart,
+    "change": change,
+    "recover": recover,
+}
+"""What is done between installation and removal; `--skip` leaves one out."""
 
 
 def remove(scene: Scene) -> None:
@@ -150,9 +197,11 @@ def compensator_key(scene: Scene) -> str:
     return scene.hub.kubectl("exec", pod, "--", "python", "-m", "hanse_compensator", "key").strip().splitlines()[-1]
 
 
-def said_last(said: str) -> str:
-    """The last line of what `hanse hub test` printed."""
-    return next(line for line in reversed(said.splitlines()) if line.startswith(("The hub", "hanse:")))
+def said_last(said: str, begins: str = "The hub") -> str:
+    """The last line of what a command printed that begins so."""
+    lines = [line for line in said.splitlines() if line.startswith((begins, "hanse:"))]
+    assert lines, f"no line begins with {begins!r}:\n{said}"
+    return lines[-1]
 
 
 def check(stage: Stage, found: str, rounds: str, *, expected: str) -> None:

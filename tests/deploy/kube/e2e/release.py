@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from deploy.kube.control_plane import ControlPlane
 
 WAIT_S = 300
@@ -73,6 +75,17 @@ class Release:
             assert time.monotonic() < began + timeout, f"{component}: no new pod is ready after {timeout:.0f} s: {now}"
             time.sleep(0.5)
 
+    def restart(self, component: str, *, timeout: float = WAIT_S) -> None:
+        """`kubectl rollout restart`: pod after pod, each when the one before is ready again."""
+        for owner in self.kubectl(
+            "get", "statefulsets,deployments", "-l", self._label(component), "-o", "name"
+        ).split():
+            self.kubectl("rollout", "restart", owner)
+            self.cluster.kubectl(
+                "--namespace", self.namespace, "rollout", "status", owner, f"--timeout={timeout:.0f}s",
+                timeout=timeout + 30,
+            )  # fmt: skip
+
     def left(self) -> list[str]:
         """What the namespace holds, apart from what every namespace does; waits for what is going."""
         end = time.monotonic() + 180
@@ -87,6 +100,11 @@ class Release:
 
     def _label(self, component: str) -> str:
         return f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={component}"
+
+    def template(self, chart: Path, *values: Mapping[str, Any] | Path, show: str) -> list[dict[str, Any]]:
+        """What one of the chart's templates makes of the values, as `helm template` prints it."""
+        done = self._run("template", self.name, chart, *self._given(values), "--show-only", show)
+        return [one for one in yaml.safe_load_all(done) if one]
 
     def _given(self, values: tuple[Mapping[str, Any] | Path, ...]) -> list[str]:
         words = []

@@ -1,7 +1,7 @@
 """Secrets of one namespace through the API server of Kubernetes, with the pod's own service account.
 
 https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/secret-v1/; only what the keys job
-needs: get, create, patch, delete by name.
+needs: get, create, patch, delete by name. The job that removes them removes a pod as well.
 """
 
 from __future__ import annotations
@@ -105,8 +105,15 @@ class KubernetesSecrets:
 
     def remove(self, name: str) -> bool:
         """Delete a secret; returns whether there was one."""
+        return self._delete(self._path(name))
+
+    def remove_pod(self, name: str) -> bool:
+        """Delete the pod of this name, without the prefix of secrets; returns whether there was one."""
+        return self._delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
+
+    def _delete(self, path: str) -> bool:
         try:
-            self._request("DELETE", self._path(name))
+            self._request("DELETE", path)
         except HanseError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return False

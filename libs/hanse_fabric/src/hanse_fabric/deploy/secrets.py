@@ -28,6 +28,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     form.add_argument("--out", type=Path, metavar="DIR", help="write manifests there instead, and renew them there")
     form.add_argument("--files", type=Path, metavar="DIR", help="write one file for each key there instead")
     parser.add_argument("--remove", "--delete", action="store_true", help="remove the secrets")
+    parser.add_argument("--pod", metavar="POD", help="with --remove, in Kubernetes: remove this pod as well")
     parser.set_defaults(run=_run)
 
 
@@ -44,6 +45,16 @@ def _run(arguments: argparse.Namespace) -> None:
     done = remove(place, _everything(wishes)) if arguments.remove else write(place, wishes, SystemClock().now())
     for name, what in done.items():
         print(f"{arguments.name}-{name}: {what}")
+    if arguments.pod is not None:
+        _remove_pod(place, arguments)
+
+
+def _remove_pod(place: Place, arguments: argparse.Namespace) -> None:
+    """The pod of `helm test` belongs to no release: helm leaves it, so it goes with the secrets."""
+    if not arguments.remove or not isinstance(place, KubernetesSecrets):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"--pod {arguments.pod}: only with --remove, in Kubernetes")
+    found = place.remove_pod(arguments.pod)
+    print(f"pod {arguments.pod}: {'removed' if found else 'was not there'}")
 
 
 def _everything(wishes: Wishes) -> Wishes:
