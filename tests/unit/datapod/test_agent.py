@@ -248,6 +248,12 @@ async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:
     assert verify_log(site.home).broken is None
     assert result.update.digest in text
     assert digest_bytes(encoded)[0] in text
-    record = await site.hub.last(PRESENCE.stream, PRESENCE.of(project="triage", participant="north"))
-    assert record is not None
-    assert '"what":"presence"' in text
+
+
+async def test_a_sign_of_life_is_written_down_before_it_leaves(site: Site) -> None:
+    subject = PRESENCE.of(project="triage", participant="north")
+    async with asyncio.timeout(60), site.hub.follow(PRESENCE.stream, subject) as records:
+        await site.start()
+        await anext(records)
+    await site.stop()
+    assert '"what":"presence"' in (site.home / LOG).read_text()
