@@ -53,3 +53,31 @@ def test_a_compensator_is_installed_by_the_command_of_the_docs(charts: Charts) -
                 assert volume["secret"]["secretName"] in made
                 for item in volume["secret"]["items"]:
                     assert f"--from-file={item['key']}" in made[volume["secret"]["secretName"]]
+
+
+def test_after_a_disaster_the_commands_of_the_docs_stop_the_services_restore_and_start_them(
+    charts: Charts, tmp_path: Path
+) -> None:
+    text = section("operator.md", "Backup, disaster recovery")
+    commands = [command.partition(" | ")[0] for command in re.findall(r"`(helm [^`]*CHART[^`]*)`", text)]
+    (tmp_path / "values.yaml").write_text("backup: {enabled: true}\n")
+    rendered = []
+    for command in commands:
+        words = shlex.split(command.replace("values.yaml", str(tmp_path / "values.yaml")))
+        options = words[words.index("CHART") + 1 :]
+        done = charts.helm(
+            4, "template", "hub", str(charts.path("hanse")), *(word for word in options if word != "--wait")
+        )
+        assert done.returncode == 0, done.stderr
+        rendered.append(manifests_of(done.stdout))
+    stopped, restored, started = rendered
+
+    def replicas(manifests: list[Any], kind: str) -> dict[str, int]:
+        return {name: one["spec"]["replicas"] for name, one in of_kind(manifests, kind).items()}
+
+    assert replicas(stopped, "Deployment") == {"hub-hanse-aggregator": 0, "hub-hanse-model-registry": 0}
+    assert replicas(stopped, "StatefulSet") == {"hub-hanse-coordinator": 0, "hub-hanse-nats": 3, "hub-hanse-store": 1}
+    assert min(replicas(started, "Deployment").values()) > 0
+    assert min(replicas(started, "StatefulSet").values()) > 0
+    (job,) = of_kind(restored, "Job").values()
+    assert job["metadata"]["labels"]["app.kubernetes.io/component"] == "restore"

@@ -12,7 +12,7 @@ from deploy.kube.e2e.release import WAIT_S, Release
 
 KEPT = ("authority", "registry-key", "operator-key")
 """Secrets that the operator keeps in a safe place."""
-NEWEST: Mapping[str, Any] = {"backup": {"restore": {"from": "newest", "force": True}}}
+NEWEST: Mapping[str, Any] = {"backup": {"restore": {"from": "newest"}}}
 STOPPED: Mapping[str, Any] = {
     "coordinator": {"replicas": 0},
     "aggregator": {"replicas": 0},
