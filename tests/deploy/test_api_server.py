@@ -128,3 +128,20 @@ def test_the_compensator_sees_whose_account_it_is_given_and_who_else_is_in_its_n
     assert '"robot" in namespace crowded belongs to the hub\'s coordinator' in refused.stderr
     told = cluster.run("helm4", *words, "--namespace", "crowded")
     assert "WARNING: the hub's coordinator coordinator runs in this namespace" in told.stdout
+
+
+def test_another_number_of_nats_servers_that_would_lose_streams_is_refused(
+    cluster: ControlPlane, charts: Charts
+) -> None:
+    def upgrade(servers: int) -> str:
+        words = ("upgrade", "--install", "grown", charts.path("hanse"), "--namespace", "grown", "--no-hooks")
+        switched_off = ("--set", "podDisruptionBudget.enabled=false", "--set", f"nats.replicas={servers}")
+        done = cluster.run("helm4", *words, *switched_off, check=False)
+        return done.stderr if done.returncode else "upgraded"
+
+    cluster.kubectl("create", "namespace", "grown")
+    assert upgrade(1) == "upgraded"
+    assert "nats.replicas: 3 is asked for and 1 is installed; streams would be lost" in upgrade(3)
+    cluster.kubectl("delete", "statefulset", "grown-hanse-nats", "--namespace", "grown")  # what the docs say
+    assert upgrade(3) == "upgraded"
+    assert "nats.replicas: 1 is asked for and 3 is installed" in upgrade(1)

@@ -80,6 +80,15 @@ async def test_a_downgrade_is_refused_by_the_job_and_by_every_service(
     assert refusal.value.code is ErrorCode.UNKNOWN_SCHEMA
 
 
+async def test_copies_are_not_asked_of_a_server_that_is_alone(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await asyncio.to_thread(state, nats_server, "--replicas", "3") == ErrorCode.INVALID_INPUT.value.exit_status
+    told = capsys.readouterr().err
+    assert "3 copies of each stream are asked for, and the server is alone" in told
+    assert "back up, then restore there" in told
+
+
 async def test_a_service_may_read_the_version_and_not_write_it(nats_server: NatsServer) -> None:
     for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.COMPENSATOR):
         bus = await nats_server.connect(role)

@@ -92,11 +92,30 @@ ca: true
 {{- end }}
 {{- end -}}
 
+{{/* The name of a PriorityClass of the release. It is the whole cluster's, where a release of another namespace may be called the
+     same. Takes: ctx, priority (hub | work). */}}
+{{- define "hanse.priorityClass" -}}
+{{- printf "%s-%s-%s" .ctx.Release.Namespace (include "hanse.fullname" .ctx) .priority -}}
+{{- end -}}
+
+{{/* Nine tenths, or another share, of an amount as Kubernetes writes it, in bytes. Takes: amount, share. */}}
+{{- define "hanse.shareOf" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $amount := .amount | toString -}}
+{{- $number := regexFind "^[0-9.e+]+" $amount -}}
+{{- mulf (float64 $number) (get $units (trimPrefix $number $amount)) .share | int64 -}}
+{{- end -}}
+
+{{/* GOMEMLIMIT of a server written in Go: what is given, else nine tenths of the memory limit. Takes: pod. */}}
+{{- define "hanse.goMemLimit" -}}
+{{- .pod.goMemLimit | default (include "hanse.shareOf" (dict "amount" .pod.resources.limits.memory "share" 0.9)) -}}
+{{- end -}}
+
 {{/* The values of a component's pod with its default priority class. Takes: ctx, pod, priority (hub | work). */}}
 {{- define "hanse.pod" -}}
 {{- $class := "" -}}
 {{- if .ctx.Values.priorityClasses.create -}}
-{{- $class = printf "%s-%s" (include "hanse.fullname" .ctx) .priority -}}
+{{- $class = include "hanse.priorityClass" . -}}
 {{- end -}}
 {{- toYaml (merge (dict "priorityClassName" (coalesce .pod.priorityClassName .ctx.Values.priorityClassName $class | default "")) (deepCopy .pod)) -}}
 {{- end -}}

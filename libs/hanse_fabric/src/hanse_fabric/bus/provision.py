@@ -32,7 +32,7 @@ from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
 from hanse_fabric.tls import client_context
 
 _LOG = logging.getLogger(__name__)
-_UNAVAILABLE, _NO_PEERS = 503, 10005
+_UNAVAILABLE, _NO_PEERS, _NO_CLUSTER = 503, 10005, 10074
 _DEDUPE_SECONDS = 120.0
 _MANY_ACKS_PENDING = 10_000
 # Each follower is a consumer, and a server's own limit is 1,000 a stream (NATS 2.15): too few for that many sites.
@@ -56,7 +56,8 @@ async def provision(
         tls: for a server with a certificate of a CA of one's own, or that wants one of the client.
 
     Raises:
-        HanseError: UNAVAILABLE when the bus does not answer within `timeout` seconds.
+        HanseError: UNAVAILABLE when the bus does not answer within `timeout` seconds; INVALID_INPUT when copies are
+            asked of a server that is alone.
     """
     jwt, key = read_credentials(credentials)
     try:
@@ -75,6 +76,12 @@ async def provision(
             finally:
                 await connection.close()
     except (OSError, TimeoutError, nats.errors.Error) as error:
+        if isinstance(error, APIError) and error.err_code == _NO_CLUSTER:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"bus at {url}: {replicas} copies of each stream are asked for, and the server is alone, in no cluster",
+                hint="a server that was alone loses its streams when it joins a cluster: back up, then restore there",
+            ) from None
         raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {url}: could not be provisioned: {error}") from None
 
 

@@ -1,0 +1,79 @@
+"""What an installation of the hub meets in the long run: other sizes, late servers, closed namespaces, namesakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from charts import Manifest, Render, containers, of_kind, pods
+from value_sets import EVERYTHING
+
+GIB = 1 << 30
+
+
+def server(manifests: list[Manifest], name: str) -> dict[str, Any]:
+    """The first container of a StatefulSet."""
+    spec = of_kind(manifests, "StatefulSet")[f"demo-hanse-{name}"]["spec"]["template"]["spec"]
+    return containers(spec)[0]
+
+
+def variable(container: dict[str, Any], name: str) -> str:
+    return next(str(one["value"]) for one in container["env"] if one["name"] == name)
+
+
+@pytest.mark.parametrize(("size", "total"), [("10Gi", 10 * GIB), ("1.5Ti", 1536 * GIB), ("20G", 20_000_000_000)])
+def test_jetstream_takes_eight_tenths_of_its_volume_unless_told(size: str, total: int, render: Render) -> None:
+    def taken(**jetstream: str) -> str:
+        nats = {"persistence": {"size": size}, "jetstream": jetstream}
+        config = of_kind(render("hanse", {"nats": nats}), "ConfigMap")["demo-hanse-nats"]["data"]["nats.conf"]
+        (line,) = [one for one in config.splitlines() if "max_file_store" in one]
+        return str(line.split()[1])
+
+    assert int(taken()) == pytest.approx(0.8 * total, abs=1)
+    assert taken(maxFileStore="5GB") == "5GB"
+
+
+@pytest.mark.parametrize(("memory", "total"), [("8Gi", 8 * GIB), ("1500M", 1_500_000_000), (2 * GIB, 2 * GIB)])
+def test_servers_in_go_clean_up_before_their_memory_limit(memory: str | int, total: int, render: Render) -> None:
+    resources = {"limits": {"memory": memory}}
+    manifests = render("hanse", {"nats": {"resources": resources}, "store": {"resources": resources}})
+    for name in ("nats", "store"):
+        assert int(variable(server(manifests, name), "GOMEMLIMIT")) == pytest.approx(0.9 * total, abs=1)
+    told = render("hanse", {"nats": {"goMemLimit": "500MiB"}})
+    assert variable(server(told, "nats"), "GOMEMLIMIT") == "500MiB"
+
+
+def test_the_state_job_waits_for_late_servers_and_the_question_before_an_upgrade_does_not(render: Render) -> None:
+    jobs = {name: one["spec"] for name, one in of_kind(render("hanse"), "Job").items() if "-state-" in name}
+    before = jobs.pop("demo-hanse-state-before")
+    (patient,) = jobs.values()
+    assert "activeDeadlineSeconds" not in patient
+    assert patient["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert patient["backoffLimit"] >= 100
+    assert before["activeDeadlineSeconds"] == 600
+    assert before["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_no_pod_has_the_account_that_everybody_in_the_namespace_has(render: Render) -> None:
+    manifests = render("hanse", EVERYTHING)
+    accounts = set(of_kind(manifests, "ServiceAccount"))
+    for place, pod in pods(manifests):
+        assert pod["serviceAccountName"] in accounts, place
+
+
+def test_hubs_of_the_same_name_in_two_namespaces_do_not_share_what_is_the_clusters(render: Render) -> None:
+    def names(namespace: str) -> set[str]:
+        manifests = render("hanse", {"priorityClasses": {"create": True}}, namespace=namespace)
+        classes = set(of_kind(manifests, "PriorityClass"))
+        used = {pod.get("priorityClassName") for place, pod in pods(manifests) if place.startswith("Stateful")}
+        assert used <= classes
+        return classes
+
+    assert not names("trial") & names("production")
+
+
+def test_a_host_for_all_names_of_a_domain_is_a_host(render: Render) -> None:
+    ingress = {"enabled": True, "api": {"host": "*.example.org"}}
+    (one,) = of_kind(render("hanse", {"ingress": ingress}), "Ingress").values()
+    assert one["spec"]["rules"][0]["host"] == "*.example.org"
+    assert one["spec"]["tls"][0]["hosts"] == ["*.example.org"]
