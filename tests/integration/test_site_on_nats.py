@@ -181,9 +181,9 @@ async def test_a_site_with_its_own_credentials_does_rounds(server: Server, hub: 
         key = site.identity.signing_key.verify_key
         for result in results:
             key.verify(result.signature, result.canonical(without=frozenset({"signature"})), what="result")
-        record = await hub.last(PRESENCE.stream, PRESENCE.of(project="triage", participant="north"))
-        assert record is not None
-        assert Presence.decode(record.data).participant == "north"
+        subject = PRESENCE.of(project="triage", participant="north")
+        async with asyncio.timeout(60), hub.follow(PRESENCE.stream, subject) as signs:
+            assert Presence.decode((await anext(signs)).data).participant == "north"
         aggregator = await NatsBus.connect(
             server.url, "aggregator", creds=server.authority.service_credentials(Role.AGGREGATOR),
             inbox_prefix="_INBOX.aggregator",

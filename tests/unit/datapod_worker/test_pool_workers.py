@@ -33,6 +33,7 @@ from hanse_fabric.schema import ArraySchema
 
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 POOL = "lab"
+PATIENCE_S = 240.0
 
 
 class Clock:
@@ -65,7 +66,7 @@ def request(
     built = {"name": "mlp", "hidden": [4], "batch_norm": True, "buffers": {"norm0.*": "keep_local"}}
     config = {"model": built, "train": train or {"epochs": epochs}}
     output = folder / f"{kind.value}.safetensors"
-    return WorkRequest(kind, config, 7, 1, model, output, folder / "state", 120.0, exchange=exchange)
+    return WorkRequest(kind, config, 7, 1, model, output, folder / "state", PATIENCE_S, exchange=exchange)
 
 
 def trees(folder: Path) -> dict[str, bytes]:
@@ -98,18 +99,14 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
     calm, killed = tmp_path / "calm", tmp_path / "killed"
     for folder in (calm, killed):
         folder.mkdir()
-    alone = ProcessWorker(data, schema=SCHEMA)
-    try:
-        model = (await alone.work(request(calm, None), silent)).update
-        await alone.work(request(calm, model), silent)
-    finally:
-        await alone.close()
     clock = Clock()
     client = PoolClient(tmp_path / "shared", POOL, clock=clock)
     pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
     await pooled.start()
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(PATIENCE_S):
         first = await started()
+        model = (await pooled.work(request(calm, None), silent)).update
+        await pooled.work(request(calm, model), silent)
         long = request(killed, model, epochs=100_000)
         working = asyncio.create_task(pooled.work(long, lambda *_: began.set()))
         await began.wait()
@@ -135,7 +132,7 @@ async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
     client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
     pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
     await pooled.start()
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(PATIENCE_S):
         process = await started()
         model = (await pooled.work(request(tmp_path, None), silent)).update
         working = asyncio.create_task(pooled.work(request(tmp_path, model, epochs=100_000), lambda *_: began.set()))
@@ -163,20 +160,20 @@ async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWor
 
 
 async def test_everything_in_the_folder_is_the_owners_alone(pooled: ProcessWorker, tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
+    seen: dict[Path, int] = {}
 
     def look(_fraction: float, _text: str) -> None:
         for path in (tmp_path / "shared").rglob("*"):
             with suppress(FileNotFoundError):
-                seen[str(path)] = stat.S_IMODE(path.stat().st_mode)
+                seen[path] = path.stat().st_mode
 
     model = (await pooled.work(request(tmp_path, None), silent)).update
     await pooled.work(request(tmp_path, model, epochs=200), look)
-    folders = {path: mode for path, mode in seen.items() if "." not in Path(path).name and Path(path).name != "model"}
-    assert any("/work/" in path for path in folders)
+    folders = {path: stat.S_IMODE(mode) for path, mode in seen.items() if stat.S_ISDIR(mode)}
+    assert any(path.parent.name == "work" for path in folders)
     assert {path: mode for path, mode in folders.items() if mode != 0o700} == {}
-    messages = {path: mode for path, mode in seen.items() if path.endswith(".json")}
-    assert any("/taken/" in path for path in messages)
+    messages = {path: stat.S_IMODE(mode) for path, mode in seen.items() if path.suffix == ".json"}
+    assert any(path.parent.name == "taken" for path in messages)
     assert {path: mode for path, mode in messages.items() if mode != 0o600} == {}
 
 

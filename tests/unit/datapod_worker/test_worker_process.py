@@ -64,15 +64,19 @@ class InPool(ProcessWorker):
         await self._run
 
 
-@pytest.fixture(params=["process", "pool"])
+@pytest.fixture
 async def worker(data, tmp_path, request):
-    if request.param == "process":
+    """A process of the agent's own; in tests `in_both` one in a pool, too."""
+    if getattr(request, "param", "process") == "process":
         made = ProcessWorker(data, schema=SCHEMA)
     else:
         made = InPool(data, tmp_path / "shared", SCHEMA)
         await made.start()
     yield made
     await made.close()
+
+
+in_both = pytest.mark.parametrize("worker", ["process", "pool"], indirect=True)
 
 
 async def gone(pid):
@@ -85,7 +89,7 @@ def request(folder, kind, *, model=None, train=None, code=None, number=1, **othe
     config = {"model": other.pop("architecture", {"name": "mlp", "hidden": [8]}), "train": train or {"epochs": 2}}
     if code is not None:
         config["code"] = {"name": "mine", "digest": hashlib.sha256(code.read_bytes()).hexdigest()}
-    limits = {"time_limit": 60.0, **other}
+    limits = {"time_limit": 240.0, **other}
     return WorkRequest(
         kind, config, 7, number, model, folder / f"{kind.value}-{number}.safetensors", folder / "state", **limits
     )
@@ -146,6 +150,7 @@ async def test_two_processes_give_the_same_bits_and_a_useful_model(worker, data,
         await other.close()
 
 
+@in_both
 async def test_a_worker_killed_in_the_middle_gives_the_same_bits_when_asked_again(worker, tmp_path):
     model = await initialized(worker, tmp_path)
     calm = (await worker.work(request(tmp_path, TaskKind.TRAIN, model=model), silent)).update.read_bytes()
@@ -163,6 +168,7 @@ async def test_a_worker_killed_in_the_middle_gives_the_same_bits_when_asked_agai
     assert worker.pid != first
 
 
+@in_both
 async def test_the_time_limit_ends_training_and_the_next_task_works(worker, tmp_path):
     model = await initialized(worker, tmp_path)
     with pytest.raises(HanseError, match=r"within 2 s") as caught:
@@ -178,6 +184,7 @@ async def test_the_memory_limit_ends_training(worker, tmp_path):
     assert caught.value.code is ErrorCode.TOO_LARGE
 
 
+@in_both
 async def test_cancelled_work_is_stopped_and_the_next_task_works(worker, tmp_path):
     model = await initialized(worker, tmp_path)
     first, started = worker.pid, asyncio.Event()
@@ -224,6 +231,7 @@ async def test_participants_share_one_process_with_data_of_their_own(data, tmp_p
         await shared.close()
 
 
+@in_both
 async def test_buffers_kept_local_stay_in_the_state_folder_and_a_round_repeats(worker, tmp_path):
     built = {"name": "mlp", "hidden": [8], "batch_norm": True, "buffers": {"norm0.*": "keep_local"}}
     model = await initialized(worker, tmp_path, architecture=built)
