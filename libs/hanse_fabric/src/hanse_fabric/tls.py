@@ -18,13 +18,13 @@ def client_context(ca: Path | None = None, cert: Path | None = None, key: Path |
     Raises:
         HanseError: INVALID_INPUT naming the file that cannot be used.
     """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if ca is not None:
+    if ca is None:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    else:
         # Only the CA that was named is trusted: not the system's beside it.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         _load_ca(context, ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_pair(context, cert, key)
     return context
 

@@ -139,7 +139,7 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
 
 
 async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float) -> JoinReply:
-    context = client_context(ca)
+    context = client_context(ca) if ca is not None or url.startswith("https:") else True
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
         async with (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -87,6 +89,15 @@ class Refused(Exception):  # noqa: N818 - an answer, which callers turn into a H
         return HanseError(codes.get(self.status, ErrorCode.UNAVAILABLE), said)
 
 
+@functools.cache
+def _system() -> ssl.SSLContext:
+    """Trusts the system's certificates: reading them takes up to 0.1 s, so once for all participants of a process.
+
+    For urllib3 alone, which sets a context's options by its own judgement.
+    """
+    return tls.client_context()
+
+
 class HttpClient:
     """Requests over one pool of connections; may be used by any thread.
 
@@ -102,7 +113,7 @@ class HttpClient:
         self._closed = threading.Event()
         self.pool = urllib3.PoolManager(
             maxsize=connections,
-            ssl_context=tls.client_context(ca),
+            ssl_context=_system() if ca is None else tls.client_context(ca),
             retries=False,
             timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
         )

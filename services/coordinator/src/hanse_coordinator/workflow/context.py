@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from hanse_coordinator.workflow.attendance import Attendance
 from hanse_coordinator.workflow.compensators import MaskSums, announced
 from hanse_coordinator.workflow.ending import Ending
 from hanse_coordinator.workflow.failures import RunFailure
@@ -89,6 +90,7 @@ class RunContext:
         self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
         self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
         self._enrolled: dict[str, str] = {}
+        self._attendance = Attendance(self._steps)
         self._reducing = Reducing(
             self._steps, self._reductions, notices=notices, objects=objects, vitals=self.vitals,
             project=project, run=run, job=job,
@@ -115,16 +117,15 @@ class RunContext:
         Raises:
             RunFailure: QUORUM when they do not come within the job's patience.
         """
-        closed = self._steps.recorded(step)
-        if closed is not None:
-            return tuple(closed["present"])
-        await self._steps.begin()
-        within = self._settings.present_within
-        with self.vitals.phase("participants", step, lambda: self._roster.absent(self.project, within)):
-            there = await self._enough_present(within)
-        self._progressed(state="running")
-        await self._steps.close(step, {"present": list(there)})
-        return there
+
+        async def look() -> tuple[str, ...]:
+            within = self._settings.present_within
+            with self.vitals.phase("participants", step, lambda: self._roster.absent(self.project, within)):
+                there = await self._enough_present(within)
+            self._progressed(state="running")
+            return there
+
+        return await self._attendance.at(step, look)
 
     async def _enough_present(self, within: float) -> tuple[str, ...]:
         wanted = self.job.participants
