@@ -196,3 +196,16 @@ def test_files_lie_as_a_volume_of_kubernetes_shows_them_and_are_kept(tmp_path: P
     assert (folder / "bus-coordinator" / "bus.creds").exists()
     assert run("--files", str(folder), "--remove") == 0
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("backup", "--to", "saved"), ("restore", "--from", "saved"), ("state",)])
+def test_credentials_that_are_not_there_are_named(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status = main([*command, "--url", "nats://127.0.0.1:1", "--creds", "missing.creds"])
+    assert status != 0
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    if command[0] != "restore":  # there the backup is looked for first
+        assert "missing.creds" in told

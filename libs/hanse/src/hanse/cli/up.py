@@ -65,5 +65,9 @@ def _announce(hub: EmbeddedHub, state: Path, json: bool) -> None:
         return
     print(f"The hub is at {hub.url}; its operator's key is in {hub.state.key_file}.")
     print(f"The compensator's public key, for the sites' policies: {hub.compensator_key}")
-    print(f"State, logs and processes: {state}. `hanse` commands in this folder find it by themselves.")
+    print(f"State, logs and processes: {state}.")
+    if state.absolute() == DEFAULT_STATE.absolute():
+        print("`hanse` commands in this folder find it by themselves.")
+    else:
+        print(f'For `hanse` commands: export HANSE_URL={hub.url} HANSE_API_KEY="$(cat {hub.state.key_file})"')
     print("Ctrl-C stops it.", flush=True)

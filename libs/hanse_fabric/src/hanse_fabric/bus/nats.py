@@ -30,6 +30,7 @@ from hanse_fabric.telemetry.traces import continued, extract, inject
 _WRONG_LAST = 10071
 _UNDECIDED = 10164
 """In a cluster: another message on the subject, which may be our own of an earlier try, is being agreed on."""
+_AGAIN_S = 0.1
 _FOLLOW_S = 30.0
 _LOG = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class NatsBus:
             from hanse_fabric.tls import client_context
 
             tls = client_context(ca, cert, key)
-        text = await asyncio.to_thread(_read_creds, creds) if isinstance(creds, Path) else creds
+        text = await asyncio.to_thread(read_creds, creds) if isinstance(creds, Path) else creds
         prefix = inbox_prefix or f"_INBOX.{name}"
         connection = await Connection.open(url, name, text, inbox_prefix=prefix, tls=tls, timeout=timeout)
         return cls(connection, heartbeat=heartbeat, confirm=confirm)
@@ -143,25 +144,25 @@ class NatsBus:
             error = body.get("error")
             if error is None:
                 return int(body["seq"])
-            if error.get("err_code") == _UNDECIDED and expected_last is not None and loop.time() < deadline:
-                await asyncio.sleep(0.05)
-                continue
-            if error.get("err_code") in (_WRONG_LAST, _UNDECIDED) and expected_last is not None:
-                if message_id is not None or len(tries) > 1:
-                    stored = await self._stored(body.get("stream"), subject, identity, deadline)
-                    if stored is not None:
-                        return stored
-                raise conflict(subject, expected_last)
             failure = api_error(error, f"publishing to {subject}")
-            if failure.code is not ErrorCode.UNAVAILABLE or asyncio.get_running_loop().time() >= deadline:
+            undecided = error.get("err_code") == _UNDECIDED or failure.code is ErrorCode.UNAVAILABLE
+            if undecided and loop.time() < deadline:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            if expected_last is None or error.get("err_code") not in (_WRONG_LAST, _UNDECIDED):
                 raise failure
-            await asyncio.sleep(0.1)
+            if message_id is not None or len(tries) > 1:
+                stored = await self._stored(body.get("stream"), subject, identity, deadline)
+                if stored is not None:
+                    return stored
+            raise conflict(subject, expected_last)
 
     async def _stored(self, stream: str | None, subject: str, identity: str, deadline: float) -> int | None:
         """The sequence of the subject's last message, if it is the one with this id."""
         from hanse_fabric.bus.matching import owner
 
-        record = await self._last(stream or owner(subject).name, subject, deadline)
+        # At the leader: a copy that is behind would show the message before, and ours would be taken for another's.
+        record = await newest(self._connection, stream or owner(subject).name, subject, deadline)
         return record.sequence if record is not None and record.headers.get("Nats-Msg-Id") == identity else None
 
     async def last(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> Record | None:
@@ -286,7 +287,12 @@ async def _records(follower: Follower) -> AsyncIterator[Record]:
             yield item
 
 
-def _read_creds(path: Path) -> str:
+def read_creds(path: Path) -> str:
+    """The text of a `.creds` file.
+
+    Raises:
+        HanseError: INVALID_INPUT where it cannot be read.
+    """
     try:
         return path.read_text()
     except OSError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.connections import open_store
 from hanse_fabric.deploy import backups
@@ -89,7 +90,7 @@ def _opener(settings: ServiceSettings, role: Role) -> Callable[[], AbstractAsync
     tls = None
     if settings.bus_ca is not None or settings.bus_cert is not None:
         tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    credentials = settings.bus_creds.read_text()
+    credentials = read_creds(settings.bus_creds)
     return lambda: connected(settings.bus_url, credentials, role, tls=tls)
 
 

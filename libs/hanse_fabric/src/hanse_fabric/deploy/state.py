@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.bus.provision import provision
 from hanse_fabric.clock import SystemClock
@@ -40,7 +41,7 @@ async def prepare(settings: ServiceSettings, *, replicas: int, patience: float =
     tls = None
     if settings.bus_ca is not None or settings.bus_cert is not None:
         tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    credentials = settings.bus_creds.read_text()
+    credentials = await asyncio.to_thread(read_creds, settings.bus_creds)
     end = asyncio.get_running_loop().time() + patience
 
     def left() -> float:
