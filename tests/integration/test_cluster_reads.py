@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 import pytest_asyncio
 
+from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.provision import provision
 from hanse_fabric.subjects import JOURNAL, REDUCED, RUNS, Role, Stream, Subject
@@ -85,6 +86,37 @@ async def test_a_member_that_was_held_up_shows_what_was_confirmed_meanwhile(clus
         assert await reading, "what was confirmed is not there"
         await writer.close()
         await reader.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("expected", [None, 0], ids=["any", "expected-last"])
+async def test_a_write_that_the_cluster_has_not_agreed_on_in_time_is_asked_again_and_stored_once(
+    cluster: NatsCluster, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await leader(cluster, JOURNAL)
+    writer = await coordinator(cluster, first.url)
+    subject, tries, again = JOURNAL.of(project="p", run=f"slow-{expected}"), [], asyncio.Event()
+    attempt = Connection.attempt
+
+    async def impatient(
+        self: Connection, to: str, data: bytes, deadline: float, headers: dict[str, str] | None = None
+    ) -> object:
+        if to == subject:
+            tries.append(to)
+            deadline = min(deadline, asyncio.get_running_loop().time() + 0.2)
+            if len(tries) > 3:
+                again.set()
+        return await attempt(self, to, data, deadline, headers)
+
+    monkeypatch.setattr(Connection, "attempt", impatient)
+    late, other = (server for server in cluster.servers if server is not first)
+    with held_up(late), held_up(other):  # so that most copies lack it
+        writing = asyncio.create_task(writer.publish(subject, b"once", expected_last=expected, timeout=60))
+        await asyncio.wait({writing, asyncio.ensure_future(again.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    sequence = await writing
+    assert [record.sequence for record in await writer.snapshot(stream_of(JOURNAL), subject, timeout=60)] == [sequence]
+    await writer.close()
 
 
 async def aggregator(cluster: NatsCluster, url: str) -> NatsBus:

@@ -9,6 +9,10 @@ from typing import Any
 from hanse_fabric.bus.connection import Connection
 from hanse_fabric.errors import ErrorCode, HanseError
 
+_FOR_NOW = frozenset({10009, 10118, 10158, 10167, 10194})
+"""What passes by itself, beside all errors 503: no leader yet, stream offline, a message of this id is being agreed on,
+too many at once (server/errors.json of NATS)."""
+
 
 async def ask(connection: Connection, subject: str, request: bytes, deadline: float, what: str) -> dict[str, Any]:
     """As `ask_or_none`, where no error says that there is nothing."""
@@ -18,7 +22,7 @@ async def ask(connection: Connection, subject: str, request: bytes, deadline: fl
 async def ask_or_none(
     connection: Connection, subject: str, request: bytes, deadline: float, what: str, *, absent: int = 0
 ) -> dict[str, Any] | None:
-    """The answer to a request; asked again while a cluster is electing who answers it. None for the error `absent`.
+    """The answer to a request; asked again while a cluster elects who answers it. None for the error `absent`.
 
     Args:
         deadline: event loop's time.
@@ -47,6 +51,6 @@ def api_error(error: dict[str, Any], what: str) -> HanseError:
     text = f"bus: {what}: {error.get('description', 'unknown error')}"
     if code == 404:
         return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_fabric.bus.provision`")
-    if code == 503:
+    if code == 503 or error.get("err_code") in _FOR_NOW:
         return HanseError(ErrorCode.UNAVAILABLE, text)
     return HanseError(ErrorCode.INTERNAL, text)
