@@ -1,8 +1,9 @@
 """Many participants over leaf nodes: `make bench-scale` (ARGS='--participants 10000 --json').
 
-A hub of real services, nats-servers as leaf nodes of its bus, and participants with an identity, credentials and a
-connection of their own each, which are played by one process for each leaf: they fetch the model, and answer with an
-update of it. What is measured is the hub and the bus, not training.
+A hub of real services, nats-servers as leaf nodes of its bus, and participants that are played by one process for each
+leaf. Each enrols with a token of its own through the hub's API, has keys, credentials, a connection and a consumer of
+its own, shows signs of life once a minute, and answers its tasks with an update of the model. What is measured is the
+hub and the bus, not training. `docs/scale.md` explains the figures; `scale_plot.py` draws them.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import psutil
-from scale_sites import Crowd, play
+from scale_figures import Usage, consumers, kib, messages, most, told
+from scale_sites import PHASES, Crowd, play
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.server import LeafRemote
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import Program, free_ports
+from hanse_fabric.subjects import TASK
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
+PROJECT, TASKS = "crowd", TASK.stream.name if TASK.stream else ""
 SERVICES = ("coordinator", "aggregator", "model-registry", "compensator", "nats-server", "object-store")
 PATIENCE_S = 1800.0
 
@@ -51,7 +54,9 @@ class Leaf:
     def __init__(self, index: int, folder: Path, hub: EmbeddedHub, count: int, homes: Path) -> None:
         self.index, self._folder, self._hub = index, folder / f"leaf-{index}", hub
         self._count, self._homes = count, homes
-        self.port, self._watched = free_ports(2)
+        self.port, watched = free_ports(2)
+        self.monitoring = f"http://127.0.0.1:{watched}"
+        self._watched_port = watched
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> None:
@@ -62,11 +67,11 @@ class Leaf:
             system_credentials=authority.leaf_system_credentials(), name=f"leaf-{self.index}",
         )  # fmt: skip
         self._folder.mkdir()
-        program = nats_program(self._folder, authority, port=self.port, leaf=remote, monitoring_port=self._watched)
+        program = nats_program(self._folder, authority, port=self.port, leaf=remote, monitoring_port=self._watched_port)
         self._processes.append(await _run(program.argv, self._folder / "log"))
         await _answers(program)
         crowd = Crowd(
-            self._hub.state.authority, self._hub.bus_url, "crowd", f"nats://127.0.0.1:{self.port}", self.index,
+            self._hub.url, self._hub.api_key, PROJECT, f"nats://127.0.0.1:{self.port}", self.index,
             self._count, self._homes / str(self.index),
         )  # fmt: skip
         told = self._folder / "crowd.json"
@@ -76,18 +81,22 @@ class Leaf:
             await _run((sys.executable, __file__, "--play", str(told)), self._folder / "players.log", listen=True)
         )
 
-    async def joined(self) -> None:
-        """Wait until all participants are connected."""
+    async def reached(self, phase: str) -> None:
+        """Wait until all its participants have come so far."""
         stream = self._processes[1].stdout
         assert stream is not None
-        if await asyncio.wait_for(stream.readline(), PATIENCE_S) != b"joined\n":
+        if await asyncio.wait_for(stream.readline(), PATIENCE_S) != f"{phase}\n".encode():
             raise RuntimeError((self._folder / "players.log").read_text()[-2000:])
 
-    def memory(self) -> int:
-        return psutil.Process(self._processes[0].pid).memory_info().rss
+    async def go_on(self) -> None:
+        """Have them do what is next, which others have waited with."""
+        stream = self._processes[1].stdin
+        assert stream is not None
+        stream.write(b"\n")
+        await stream.drain()
 
-    def messages(self) -> int:
-        return messages(f"http://127.0.0.1:{self._watched}")
+    def pids(self) -> dict[str, int]:
+        return {"leaf-nats-server": self._processes[0].pid, "players": self._processes[1].pid}
 
     async def stop(self) -> None:
         for process in reversed(self._processes):
@@ -99,7 +108,10 @@ class Leaf:
 async def _run(argv: Any, log: Path, *, listen: bool = False) -> asyncio.subprocess.Process:
     with log.open("ab") as file:
         return await asyncio.create_subprocess_exec(
-            *argv, stdout=asyncio.subprocess.PIPE if listen else file, stderr=file
+            *argv,
+            stdin=asyncio.subprocess.PIPE if listen else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE if listen else file,
+            stderr=file,
         )
 
 
@@ -109,81 +121,122 @@ async def _answers(program: Program) -> None:
             await asyncio.sleep(0.05)
 
 
-def messages(monitoring: str) -> int:
-    """What a nats-server has taken and given since its start."""
-    with urllib.request.urlopen(f"{monitoring}/varz", timeout=10) as answer:  # noqa: S310 - loopback
-        told = json.load(answer)
-    return int(told["in_msgs"]) + int(told["out_msgs"])
+class Watched:
+    """The hub's and the leaves' processes."""
 
+    def __init__(self, hub: EmbeddedHub, leaves: list[Leaf]) -> None:
+        self._hub, self.leaves = hub, leaves
 
-def memory_of(hub: EmbeddedHub) -> dict[str, int]:
-    """Resident MiB by process of the hub."""
-    pids = hub.supervisor.pids()
-    return {name: psutil.Process(pids[name]).memory_info().rss >> 20 for name in SERVICES if name in pids}
+    def hub(self) -> Usage:
+        pids = self._hub.supervisor.pids()
+        return Usage.of({name: pids[name] for name in SERVICES})
+
+    def leaf(self) -> Usage:
+        """The one whose nats-server takes most memory."""
+        return max((Usage.of(leaf.pids()) for leaf in self.leaves), key=lambda usage: usage.mib["leaf-nats-server"])
+
+    def messages(self) -> int:
+        return sum(map(messages, [*self._hub.monitoring, *(leaf.monitoring for leaf in self.leaves)]))
+
+    def consumers(self) -> int:
+        """Of the stream of tasks: one for each participant."""
+        return sum(consumers(page, TASKS) for page in self._hub.monitoring)
+
+    def connections(self) -> int:
+        return sum(int(told(leaf.monitoring, "varz")["connections"]) for leaf in self.leaves)
+
+    def disk(self) -> dict[str, int]:
+        root = self._hub.state.root
+        return {"bus": kib(root / "nats"), "store": kib(root / "store")}
 
 
 async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[str, Any]:
-    """Join all, run the rounds, and say what it took."""
+    """Enrol all, connect all, run the rounds, and say what it took."""
     import hanse
 
     shares = [given.participants // given.leaves + (i < given.participants % given.leaves) for i in range(given.leaves)]
     async with EmbeddedHub(folder / "hub", leaves=True) as hub:
-        empty = memory_of(hub)
-        client = hanse.connect(hub.url, api_key=hub.api_key, patience=60.0)
-        project = await asyncio.to_thread(client.projects.create, "crowd", schema=SCHEMA)
         leaves = [Leaf(index, folder, hub, count, homes) for index, count in enumerate(shares)]
-        begun = time.monotonic()
+        watched = Watched(hub, leaves)
+        client = hanse.connect(hub.url, api_key=hub.api_key, patience=60.0)
+        project = await asyncio.to_thread(client.projects.create, PROJECT, schema=SCHEMA)
         try:
             await asyncio.gather(*(leaf.start() for leaf in leaves))
-            await asyncio.gather(*(leaf.joined() for leaf in leaves))
-            joining = time.monotonic() - begun
-            tell(f"{given.participants} participants joined in {joining:.0f} s; hub, MiB: {memory_of(hub)}")
-            cohort = max(2, round(given.fraction * given.participants))
-            job = {
-                "rounds": given.rounds,
-                "participants": {
-                    "minimum": cohort, "fraction": given.fraction, "quorum": 0.9, "grace": 5.0, "deadline": 300,
-                    "patience": 300,
-                },
-                "model": {"name": "logistic"},
-                "evaluate": {"every": 0},
-            }  # fmt: skip
-            before = count_all(hub, leaves)
-            began = time.monotonic()
-            run = await asyncio.to_thread(project.run, job)
-            ends, peak = await asyncio.to_thread(watch, run, hub)
-            if run.state != "completed":
-                raise RuntimeError(f"the run ended {run.state}: {run.view.reason}")
-            seconds = [later - earlier for earlier, later in itertools.pairwise(ends)] or [ends[0] - began]
-            return {
-                "participants": given.participants, "leaves": given.leaves, "cohort": cohort,
-                "rounds": given.rounds, "join_seconds": round(joining, 1),
-                "round_seconds_p50": round(statistics.median(seconds), 2), "round_seconds_max": round(max(seconds), 2),
-                "messages_per_second": round((count_all(hub, leaves) - before) / (ends[-1] - began)),
-                "hub_mib_empty": empty, "hub_mib_peak": peak,
-                "leaf_nats_mib": max(leaf.memory() for leaf in leaves) >> 20,
-                "processors": psutil.cpu_count(), "load": round(psutil.getloadavg()[0], 1),
-            }  # fmt: skip
+            joined = await join(given, watched)
+            run = await rounds(given, watched, project)
         finally:
             await asyncio.gather(*(leaf.stop() for leaf in leaves))
             client.close()
+    machine = {"processors": psutil.cpu_count(), "load": round(psutil.getloadavg()[0], 1)}
+    return {"participants": given.participants, "leaves": given.leaves} | joined | run | machine
 
 
-def count_all(hub: EmbeddedHub, leaves: list[Leaf]) -> int:
-    return sum(map(messages, hub.monitoring)) + sum(leaf.messages() for leaf in leaves)
+async def join(given: argparse.Namespace, watched: Watched) -> dict[str, Any]:
+    """All enrol; then all connect and follow their tasks at once, as after an outage."""
+    empty, seconds, disk = watched.hub(), {}, {"empty": await asyncio.to_thread(watched.disk)}
+    looks = [empty]
+    for phase in PHASES:
+        begun = time.monotonic()
+        await asyncio.gather(*(leaf.go_on() for leaf in watched.leaves))
+        await asyncio.gather(*(leaf.reached(phase) for leaf in watched.leaves))
+        seconds[phase] = time.monotonic() - begun
+        looks.append(watched.hub())
+        disk[phase] = await asyncio.to_thread(watched.disk)
+        tell(f"{given.participants} {phase} in {seconds[phase]:.0f} s; hub, MiB: {looks[-1].mib}")
+    return {
+        "enrol_seconds": round(seconds["enrolled"], 1), "join_seconds": round(seconds["joined"], 1),
+        "connections": await asyncio.to_thread(watched.connections),
+        "consumers": await asyncio.to_thread(watched.consumers),
+        "hub_mib_empty": empty.mib, "hub_mib_joined": looks[-1].mib,
+        "leaf_mib_joined": watched.leaf().mib,
+        "hub_cpu_seconds_enrol": looks[1].since(looks[0]), "hub_cpu_seconds_join": looks[2].since(looks[1]),
+        "disk_kib": disk,
+    }  # fmt: skip
 
 
-def watch(run: Any, hub: EmbeddedHub) -> tuple[list[float], dict[str, int]]:
-    """The ends of the rounds, and the most memory seen at them."""
+async def rounds(given: argparse.Namespace, watched: Watched, project: Any) -> dict[str, Any]:
+    """A run; its rounds are from the end of one to the end of the next."""
+    cohort = max(2, round(given.fraction * given.participants))
+    job = {
+        "rounds": given.rounds,
+        "participants": {
+            "minimum": cohort, "fraction": given.fraction, "quorum": 0.9, "grace": 5.0, "deadline": 300,
+            "patience": 300,
+        },
+        "model": {"name": "logistic"},
+        "evaluate": {"every": 0},
+    }  # fmt: skip
+    messages_before, before, began = watched.messages(), watched.hub(), time.monotonic()
+    run = await asyncio.to_thread(project.run, job)
+    ends, counted, peak = await asyncio.to_thread(watch, run, watched)
+    if run.state != "completed":
+        raise RuntimeError(f"the run ended {run.state}: {run.view.reason}")
+    seconds = [later - earlier for earlier, later in itertools.pairwise(ends)] or [ends[0] - began]
+    spent = watched.hub().since(before)
+    return {
+        "cohort": cohort, "counted": counted, "rounds": given.rounds,
+        "round_seconds_p50": round(statistics.median(seconds), 2), "round_seconds_max": round(max(seconds), 2),
+        "first_round_seconds": round(ends[0] - began, 2),
+        "messages_per_second": round((watched.messages() - messages_before) / (ends[-1] - began)),
+        "hub_mib_peak": peak, "leaf_mib_peak": watched.leaf().mib,
+        "hub_cpu_seconds_round": {name: round(value / given.rounds, 3) for name, value in spent.items()},
+        "disk_kib_end": await asyncio.to_thread(watched.disk),
+    }  # fmt: skip
+
+
+def watch(run: Any, watched: Watched) -> tuple[list[float], list[int], dict[str, int]]:
+    """The ends of the rounds, how many participants' updates are in each, and the most memory seen at them."""
     ends: list[float] = []
-    peak = memory_of(hub)
+    counted: list[int] = []
+    peak = watched.hub().mib
     for event in run.watch():
         if event.kind == "round-finished":
             ends.append(time.monotonic())
-            now = memory_of(hub)
-            peak = {name: max(peak[name], now.get(name, 0)) for name in peak}
-            tell(f"round {len(ends)}; hub, MiB: {now}")
-    return ends, peak
+            counted.append(len(event.data["participants"]))
+            now = watched.hub().mib
+            peak = most(peak, now)
+            tell(f"round {len(ends)}: {counted[-1]} counted; hub, MiB: {now}")
+    return ends, counted, peak
 
 
 def tell(text: str) -> None:

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import sys
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from hanse_fabric import __version__
-from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.jwt import credentials
+import hanse
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.records import Bucket
-from hanse_fabric.schema import OpenSchema
-from hanse_fabric.site import SiteIdentity, SiteLink
-from hanse_fabric.site.identity import BUS_CREDS, SIGNING_KEY, SiteRecord
+from hanse_fabric.site import SiteIdentity, SiteLink, enrol
 from hanse_fabric.store.transfer import HttpTransfer
-from hanse_fabric.subjects import PARTICIPANTS, Role
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
 
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
 AT_ONCE = 16
+PHASES = ("enrolled", "joined")
 PRESENCE_S = 60.0
 HEARTBEAT_S = 30.0
 
@@ -40,8 +30,8 @@ HEARTBEAT_S = 30.0
 class Crowd:
     """The participants at one leaf node: `<leaf>-00000` and on."""
 
-    authority: Path
-    hub_bus: str
+    hub: str
+    api_key: str
     project: str
     bus: str
     leaf: int
@@ -55,61 +45,53 @@ class Crowd:
     def read(cls, path: Path) -> Crowd:
         """What `text` has written."""
         body = json.loads(path.read_text())
-        return cls(**body | {"homes": Path(body["homes"]), "authority": Path(body["authority"])})
+        return cls(**body | {"homes": Path(body["homes"])})
 
 
 async def play(crowd: Crowd) -> None:
-    """Join all, say `joined`, and answer their tasks until the process is ended."""
-    gate, authority = asyncio.Semaphore(AT_ONCE), BusAuthority(crowd.authority)
-    creds = authority.service_credentials(Role.COORDINATOR)
-    hub = await NatsBus.connect(crowd.hub_bus, "coordinator", creds=creds, timeout=300.0)
-    transfer = HttpTransfer()
-    members = Bucket(hub, PARTICIPANTS, ParticipantRecord)
+    """Enrol all, say `enrolled`, have them follow their tasks, say `joined`; then answer until the process is ended.
 
+    Each of the two begins when a line is read.
+    """
+    client = hanse.connect(crowd.hub, api_key=crowd.api_key, patience=300.0)
+    project = await asyncio.to_thread(client.projects.get, crowd.project)
+    await asyncio.to_thread(sys.stdin.readline)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def enrolled(index: int) -> SiteIdentity:
+        async with gate:
+            name = f"site-{crowd.leaf}-{index:05d}"
+            token = await asyncio.to_thread(project.invite, name)
+            return await enrol(crowd.hub, token, crowd.homes / name, timeout=300.0)
+
+    identities = await asyncio.gather(*(enrolled(index) for index in range(crowd.count)))
+    client.close()
+    await next_phase("enrolled")
     joined = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
 
-        async def join(index: int) -> None:
+        async def join(index: int, identity: SiteIdentity) -> None:
             async with gate:
-                name = f"site-{crowd.leaf}-{index:05d}"
-                identity, record = enrolled(crowd, authority, name)
-                await members.create(record, project=crowd.project, participant=name)
                 bus = await NatsBus.connect(
-                    crowd.bus, f"{crowd.project}.{name}", creds=identity.creds, inbox_prefix=identity.inbox_prefix,
-                    timeout=300.0, heartbeat=HEARTBEAT_S,
+                    crowd.bus, f"{crowd.project}.{identity.participant}", creds=identity.creds,
+                    inbox_prefix=identity.inbox_prefix, timeout=300.0, heartbeat=HEARTBEAT_S,
                 )  # fmt: skip
-                # One transfer for all of a process: each would read the system's certificates for itself.
-                link, ready = SiteLink(bus, identity, transfer), asyncio.Event()
+                link, ready = SiteLink(bus, identity, HttpTransfer()), asyncio.Event()
                 group.create_task(take_part(link, ready, index / crowd.count))
                 await ready.wait()
             joined.release()
 
-        for index in range(crowd.count):
-            group.create_task(join(index))
+        for index, identity in enumerate(identities):
+            group.create_task(join(index, identity))
         for _ in range(crowd.count):
             await joined.acquire()
-        await hub.close()
         print("joined", flush=True)
         sys.stdout.close()
 
 
-def enrolled(crowd: Crowd, authority: BusAuthority, name: str) -> tuple[SiteIdentity, ParticipantRecord]:
-    """What enrolling leaves at the site and at the hub; by the operator's keys instead of the API, which takes time for
-    each that is not what is measured."""
-    home = crowd.homes / name
-    home.mkdir(parents=True)
-    signing, bus, now = SigningKey.create(), KeyPair.create(KeyKind.USER), datetime.now(UTC)
-    signing.save(home / SIGNING_KEY)
-    (home / BUS_CREDS).write_text(credentials(authority.participant_jwt(crowd.project, name, bus.public), bus))
-    site = SiteRecord(
-        hub="http://127.0.0.1", hub_name="", project=crowd.project, participant=name, bus_url=crowd.bus, api_key="",
-        data_schema=OpenSchema(), token_id="none", joined_at=now,  # noqa: S106 - there was no token
-    )  # fmt: skip
-    record = ParticipantRecord(
-        project=crowd.project, participant=name, public_key=base64.b64encode(signing.public_bytes),
-        bus_key=bus.public, enrolled_at=now, version=__version__,
-    )  # fmt: skip
-    return SiteIdentity(home, site), record
+async def next_phase(done: str) -> None:
+    print(done, flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
 
 
 async def take_part(link: SiteLink, ready: asyncio.Event, phase: float) -> None:
