@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import Manifest, Render, Text, of_kind, pods
+from charts import Manifest, Render, Text, containers, of_kind, pods
 from value_sets import CODE, CODE_DIGEST, SITE, VALUES
 
 from hanse_datapod.policy import load_policy
@@ -129,6 +129,21 @@ def test_site_code_arrives_with_the_bytes_whose_digest_the_policy_has(render: Re
     assert hashlib.sha256(config["data"]["site.py"].encode()).hexdigest() == CODE_DIGEST
 
 
+def test_policy_and_site_code_may_lie_on_volumes(render: Render) -> None:
+    manifests = render(CHART, VALUES[CHART]["files-on-volumes"])
+    for kind, name in (("StatefulSet", "demo-hanse-datapod"), ("Deployment", "demo-hanse-pool-processors")):
+        pod = of_kind(manifests, kind)[name]["spec"]["template"]["spec"]
+        given = {one["name"]: one.get("value") for one in containers(pod)[0]["env"]}
+        assert given["HANSE_CODE"] == "/etc/hanse/code/ward.py"
+        volumes = {one["name"]: one.get("persistentVolumeClaim") for one in pod["volumes"]}
+        assert volumes["code"] == {"claimName": "site-files", "readOnly": True}
+        if kind == "StatefulSet":
+            assert given["HANSE_POLICY"] == "/etc/hanse/policy/ward.yaml"
+            assert volumes["policy"] == {"claimName": "site-files", "readOnly": True}
+        else:
+            assert "policy" not in volumes
+
+
 def test_a_changed_policy_restarts_the_datapod(render: Render) -> None:
     def annotation(minimum: int) -> str:
         one = stateful(render(CHART, {**SITE, "policy": {"inline": {"minimum_participants": minimum}}}))
@@ -168,7 +183,7 @@ def test_only_who_is_named_may_read_the_metrics(render: Render) -> None:
         (with_data(phenotypes="/data/ward/x"), "give data.genotypes"),
         (with_data(kind="code"), "there is no siteCode"),
         (with_data(volumes=[{"name": "ward", "existingClaim": "a"}] * 2), "data.volumes: ward is there twice"),
-        ({"policy": {"inline": {"a": 1}, "existingConfigMap": "b"}}, "policy.inline and policy.existingConfigMap"),
+        ({"policy": {"inline": {"a": 1}, "existingConfigMap": "b"}}, "policy.existingClaim: only one of them"),
         ({"hub": {"url": "https://h", "caSecret": "a", "caConfigMap": "b"}}, "only one of them"),
         ({"siteCode": {"inline": CODE}}, f"site_code: {{digests: [{CODE_DIGEST}]}}"),
     ],

@@ -85,8 +85,20 @@ def each_template(manifests: list[dict[str, Any]]) -> list[tuple[str, dict[str, 
 
 
 def test_only_the_job_that_makes_keys_reaches_the_api_server(render: Render) -> None:
-    rendered = {one["metadata"]["name"]: one for one in policies(render)}
-    assert chosen(rendered["demo-hanse-out-kubernetes"]) == ["keys"]
+    ports = {443, 6443}
+    found = {}
+    for one in policies(render):
+        for rule in one["spec"].get("egress", []):
+            if ports & {port["port"] for port in rule["ports"]}:
+                found[one["metadata"]["name"]] = one
+    # Of the hooks, so that it is there when they are: before the other policies, and after them.
+    hooks = {"demo-hanse-keys": "pre-install,pre-upgrade", "demo-hanse-keys-delete": "post-delete"}
+    assert {name: one["metadata"]["annotations"]["helm.sh/hook"] for name, one in found.items()} == hooks
+    jobs = of_kind(render("hanse"), "Job")
+    for name, one in found.items():
+        assert chosen(one) == ["keys"]
+        weights = [each["metadata"]["annotations"]["helm.sh/hook-weight"] for each in (one, jobs[name])]
+        assert int(weights[0]) < int(weights[1])
 
 
 @pytest.mark.parametrize("service", SERVICES)

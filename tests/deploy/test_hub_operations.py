@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from charts import Manifest, Render, containers, of_kind, pods
-from value_sets import EVERYTHING
+from charts import Manifest, Render, Text, containers, of_kind, pods
+from hub_arrows import chosen
+from value_sets import EVERYTHING, PRODUCTION
 
 GIB = 1 << 30
 
@@ -77,3 +78,32 @@ def test_a_host_for_all_names_of_a_domain_is_a_host(render: Render) -> None:
     (one,) = of_kind(render("hanse", {"ingress": ingress}), "Ingress").values()
     assert one["spec"]["rules"][0]["host"] == "*.example.org"
     assert one["spec"]["tls"][0]["hosts"] == ["*.example.org"]
+
+
+def test_the_compensator_of_a_trial_is_watched_and_sends_traces_as_its_neighbours_do(render: Render) -> None:
+    for enabled in (True, False):
+        values = {"compensator": {"enabled": enabled}, "otlpEndpoint": "http://collector:4318"}
+        policies = of_kind(render("hanse", values), "NetworkPolicy")
+        for name in ("metrics", "out-otlp"):
+            assert ("compensator" in chosen(policies[f"demo-hanse-{name}"])) is enabled, name
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"tls": {"existingSecret": "ours"}}, "compensator.bus.caSecret: ours is needed here as well"),
+        (
+            {
+                **PRODUCTION,
+                "compensator": {"bus": {"url": "tls://b", "caSecret": "bus-ca"}, "store": {"url": "https://s"}},
+            },
+            "compensator.store.caSecret: store-ca is needed",
+        ),
+    ],
+    ids=lambda each: "" if isinstance(each, dict) else each[:30],
+)
+def test_what_the_compensator_of_a_trial_cannot_know_is_asked_for(
+    values: dict[str, Any], said: str, refusal: Text
+) -> None:
+    given = {**values, "compensator": {"enabled": True, **values.get("compensator", {})}}
+    assert said in refusal("hanse", given)

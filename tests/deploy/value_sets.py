@@ -170,6 +170,12 @@ VALUES: dict[str, dict[str, Values]] = {
             "policy": {"existingConfigMap": "site-policy"},
             "networkPolicy": {"enabled": False},
         },
+        "files-on-volumes": {
+            **SITE,
+            "siteCode": {"existingClaim": "site-files", "key": "ward.py"},
+            "policy": {"existingClaim": "site-files", "key": "ward.yaml"},
+            "pools": [{"name": "processors", "device": "cpu"}],
+        },
         "pools": {
             **SITE,
             **PLACED,

@@ -9,14 +9,14 @@
 {{- if gt (len (compact (list .Values.hub.ca .Values.hub.caConfigMap .Values.hub.caSecret))) 1 -}}
 {{- fail "hub.ca, hub.caConfigMap and hub.caSecret: only one of them" -}}
 {{- end -}}
-{{- if and .Values.policy.inline .Values.policy.existingConfigMap -}}
-{{- fail "policy.inline and policy.existingConfigMap are both given: one of them" -}}
+{{- range $what := list "policy" "siteCode" -}}
+{{- $given := index $.Values $what -}}
+{{- if gt (len (compact (list $given.inline $given.existingConfigMap $given.existingClaim))) 1 -}}
+{{- fail (printf "%s.inline, %s.existingConfigMap and %s.existingClaim: only one of them" $what $what $what) -}}
+{{- end -}}
 {{- end -}}
 {{- with .Values.siteCode -}}
-{{- if and .inline .existingConfigMap -}}
-{{- fail "siteCode.inline and siteCode.existingConfigMap are both given: one of them" -}}
-{{- end -}}
-{{- if and .inline (not $.Values.policy.existingConfigMap) -}}
+{{- if and .inline (not $.Values.policy.existingConfigMap) (not $.Values.policy.existingClaim) -}}
 {{- $digest := sha256sum .inline -}}
 {{- if not (has $digest (dig "site_code" "digests" list $.Values.policy.inline)) -}}
 {{- fail (printf "siteCode.inline: the policy does not allow this file; if it may run, add its SHA-256 to policy.inline: {site_code: {digests: [%s]}}" $digest) -}}

@@ -11,11 +11,11 @@
 {{- end -}}
 
 {{- define "hanse-datapod.hasPolicy" -}}
-{{- if or .Values.policy.inline .Values.policy.existingConfigMap }}true{{ end -}}
+{{- if or .Values.policy.inline .Values.policy.existingConfigMap .Values.policy.existingClaim }}true{{ end -}}
 {{- end -}}
 
 {{- define "hanse-datapod.hasCode" -}}
-{{- if or .Values.siteCode.inline .Values.siteCode.existingConfigMap }}true{{ end -}}
+{{- if or .Values.siteCode.inline .Values.siteCode.existingConfigMap .Values.siteCode.existingClaim }}true{{ end -}}
 {{- end -}}
 
 {{- define "hanse-datapod.hasCa" -}}
@@ -33,6 +33,11 @@
 
 {{- define "hanse-datapod.poolClaim" -}}
 {{- .Values.poolVolume.existingClaim | default (printf "%s-pools" (include "hanse-datapod.name" .)) -}}
+{{- end -}}
+
+{{/* Where the policy's file is in the pod. */}}
+{{- define "hanse-datapod.policyFile" -}}
+/etc/hanse/policy/{{ ternary .Values.policy.key "policy.yaml" (ne .Values.policy.existingClaim "") }}
 {{- end -}}
 
 {{/* What datapod and pools see of the site, at the same paths: data and code, read-only. */}}
@@ -61,9 +66,13 @@
 {{- end }}
 {{- if include "hanse-datapod.hasCode" . }}
 - name: code
+  {{- if .Values.siteCode.existingClaim }}
+  persistentVolumeClaim: {claimName: {{ .Values.siteCode.existingClaim | quote }}, readOnly: true}
+  {{- else }}
   configMap:
     name: {{ .Values.siteCode.existingConfigMap | default (include "hanse-datapod.name" .) | quote }}
     items: [{key: {{ .Values.siteCode.key | quote }}, path: {{ .Values.siteCode.key | quote }}}]
+  {{- end }}
 {{- end }}
 {{- end -}}
 

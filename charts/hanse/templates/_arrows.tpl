@@ -41,7 +41,7 @@ outside:
   - {to: store, from: {{ $store | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.externalStore.url "default" (ternary 80 443 (hasPrefix "http://" .Values.externalStore.url))) }}}
   {{- end }}
   {{- if .Values.otlpEndpoint }}
-  - {to: otlp, from: ["coordinator", "aggregator", "model-registry"], port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
+  - {to: otlp, from: {{ concat (list "coordinator" "aggregator" "model-registry") (ternary (list "compensator") list .Values.compensator.enabled) | toJson }}, port: {{ include "hanse-common.port" (dict "url" .Values.otlpEndpoint "default" 4318) }}}
   {{- end }}
   {{- if .Values.tests.enabled }}
   {{- with .Values.nats.publicUrl }}
@@ -51,5 +51,5 @@ outside:
   - {to: public-store, from: ["test"], port: {{ include "hanse-common.port" (dict "url" . "default" (ternary 80 443 (hasPrefix "http://" .))) }}}
   {{- end }}
   {{- end }}
-dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "keys" "restore") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "test") list .Values.tests.enabled) | toJson }}
+dns: {{ concat (list "coordinator" "aggregator" "model-registry" "state" "restore") (ternary (list "nats") list .Values.nats.enabled) (ternary (list "backup") list .Values.backup.enabled) (ternary (list "test") list .Values.tests.enabled) | toJson }}
 {{- end -}}
