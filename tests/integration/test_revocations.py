@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hanse_coordinator import authority as authority_module
 from hanse_coordinator.authority import BusCredentials
 from hanse_fabric.bus.authority import BusAuthority, write_secret
 from hanse_fabric.bus.jwt import credentials
@@ -98,6 +100,21 @@ async def test_a_server_that_lost_its_disk_gets_the_list_from_the_next_coordinat
     mortal_nats.start()
     assert await site.connects(mortal_nats.url)
     await replica.keep_settled()
+    assert not await site.connects(mortal_nats.url)
+    await bus.close()
+
+
+async def test_a_site_that_was_let_in_again_with_the_same_key_can_be_revoked_again(
+    mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    hub = BusCredentials(mortal_nats.authority, bus, mortal_nats.url)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(authority_module, "time", SimpleNamespace(time=lambda: time.time() - 60))
+        site = Site(mortal_nats.authority, "north")
+        await hub.revoke(site.key.public)
+    assert await site.connects(mortal_nats.url), "its token is newer"
+    await hub.revoke(site.key.public)
     assert not await site.connects(mortal_nats.url)
     await bus.close()
 

@@ -56,8 +56,10 @@ class BusCredentials:
         try:
             await self._revoked.create(record, key=bus_key)
         except HanseError as error:
-            if error.code is not ErrorCode.CONFLICT:  # it was revoked before, which may have gone no further
+            if error.code is not ErrorCode.CONFLICT:
                 raise
+            # It was revoked before, which may have gone no further; or was let in again since, by newer tokens.
+            await self._revoked.change(lambda old: record if old.at < record.at else old, key=bus_key)
         await self.settle()
 
     async def settle(self) -> None:
