@@ -151,6 +151,17 @@ def test_removing_leaves_nothing_of_the_release_and_can_be_repeated(server: Secr
     assert main(["secrets", "--name", "hub", "--namespace", "ns", "--delete"]) == 0
 
 
+def test_secrets_that_an_operator_made_by_hand_are_not_removed(
+    server: SecretsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--namespace", "ns") == 0
+    kept = {"metadata": {"name": "hub-store-coordinator", "resourceVersion": "7"}, "data": {"access_key": "aWQ="}}
+    server.secrets["ns", "hub-store-coordinator"] = kept
+    assert main(["secrets", "--name", "hub", "--namespace", "ns", "--remove"]) == 0
+    assert server.secrets == {("ns", "hub-store-coordinator"): kept}
+    assert "hub-store-coordinator: is not there, or not of this command" in capsys.readouterr().out
+
+
 def test_the_pod_of_helms_test_goes_with_the_secrets_and_need_not_be_there(
     server: SecretsServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from hanse_fabric.deploy.writing import Stored
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tls import client_context
 
+MANAGED_BY = "app.kubernetes.io/managed-by"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MOST_BYTES = 4 << 20
 _EACH_TRY_S = 10.0
@@ -104,7 +105,16 @@ class KubernetesSecrets:
         self._request("PATCH", self._path(name), body)
 
     def remove(self, name: str) -> bool:
-        """Delete a secret; returns whether there was one."""
+        """Delete a secret; returns whether there was one of ours: what an operator made by hand has no such label."""
+        try:
+            found = self._request("GET", self._path(name))
+        except HanseError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return False
+            raise
+        labels = found["metadata"].get("labels") or {}
+        if labels.get(MANAGED_BY) != self._labels.get(MANAGED_BY):
+            return False
         return self._delete(self._path(name))
 
     def remove_pod(self, name: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.deploy.folders import FileFolder, ManifestFolder
-from hanse_fabric.deploy.kubernetes import ApiServer, KubernetesSecrets
+from hanse_fabric.deploy.kubernetes import MANAGED_BY, ApiServer, KubernetesSecrets
 from hanse_fabric.deploy.wanted import ACCOUNTS_FOLDER, Wishes
 from hanse_fabric.deploy.writing import Place, remove, write
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -67,7 +67,7 @@ def _place(arguments: argparse.Namespace) -> Place:
         "app.kubernetes.io/name": "hanse",
         "app.kubernetes.io/instance": arguments.instance or arguments.name,
         "app.kubernetes.io/component": "keys",
-        "app.kubernetes.io/managed-by": "hanse-keys",
+        MANAGED_BY: "hanse-keys",
     }
     if arguments.files is not None:
         return FileFolder(arguments.files)

@@ -40,7 +40,7 @@ class Place(Protocol):
         ...
 
     def remove(self, name: str) -> bool:
-        """Remove it; returns whether there was one."""
+        """Remove it; returns whether there was one that this command had made: others' stay."""
         ...
 
 
@@ -83,4 +83,4 @@ def _write(place: Place, stored: Mapping[str, Stored | None], wishes: Wishes, no
 
 def remove(place: Place, wishes: Wishes) -> dict[str, str]:
     """Remove the secrets of a deployment; returns what was done, by secret."""
-    return {name: "removed" if place.remove(name) else "was not there" for name in names(wishes)}
+    return {name: "removed" if place.remove(name) else "is not there, or not of this command" for name in names(wishes)}
