@@ -22,7 +22,7 @@ TITLES: dict[str, tuple[str, tuple[Row, ...]]] = {
 }
 OTHER_METRICS = frozenset({
     "up", "kubelet_volume_stats_used_bytes", "kubelet_volume_stats_capacity_bytes",
-    "kube_cronjob_status_last_successful_time",
+    "kube_cronjob_created", "kube_cronjob_status_last_successful_time",
 })  # fmt: skip
 """Names that dashboards and alerts use beside those of the catalogue: Kubernetes' and Prometheus' own."""
 
