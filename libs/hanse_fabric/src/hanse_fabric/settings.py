@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.port import HEARTBEAT_S
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.folders import no_address
 
 PREFIX = "HANSE_"
 GROUP = "hanse.settings"
@@ -62,6 +63,16 @@ class BaseHanseSettings(BaseSettings):
         undescribed = [name for name, field in cls.model_fields.items() if not field.description]
         if undescribed:
             raise TypeError(f"{cls.__name__}: settings without a description: {', '.join(undescribed)}")
+
+    @field_validator("*")
+    @classmethod
+    def _no_address(cls, value: Any) -> Any:
+        if isinstance(value, Path):
+            try:
+                no_address(value, "path")
+            except HanseError as error:
+                raise ValueError(error.message) from None
+        return value
 
 
 class ServiceSettings(BaseHanseSettings):

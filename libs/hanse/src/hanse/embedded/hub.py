@@ -19,6 +19,7 @@ from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.server import ClusterNode, LeafListener
 from hanse_fabric.deploy.state import prepare
+from hanse_fabric.folders import no_address
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.servers.nats import nats_program
@@ -66,7 +67,7 @@ class EmbeddedHub:
         leaves: bool = False,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.state = StateFolder(folder.absolute())
+        self.state = StateFolder(no_address(folder, "state folder").absolute())
         self._http_port = http_port
         self._aggregators = aggregators
         self._coordinators = coordinators

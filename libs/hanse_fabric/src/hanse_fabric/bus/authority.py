@@ -16,6 +16,7 @@ from pathlib import Path
 from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.folders import no_address
 from hanse_fabric.subjects import Role
 
 
@@ -23,7 +24,7 @@ class BusAuthority:
     """The keys in `folder`, each made at its first use, readable by their owner alone."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = no_address(folder, "authority folder")
         self._keys: dict[str, KeyPair] = {}
         self._issuer = Issuer(self._named)
 

@@ -14,7 +14,8 @@ from hanse_fabric.connections import open_store
 from hanse_fabric.deploy import backups
 from hanse_fabric.deploy.snapshots import Link, connected
 from hanse_fabric.deploy.state import add_bus_to, bus_settings
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.folders import no_address
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
@@ -95,12 +96,8 @@ def _opener(settings: ServiceSettings, role: Role) -> Callable[[], AbstractAsync
 
 
 def _store(where: str, settings: ServiceSettings) -> ObjectStore:
-    if "://" in where:
-        raise invalid(
-            "--to, --from", where, "`s3` or a folder", hint="HANSE_STORE_URL is where the store's address belongs"
-        )
     if where != _STORE:
-        return DirectoryStore(Path(where))
+        return DirectoryStore(Path(no_address(where, "--to, --from (HANSE_STORE_URL is for the store's address)")))
     if not settings.store_url:
         raise HanseError(ErrorCode.INVALID_INPUT, "HANSE_STORE_URL: it must be set where a backup is in the store")
     return open_store(settings)

@@ -13,6 +13,7 @@ from hanse_fabric.bus.authority import write_secret
 from hanse_fabric.deploy.kubernetes import manifest
 from hanse_fabric.deploy.writing import Stored
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.folders import no_address
 
 
 class ManifestFolder:
@@ -91,6 +92,7 @@ class FileFolder:
 
 
 def _folder(folder: Path) -> None:
+    no_address(folder, "--out, --files")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

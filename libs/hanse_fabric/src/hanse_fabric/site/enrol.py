@@ -22,6 +22,7 @@ from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import Frozen, explain
@@ -78,7 +79,7 @@ async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, tim
     token_id = _token_id(token)
     if not url.startswith(("http://", "https://")):
         raise invalid("hub", url, "an http:// or https:// URL")
-    found = await asyncio.to_thread(load_identity, home)
+    found = await asyncio.to_thread(load_identity, no_address(home, "home"))
     if found is not None:
         if found.record.token_id == token_id:
             return found
