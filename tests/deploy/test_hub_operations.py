@@ -9,6 +9,8 @@ from charts import Manifest, Render, Text, containers, of_kind, pods
 from hub_arrows import chosen
 from value_sets import EVERYTHING, PRODUCTION
 
+from hanse_fabric.subjects import STREAMS
+
 GIB = 1 << 30
 
 
@@ -32,6 +34,14 @@ def test_jetstream_takes_eight_tenths_of_its_volume_unless_told(size: str, total
 
     assert int(taken()) == pytest.approx(0.8 * total, abs=1)
     assert taken(maxFileStore="5GB") == "5GB"
+
+
+def test_a_volume_that_cannot_hold_what_streams_reserve_is_refused(render: Render, refusal: Text) -> None:
+    reserved = sum(stream.max_bytes or 0 for stream in STREAMS)
+    assert 0.8 * GIB <= reserved < 0.8 * 2 * GIB
+    said = "nats.persistence.size: 1Gi is too little, 2Gi is the least"
+    assert said in refusal("hanse", {"nats": {"persistence": {"size": "1Gi"}}})
+    assert render("hanse", {"nats": {"persistence": {"size": "2Gi"}}})
 
 
 @pytest.mark.parametrize(("memory", "total"), [("8Gi", 8 * GIB), ("1500M", 1_500_000_000), (2 * GIB, 2 * GIB)])
