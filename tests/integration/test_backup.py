@@ -15,7 +15,7 @@ from hanse_fabric.deploy.backups import ORDER, listed, read_manifest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.servers.seaweedfs import store_keys
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.subjects import JOB, JOURNAL, RUNS, STREAMS, UPDATE, Role
+from hanse_fabric.subjects import JOB, JOURNAL, PRESENCE, RUNS, STREAMS, UPDATE, Role
 from servers import NatsServer
 
 D = "0" * 64
@@ -111,6 +111,22 @@ def test_a_hub_whose_state_job_ran_already_is_still_empty(saved: Path, empty: Na
     assert restore(empty, saved) == 0
     assert deploy(empty, Role.PROVISIONER, "state") == 0
     asyncio.run(whole(empty))
+
+
+def test_what_sites_say_before_any_hub_runs_is_no_reason_to_refuse(
+    saved: Path, new_nats: Callable[..., NatsServer]
+) -> None:
+    server = new_nats()
+    asyncio.run(_sign_of_life(server))
+    assert restore(server, saved) == 0
+    assert deploy(server, Role.PROVISIONER, "state") == 0
+    asyncio.run(whole(server))
+
+
+async def _sign_of_life(server: NatsServer) -> None:
+    site, _ = await server.enrol("p", "north")
+    await site.publish(PRESENCE.of(project="p", participant="north"), b"here")
+    await site.close()
 
 
 def test_streams_that_hold_messages_are_replaced_only_by_force(

@@ -26,7 +26,7 @@ from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest
 from hanse_fabric.state import RELEASE, STATE_STREAM, STATE_VERSION, refuse_newer
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.subjects import JOURNAL, STREAMS
+from hanse_fabric.subjects import JOURNAL, STREAMS, SUBJECTS, Role, Verb
 from hanse_fabric.tensors.digest import digest_file
 
 PREFIX = "backups/"
@@ -39,6 +39,12 @@ _LOG = logging.getLogger(__name__)
 
 ORDER = (_JOURNAL, *(stream.name for stream in STREAMS if stream.name != _JOURNAL))
 """In which streams are saved."""
+
+_WITHOUT_A_HUB = {STATE_STREAM.name} | {
+    row.stream.name for row in SUBJECTS if row.stream and Verb.PUBLISH in row.rights.get(Role.PARTICIPANT, ())
+}
+"""Streams that may hold messages although no hub has run: the state job writes the version, and sites that stayed
+connected their signs of life and the answers that they still owe."""
 
 
 class SavedStream(Frozen):
@@ -203,8 +209,7 @@ async def _refuse_full(link: Link, manifest: Manifest) -> None:
     full = []
     for stream in manifest.streams:
         state = await state_of(link, stream.name)
-        # The state job of a new hub writes the version there, and nothing else.
-        if state is not None and state.get("messages") and stream.name != STATE_STREAM.name:
+        if state is not None and state.get("messages") and stream.name not in _WITHOUT_A_HUB:
             full.append(f"{stream.name} ({state['messages']} messages)")
     if full:
         raise HanseError(
