@@ -39,9 +39,14 @@ async def leaf(cluster: NatsCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 
 async def enrol(leaf: NatsServer, cluster: NatsCluster, name: str) -> tuple[NatsBus, str]:
+    text, key = enrolled(cluster, name)
+    return await NatsBus.connect(leaf.url, f"p.{name}", creds=text, timeout=WITHIN_S), key
+
+
+def enrolled(cluster: NatsCluster, name: str) -> tuple[str, str]:
+    """A site's credentials, and its public key."""
     key = KeyPair.create(KeyKind.USER)
-    text = credentials(cluster.authority.participant_jwt("p", name, key.public), key)
-    return await NatsBus.connect(leaf.url, f"p.{name}", creds=text, timeout=WITHIN_S), key.public
+    return credentials(cluster.authority.participant_jwt("p", name, key.public), key), key.public
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -147,6 +152,32 @@ async def test_a_site_that_is_revoked_at_the_hub_is_cut_off_at_the_leaf(cluster:
         await asyncio.wait_for(go_on(), WITHIN_S)
     assert refusal.value.code is ErrorCode.UNAUTHENTICATED
     await site.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("known", [False, True], ids=["new", "was away"])
+async def test_a_leaf_that_was_not_there_when_a_site_was_revoked_does_not_let_it_in(
+    cluster: NatsCluster, tmp_path: Path, known: bool
+) -> None:
+    own, name = cluster.leaf(tmp_path), f"gone-{known}".lower()
+    text, key = enrolled(cluster, name)
+    if known:
+        await asyncio.to_thread(own.start)
+        await (await NatsBus.connect(own.url, f"p.{name}", creds=text, timeout=WITHIN_S)).close()
+        await asyncio.to_thread(own.kill)
+    await cluster.authority.revoke(key, url=cluster.url, timeout=WITHIN_S)
+    await asyncio.to_thread(own.start)
+
+    async def come_back() -> None:
+        while True:  # until the leaf has heard of it, from the hub
+            bus = await NatsBus.connect(own.url, f"p.{name}", creds=text, timeout=WITHIN_S)
+            await bus.close()
+
+    with pytest.raises(HanseError) as refusal:
+        await asyncio.wait_for(come_back(), WITHIN_S)
+    assert refusal.value.code is ErrorCode.UNAUTHENTICATED
+    await asyncio.to_thread(own.kill)
 
 
 @pytest.mark.asyncio(loop_scope="module")

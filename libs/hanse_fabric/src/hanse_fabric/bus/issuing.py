@@ -66,7 +66,7 @@ class Issuer:
     def leaf_system_credentials(self, user: KeyPair) -> str:
         """For the system account of a leaf node: it hears of claims, and can ask for them."""
         granted = {
-            "publish": ["$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "_INBOX.>", "$SYS._INBOX.>"],
+            "publish": ["$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "$SYS.REQ.CLAIMS.PACK", "_INBOX.>", "$SYS._INBOX.>"],
             "subscribe": ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE", "_INBOX.>", "$SYS._INBOX.>"],
         }
         return credentials(user_jwt(self.key("system"), user.public, "leaf-system", granted), user)

@@ -10,6 +10,10 @@ from pathlib import Path
 from hanse_fabric.bus.authority import BusAuthority, write_secret
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 
+ASKS_EVERY = "2s"
+"""A member of a cluster, or a leaf node, that was away asks the others for newer claims, after so long first: till then
+it would let in who was revoked meanwhile. Where all have the same, question and answer are a hash of 32 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
@@ -94,7 +98,7 @@ def write_server_config(
         f"server_name: {json.dumps(_name(cluster, leaf))}",
         f"operator: {json.dumps(authority.operator_token())}",
         f"system_account: {json.dumps(authority.system_account)}",
-        f'resolver {{ type: full, dir: {json.dumps(str(accounts))}, allow_delete: false, interval: "2m" }}',
+        f'resolver {{ type: full, dir: {json.dumps(str(accounts))}, allow_delete: false, interval: "{ASKS_EVERY}" }}',
         f"max_payload: {MAX_MESSAGE_BYTES + (64 << 10)}",
         # A client's token, with its permissions, comes in one line; the server's own limit is 4 KiB.
         "max_control_line: 65536",
