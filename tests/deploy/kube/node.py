@@ -21,7 +21,7 @@ from hanse_fabric.servers.program import free_ports
 
 PROGRAMS = ("containerd", "ctr", "runc", "iptables", "ip", "cc")
 PACKAGES = "containerd runc containernetworking-plugins iptables iproute2 gcc libc6-dev"
-VOLUMES = 12
+VOLUMES = 24
 _NAMES = ("kube-proxy", "kubelet", "dns", "containerd")  # in the order in which they stop
 
 
