@@ -74,6 +74,21 @@ def test_a_secret_that_was_lost_is_made_again_and_fits_the_others(server: Secret
     assert values(server) == before
 
 
+def test_a_lost_authority_is_told_instead_of_made_anew_and_a_removal_that_was_cut_short_is_none(
+    server: SecretsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--namespace", "ns") == 0
+    lost = server.secrets.pop(("ns", "hub-authority"))
+    kept = values(server)
+    assert run("--namespace", "ns") == ErrorCode.CONFLICT.value.exit_status
+    assert "from a copy" in capsys.readouterr().err
+    assert values(server) == kept
+    server.secrets["ns", "hub-authority"] = lost
+    server.forbidden.add(("DELETE", "hub-bus-coordinator"))
+    assert main(["secrets", "--name", "hub", "--namespace", "ns", "--remove"]) != 0
+    assert run("--namespace", "ns") == 0
+
+
 def test_two_jobs_at_once_agree_on_one_authority(server: SecretsServer) -> None:
     other = [lambda: run("--namespace", "ns")]
     server.before_writing += other

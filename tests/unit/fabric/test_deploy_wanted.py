@@ -128,6 +128,15 @@ def test_a_key_that_cannot_be_read_is_never_replaced_and_never_shown() -> None:
     assert "SAGARBAGE" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "of another hub"])
+def test_another_account_than_the_bus_runs_by_is_never_made(gone: bool) -> None:
+    have = wanted({}, ALL, NOW)
+    have["authority"] = {} if gone else wanted({}, ALL, NOW)["authority"]
+    with pytest.raises(HanseError, match="by which the bus runs") as refusal:
+        wanted(have, ALL, NOW)
+    assert refusal.value.code is ErrorCode.CONFLICT
+
+
 def test_accounts_that_a_server_starts_with_are_older_than_whatever_is_pushed() -> None:
     made = wanted({}, Wishes(), NOW)
     text = made["nats-accounts"]["accounts.conf"].decode()

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.bus.server import ASKS_EVERY
 from hanse_fabric.deploy.certificates import PemPair, is_fresh, issue, make_ca, serves
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import private_pem
@@ -72,12 +73,14 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
         now: decides which certificates are too old.
 
     Raises:
-        HanseError: INVALID_INPUT when a stored key cannot be read (the message never shows it), or `tls` without hosts.
+        HanseError: INVALID_INPUT when a stored key cannot be read (the message never shows it), or `tls` without hosts;
+            CONFLICT when the keys of the bus are gone that it runs by, or are others.
     """
     if wishes.tls and not wishes.hosts:
         raise HanseError(ErrorCode.INVALID_INPUT, "--hosts: none is given, and a certificate needs at least one")
     made = {name: dict(have.get(name, {})) for name in names(wishes)}
     _bus(made)
+    _same_account(made, have.get("nats-accounts", {}).get("account", b"").decode(errors="replace"))
     made["nats-accounts"] = _accounts(_issuer(made["authority"]), wishes.accounts_folder)
     if wishes.tls:
         _tls(made, wishes, now)
@@ -103,6 +106,16 @@ def _bus(made: dict[str, dict[str, bytes]]) -> None:
         secret["bus.creds"] = issuer.role_credentials(role, user, kept).encode()
 
 
+def _same_account(made: Secrets, runs_by: str) -> None:
+    """By another account the bus would find none of its streams, and every site's credentials would be void."""
+    if runs_by and runs_by != _seed(made["authority"], "account").public:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            "secret authority: its keys are not those of nats-accounts, by which the bus runs, or they are gone",
+            hint="bring the secret authority back from a copy; to give up this hub's state and sites, remove both",
+        )
+
+
 def _accounts(issuer: Issuer, folder: str) -> dict[str, bytes]:
     """What NATS's configuration includes. The same keys give the same text, so that it need not start anew."""
     account = issuer.key("account").public
@@ -110,7 +123,8 @@ def _accounts(issuer: Issuer, folder: str) -> dict[str, bytes]:
     text = (
         f"operator: {issuer.operator_token()}\n"
         f"system_account: {issuer.key('system').public}\n"
-        f'resolver {{\n  type: full\n  dir: {json.dumps(folder)}\n  allow_delete: false\n  interval: "2m"\n}}\n'
+        f"resolver {{\n  type: full\n  dir: {json.dumps(folder)}\n  allow_delete: false\n"
+        f"  interval: {json.dumps(ASKS_EVERY)}\n}}\n"
         f"resolver_preload {{\n{preload}}}\n"
     )
     return {"accounts.conf": text.encode(), "account": account.encode()}

@@ -82,5 +82,6 @@ def _write(place: Place, stored: Mapping[str, Stored | None], wishes: Wishes, no
 
 
 def remove(place: Place, wishes: Wishes) -> dict[str, str]:
-    """Remove the secrets of a deployment; returns what was done, by secret."""
-    return {name: "removed" if place.remove(name) else "is not there, or not of this command" for name in names(wishes)}
+    """Remove the secrets of a deployment, those first that are made from others; returns what was done, by secret."""
+    listed = reversed(names(wishes))
+    return {name: "removed" if place.remove(name) else "is not there, or not of this command" for name in listed}
