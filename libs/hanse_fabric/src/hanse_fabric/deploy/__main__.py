@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hanse_fabric.deploy import backup, secrets, state
+from hanse_fabric.deploy import backup, leaf, secrets, state
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.logs import quiet_transport
 
@@ -18,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     secrets.add_to(commands)
     state.add_to(commands)
     backup.add_to(commands)
+    leaf.add_to(commands)
     arguments = parser.parse_args(argv)
     quiet_transport()
     try:
