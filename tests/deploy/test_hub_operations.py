@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from charts import Manifest, Render, Text, containers, of_kind, pods
 from hub_arrows import chosen
-from value_sets import EVERYTHING, PRODUCTION
+from value_sets import EVERYTHING, FOUND_THERE, PRODUCTION
 
 from hanse_fabric.subjects import STREAMS
 
@@ -117,3 +117,27 @@ def test_what_the_compensator_of_a_trial_cannot_know_is_asked_for(
 ) -> None:
     given = {**values, "compensator": {"enabled": True, **values.get("compensator", {})}}
     assert said in refusal("hanse", given)
+
+
+def test_a_store_and_a_bus_that_are_there_are_used_as_their_owners_made_them(render: Render) -> None:
+    manifests = render("hanse", FOUND_THERE)
+    connection = of_kind(manifests, "ConfigMap")["demo-hanse-connection"]["data"]
+    assert connection["HANSE_BUS_CERT"] == "/etc/hanse/bus-client/tls.crt"
+    users = [(place, pod) for place, pod in pods(manifests) if "-keys" not in place and "-test" not in place]
+    assert len(users) >= 7
+    for place, pod in users:
+        (container,) = containers(pod)
+        assert "/etc/hanse/bus-client" in [one["mountPath"] for one in container["volumeMounts"]], place
+        references = [one["valueFrom"].get("secretKeyRef") for one in container["env"] if "valueFrom" in one]
+        keys = {one["key"] for one in references if one}
+        assert keys == (set() if "-state-" in place else {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}), place
+
+
+@pytest.mark.parametrize("field", ["bus.clientCertSecret", "store.keys"])
+def test_the_compensator_of_a_trial_is_told_them_too(field: str, refusal: Text) -> None:
+    group, _, name = field.partition(".")
+    compensator = FOUND_THERE["compensator"]
+    less = {key: value for key, value in compensator[group].items() if key != name}
+    said = refusal("hanse", {**FOUND_THERE, "compensator": {**compensator, group: less}})
+    assert f"compensator.{field}: " in said
+    assert "is needed here as well" in said

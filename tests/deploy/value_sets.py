@@ -90,6 +90,24 @@ PRODUCTION: Values = {
         "podAnnotations": {"team": "research"},
     },
 }
+FOUND_THERE: Values = {
+    "nats": {"enabled": False, "publicUrl": "tls://bus.example.org:4222"},
+    "externalNats": {"url": "tls://bus.example.org:4222", "caSecret": "bus-ca", "clientCertSecret": "bus-client"},
+    "store": {"enabled": False},
+    "externalStore": {
+        "url": "https://rook.example.org",
+        "keys": {"accessKey": "AWS_ACCESS_KEY_ID", "secretKey": "AWS_SECRET_ACCESS_KEY"},
+    },
+    "backup": {"enabled": True, "restore": {"from": "newest"}},
+    "compensator": {
+        "enabled": True,
+        "bus": {"url": "tls://bus.example.org:4222", "caSecret": "bus-ca", "clientCertSecret": "bus-client"},
+        "store": {
+            "url": "https://rook.example.org",
+            "keys": {"accessKey": "AWS_ACCESS_KEY_ID", "secretKey": "AWS_SECRET_ACCESS_KEY"},
+        },
+    },
+}
 
 VALUES: dict[str, dict[str, Values]] = {
     "hanse": {
@@ -104,6 +122,7 @@ VALUES: dict[str, dict[str, Values]] = {
         },
         "everything": EVERYTHING,
         "production": PRODUCTION,
+        "found-there": FOUND_THERE,
     },
     "hanse-compensator": {
         "apart": APART,

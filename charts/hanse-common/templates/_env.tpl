@@ -1,6 +1,6 @@
 {{/*
 The data of a ConfigMap of how a service reaches bus, store and telemetry. Takes:
-  bus    {url, [ca: true where ca.crt of the bus is mounted]}
+  bus    {url, [ca: true where ca.crt of the bus is mounted], [client: true where a client's certificate is]}
   store  {url, bucket, region, [ca: true]}
   [log]  {level, format}; [otlpEndpoint]
 */}}
@@ -8,6 +8,10 @@ The data of a ConfigMap of how a service reaches bus, store and telemetry. Takes
 HANSE_BUS_URL: {{ .bus.url | quote }}
 {{- if .bus.ca }}
 HANSE_BUS_CA: /etc/hanse/bus-tls/ca.crt
+{{- end }}
+{{- if .bus.client }}
+HANSE_BUS_CERT: /etc/hanse/bus-client/tls.crt
+HANSE_BUS_KEY: /etc/hanse/bus-client/tls.key
 {{- end }}
 {{- with .store }}
 HANSE_STORE_URL: {{ .url | quote }}
@@ -39,14 +43,15 @@ HANSE_OTLP_ENDPOINT: {{ . | quote }}
 - {name: HANSE_BUS_CREDS, value: /etc/hanse/bus/bus.creds}
 {{- end -}}
 
-{{/* The store's keys from a Secret. Takes: secret (its name). */}}
+{{/* The store's keys from a Secret. Takes: secret (its name); [keys: {accessKey, secretKey}, as they are called in it]. */}}
 {{- define "hanse-common.env.store" -}}
+{{- $keys := .keys | default dict -}}
 - name: HANSE_STORE_ACCESS_KEY
   valueFrom:
-    secretKeyRef: {name: {{ .secret }}, key: access_key}
+    secretKeyRef: {name: {{ .secret }}, key: {{ $keys.accessKey | default "access_key" }}}
 - name: HANSE_STORE_SECRET_KEY
   valueFrom:
-    secretKeyRef: {name: {{ .secret }}, key: secret_key}
+    secretKeyRef: {name: {{ .secret }}, key: {{ $keys.secretKey | default "secret_key" }}}
 {{- end -}}
 
 {{/* Further variables of the user. Takes: a dict of names to values. */}}

@@ -12,7 +12,8 @@
 - {name: tmp, mountPath: /tmp}
 {{- end -}}
 
-{{/* Bus credentials and the CA of the bus. Takes: secret (of bus.creds); [tlsSecret: of ca.crt]. */}}
+{{/* Bus credentials and the CA of the bus. Takes: secret (of bus.creds); [tlsSecret: of ca.crt];
+     [clientSecret: of tls.crt and tls.key, for a bus that wants certificates of its clients]. */}}
 {{- define "hanse-common.volumes.bus" -}}
 - name: bus
   secret:
@@ -26,12 +27,19 @@
     defaultMode: 0444
     items: [{key: ca.crt, path: ca.crt}]
 {{- end }}
+{{- with .clientSecret }}
+- name: bus-client
+  secret: {secretName: {{ . | quote }}, defaultMode: 0440}
+{{- end }}
 {{- end -}}
 
 {{- define "hanse-common.mounts.bus" -}}
 - {name: bus, mountPath: /etc/hanse/bus, readOnly: true}
 {{- if .tlsSecret }}
 - {name: bus-tls, mountPath: /etc/hanse/bus-tls, readOnly: true}
+{{- end }}
+{{- if .clientSecret }}
+- {name: bus-client, mountPath: /etc/hanse/bus-client, readOnly: true}
 {{- end }}
 {{- end -}}
 

@@ -16,6 +16,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret of the services' own certificate for an external bus. */}}
+{{- define "hanse.busClientSecret" -}}
+{{- if not .Values.nats.enabled -}}{{ .Values.externalNats.clientCertSecret }}{{- end -}}
+{{- end -}}
+
+{{/* How the keys of an identity are called in its Secret, as YAML. */}}
+{{- define "hanse.storeKeys" -}}
+{{- if not .Values.store.enabled -}}{{ toYaml .Values.externalStore.keys }}{{- end -}}
+{{- end -}}
+
 {{- define "hanse.busUrl" -}}
 {{- if .Values.nats.enabled -}}
 {{- ternary "tls" "nats" .Values.tls.enabled }}://{{ include "hanse.fullname" . }}-nats:4222
@@ -68,7 +78,7 @@ ca: true
 {{/* The data of the ConfigMap F-connection. */}}
 {{- define "hanse.connection" -}}
 {{- include "hanse-common.connection" (dict
-  "bus" (dict "url" (include "hanse.busUrl" .) "ca" (include "hanse.busTlsSecret" .))
+  "bus" (dict "url" (include "hanse.busUrl" .) "ca" (include "hanse.busTlsSecret" .) "client" (include "hanse.busClientSecret" .))
   "store" (include "hanse.store" . | fromYaml)
   "log" .Values.log
   "otlpEndpoint" .Values.otlpEndpoint) -}}
@@ -144,18 +154,18 @@ lifecycle:
 {{/* Environment, mounts and volumes of one of our services, by role. Takes: ctx, role. */}}
 {{- define "hanse.env" -}}
 {{- include "hanse-common.env.bus" dict }}
-{{ include "hanse-common.env.store" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "store-%s" .role)))) }}
+{{ include "hanse-common.env.store" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "store-%s" .role))) "keys" (include "hanse.storeKeys" .ctx | fromYaml)) }}
 {{- end -}}
 
 {{- define "hanse.mounts" -}}
 {{- include "hanse-common.mounts.tmp" dict }}
-{{ include "hanse-common.mounts.bus" (dict "tlsSecret" (include "hanse.busTlsSecret" .ctx)) }}
+{{ include "hanse-common.mounts.bus" (dict "tlsSecret" (include "hanse.busTlsSecret" .ctx) "clientSecret" (include "hanse.busClientSecret" .ctx)) }}
 {{- include "hanse-common.mounts.store" (dict "caSecret" (include "hanse.storeCaSecret" .ctx)) }}
 {{- end -}}
 
 {{- define "hanse.volumes" -}}
 {{- include "hanse-common.volumes.tmp" (dict "size" .tmp) }}
-{{ include "hanse-common.volumes.bus" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "bus-%s" .role))) "tlsSecret" (include "hanse.busTlsSecret" .ctx)) }}
+{{ include "hanse-common.volumes.bus" (dict "secret" (include "hanse.secret" (dict "ctx" .ctx "secret" (printf "bus-%s" .role))) "tlsSecret" (include "hanse.busTlsSecret" .ctx) "clientSecret" (include "hanse.busClientSecret" .ctx)) }}
 {{- include "hanse-common.volumes.store" (dict "caSecret" (include "hanse.storeCaSecret" .ctx)) }}
 {{- end -}}
 
