@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 
 from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.deploy import backups
 from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.deploy.backups import ORDER, listed, read_manifest
+from hanse_fabric.deploy.snapshots import Link, bring_back
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.servers.seaweedfs import store_keys
+from hanse_fabric.state import check_state
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import JOB, JOURNAL, PRESENCE, RUNS, STREAMS, UPDATE, Role
 from servers import NatsServer
@@ -175,6 +179,46 @@ async def _is_empty(server: NatsServer) -> None:
     assert JOURNAL.stream is not None
     assert await bus.snapshot(JOURNAL.stream, JOURNAL_OF) == []
     await bus.close()
+
+
+def test_a_restore_that_was_cut_short_keeps_services_waiting_and_is_done_again_without_force(
+    saved: Path, empty: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deploy(empty, Role.PROVISIONER, "state") == 0
+    brought: list[str] = []
+
+    async def cut_short(link: Link, stream: str, *rest: Any) -> None:
+        if len(brought) == 3:
+            raise HanseError(ErrorCode.UNAVAILABLE, "cut short")
+        brought.append(stream)
+        await bring_back(link, stream, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backups, "bring_back", cut_short)
+        assert restore(empty, saved) == ErrorCode.UNAVAILABLE.value.exit_status
+    asyncio.run(_waits(empty))
+    assert restore(empty, saved) == 0
+    assert deploy(empty, Role.PROVISIONER, "state") == 0
+    asyncio.run(whole(empty))
+
+
+async def _waits(server: NatsServer) -> None:
+    bus = await server.connect(Role.AGGREGATOR)
+    with pytest.raises(HanseError) as refusal:
+        await check_state(bus)
+    assert refusal.value.code is ErrorCode.UNAVAILABLE
+    await bus.close()
+
+
+@pytest.mark.parametrize("name", ["../../out", "HANSE_OTHER", ""])
+def test_a_manifest_that_names_what_is_no_stream_of_the_hub_is_refused(
+    saved: Path, tmp_path: Path, empty: NatsServer, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    manifest = read_manifest(DirectoryStore(saved))
+    body = manifest.encode().replace(b'"HANSE_JOURNAL"', json.dumps(name).encode())
+    DirectoryStore(tmp_path).put(f"backups/{manifest.name}/manifest.json", body)
+    assert restore(empty, tmp_path) == ErrorCode.INVALID_INPUT.value.exit_status
+    assert repr(name) in capsys.readouterr().err
 
 
 def test_a_backup_of_a_newer_release_is_refused(source: NatsServer, tmp_path: Path, empty: NatsServer) -> None:

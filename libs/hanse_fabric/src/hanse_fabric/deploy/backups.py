@@ -18,9 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from hanse_fabric.deploy.snapshots import Link, Snapshot, bring_back, save, state_of
+from hanse_fabric.deploy.snapshots import Link, Snapshot, bring_back, is_back, remove, save, state_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest
@@ -55,6 +55,13 @@ class SavedStream(Frozen):
     state: dict[str, Any]
     size: int = Field(ge=0)
     digest: Digest
+
+    @field_validator("name")
+    @classmethod
+    def _of_a_hub(cls, name: str) -> str:
+        if name not in ORDER:
+            raise ValueError("a stream of a hub is expected")
+        return name
 
 
 class Manifest(Message):
@@ -172,6 +179,9 @@ async def restore(
 ) -> None:
     """Bring all streams of a backup back. Nothing is touched before every file has been fetched and checked.
 
+    The stream with the state's version goes first and comes last: services wait where it is not there. So none works on
+    what is half back, where this is cut short; done again, it takes over what came back.
+
     Args:
         connect: opens a connection with the restorer's credentials.
         force: replace streams that hold messages.
@@ -187,7 +197,8 @@ async def restore(
         async with connect() as link:
             if not force:
                 await _refuse_full(link, manifest)
-            for stream in manifest.streams:
+            await remove(link, STATE_STREAM.name)
+            for stream in sorted(manifest.streams, key=lambda one: one.name == STATE_STREAM.name):
                 config = stream.config if replicas is None else stream.config | {"num_replicas": replicas}
                 snapshot = Snapshot(config, stream.state, stream.size, stream.digest)
                 await bring_back(link, stream.name, snapshot, folder / stream.name)
@@ -209,7 +220,9 @@ async def _refuse_full(link: Link, manifest: Manifest) -> None:
     full = []
     for stream in manifest.streams:
         state = await state_of(link, stream.name)
-        if state is not None and state.get("messages") and stream.name not in _WITHOUT_A_HUB:
+        if state is None or not state.get("messages") or stream.name in _WITHOUT_A_HUB:
+            continue
+        if not is_back(state, stream.state):
             full.append(f"{stream.name} ({state['messages']} messages)")
     if full:
         raise HanseError(

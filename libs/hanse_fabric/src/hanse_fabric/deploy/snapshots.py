@@ -11,7 +11,7 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,13 +143,22 @@ async def save(link: Link, stream: str, path: Path) -> Snapshot | None:
     return Snapshot(dict(answer["config"]), dict(answer["state"]), size, digest)
 
 
+async def remove(link: Link, stream: str) -> None:
+    """Delete a stream, if there is one.
+
+    Raises:
+        HanseError: UNAVAILABLE when the server refuses.
+    """
+    await _ask(link, f"DELETE.{stream}", None, missing=True)
+
+
 async def bring_back(link: Link, stream: str, snapshot: Snapshot, path: Path) -> None:
     """Make a stream from a file; one that exists is deleted first.
 
     Raises:
         HanseError: UNAVAILABLE when the server refuses; TAMPERED when what it then holds is not what was saved.
     """
-    await _ask(link, f"DELETE.{stream}", None, missing=True)
+    await remove(link, stream)
     answer = await _ask(link, f"RESTORE.{stream}", {"config": snapshot.config, "state": snapshot.state})
     to = str((answer or {})["deliver_subject"])
     with path.open("rb") as file:
@@ -157,9 +166,14 @@ async def bring_back(link: Link, stream: str, snapshot: Snapshot, path: Path) ->
             _refused(stream, await link.request(to, piece))
     _refused(stream, await link.request(to, b""))
     state = await state_of(link, stream)
-    same = ("messages", "last_seq")
-    if state is None or any(state.get(name) != snapshot.state.get(name) for name in same):
+    if state is None or not is_back(state, snapshot.state):
         raise HanseError(ErrorCode.TAMPERED, f"stream {stream}: it is not what was saved after it was brought back")
+
+
+def is_back(state: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
+    """Whether a stream is as it was saved, by JetStream's states of both."""
+    names = ("messages", "last_seq", "last_ts") if saved.get("messages") else ("messages", "last_seq")
+    return all(state.get(name) == saved.get(name) for name in names)
 
 
 async def _read(file: IO[bytes]) -> bytes:
