@@ -28,6 +28,8 @@ _OTHER_INITIALIZERS = 3
 LARGEST_COHORT = 4_000
 """Participants of one round: their answers are one entry of the journal (205 bytes each with two metrics), which is one
 message of the bus (1 MiB). Projects may have any number, of whom a round samples its share."""
+LARGEST_MASKED_COHORT = 1_500
+"""The same where answers are masked: each has a sealed seed and a tally besides (some 600 bytes)."""
 
 
 async def federated_averaging(run: RunContext) -> None:
@@ -140,14 +142,15 @@ def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
     """
     wanted = job.participants
     count = min(len(present), max(wanted.minimum, math.ceil(wanted.fraction * len(present) - 1e-9)))
-    if count == len(present) <= LARGEST_COHORT:
-        return present
-    if count > LARGEST_COHORT:
+    most = LARGEST_COHORT if job.secure_aggregation is None else LARGEST_MASKED_COHORT
+    if count > most:
         raise RunFailure(
             ErrorCode.TOO_LARGE,
-            f"participants: {count} of {len(present)} would take part in a round, at most {LARGEST_COHORT} can",
-            hint=f"set participants.fraction to {LARGEST_COHORT / len(present):.3f} or less",
+            f"participants: {count} of {len(present)} would take part in a round, at most {most} can",
+            hint=f"set participants.fraction to {most / len(present):.3f} or less",
         )
+    if count == len(present):
+        return present
     chooser = random.Random(derive_seed(job.seed, number, "sample"))  # noqa: S311 - repeatable, not secret
     return tuple(sorted(chooser.sample(present, count)))
 
