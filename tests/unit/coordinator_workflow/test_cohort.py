@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 
 import pytest
 
@@ -39,30 +40,51 @@ def test_more_than_a_round_can_have_are_refused_with_the_share_that_it_can(fract
 
 def test_of_masked_answers_a_round_can_have_fewer() -> None:
     masked = {"secure_aggregation": {"mode": "compensator"}}
-    assert len(sample(CROWD, job(0.15, **masked), 1)) == LARGEST_MASKED_COHORT
+    assert len(sample(CROWD, job(0.25, **masked), 1)) == LARGEST_MASKED_COHORT
     with pytest.raises(RunFailure, match=f"at most {LARGEST_MASKED_COHORT} can") as refusal:
-        sample(CROWD, job(0.2, **masked), 1)
-    assert "0.150" in refusal.value.hint
+        sample(CROWD, job(0.3, **masked), 1)
+    assert "0.250" in refusal.value.hint
 
 
-def test_the_answers_of_the_largest_masked_round_fit_one_entry_of_the_journal() -> None:
-    names = CROWD[:LARGEST_MASKED_COHORT]
-    ref, shape = ObjectRef(digest="f" * 64, size=12_345_678), MaskShape(u64=12_345, u32=12_345_678)
-    signature, sealed = base64.b64encode(bytes(64)), base64.b64encode(bytes(117))
-    answers = tuple(
-        Answer(
-            participant=name, examples=1000, update=ref, tally=ref,
-            seed=SealedSeed(participant=name, sealed=sealed, update=shape, tally=100, signature=signature),
-        )
-        for name in names
-    )  # fmt: skip
+CHANCE = random.Random(1)  # entries are deflated, so only what differs takes room
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def names_of(count: int) -> tuple[str, ...]:
+    return tuple(sorted({"s" + "".join(CHANCE.choices(LETTERS, k=62)) for _ in range(count)}))
+
+
+def ref() -> ObjectRef:
+    return ObjectRef(digest=CHANCE.randbytes(32).hex(), size=CHANCE.randrange(1 << 30))
+
+
+def encoded_bytes(names: tuple[str, ...], answers: tuple[Answer, ...]) -> int:
     body = Gathered(asked=names, answers=answers).body()
-    assert len(JournalEntry(epoch=1, kind="closed", step="r1-train", body=body).encode()) < MAX_MESSAGE_BYTES
+    return len(JournalEntry(epoch=1, kind="closed", step="r1-train", body=body).encode())
 
 
 def test_the_answers_of_the_largest_round_fit_one_entry_of_the_journal() -> None:
-    names = CROWD[:LARGEST_COHORT]
-    update, metrics = ObjectRef(digest="f" * 64, size=12_345), {"loss": 0.123456789012, "accuracy": 0.987654321098}
-    answers = tuple(Answer(participant=name, examples=1000, update=update, metrics=metrics) for name in names)
-    body = Gathered(asked=names, answers=answers).body()
-    assert len(JournalEntry(epoch=1, kind="closed", step="r1-train", body=body).encode()) < MAX_MESSAGE_BYTES
+    names = names_of(LARGEST_COHORT)
+    answers = tuple(
+        Answer(
+            participant=name, examples=CHANCE.randrange(10_000), update=ref(),
+            metrics={f"metric-{index}": CHANCE.random() for index in range(8)},
+        )
+        for name in names
+    )  # fmt: skip
+    assert encoded_bytes(names, answers) < MAX_MESSAGE_BYTES
+
+
+def test_the_answers_of_the_largest_masked_round_fit_one_entry_of_the_journal() -> None:
+    names, shape = names_of(LARGEST_MASKED_COHORT), MaskShape(u64=12_345, u32=12_345_678)
+    answers = tuple(
+        Answer(
+            participant=name, examples=CHANCE.randrange(10_000), update=ref(), tally=ref(),
+            seed=SealedSeed(
+                participant=name, sealed=base64.b64encode(CHANCE.randbytes(117)), update=shape, tally=100,
+                signature=base64.b64encode(CHANCE.randbytes(64)),
+            ),
+        )
+        for name in names
+    )  # fmt: skip
+    assert encoded_bytes(names, answers) < MAX_MESSAGE_BYTES

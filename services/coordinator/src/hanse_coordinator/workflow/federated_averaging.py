@@ -26,10 +26,11 @@ from hanse_fabric.names import derive_seed
 _INITIALIZE_SECONDS = 60.0
 _OTHER_INITIALIZERS = 3
 LARGEST_COHORT = 4_000
-"""Participants of one round: their answers are one entry of the journal (205 bytes each with two metrics), which is one
-message of the bus (1 MiB). Projects may have any number, of whom a round samples its share."""
-LARGEST_MASKED_COHORT = 1_500
-"""The same where answers are masked: each has a sealed seed and a tally besides (some 600 bytes)."""
+"""Participants of one round: their answers are one entry of the journal (deflated: 72 bytes each with two metrics, 215
+with the longest names and eight), which is one message of the bus (1 MiB). Projects may have any number, of whom a
+round samples its share."""
+LARGEST_MASKED_COHORT = 2_500
+"""The same where answers are masked: each has a sealed seed and a tally besides (300 bytes, at most 400)."""
 
 
 async def federated_averaging(run: RunContext) -> None:
