@@ -40,8 +40,8 @@ PARTS = (
 """Tests under other names; compilers' parts, for nothing is compiled where a service runs; copies of libraries under
 names that no program asks for, for a wheel has no links; and of pycryptodome all but the ciphers, which the S3 client
 loads (Hanse's own cryptography is another library's)."""
-ARROW = ("flight", "s3", "substrait")
-"""Of Arrow only tables and Parquet files are read; these are its libraries for servers and for others' queries."""
+ARROW = ("flight", "s3")
+"""Of Arrow only tables and Parquet files are read; these are its libraries for remote servers."""
 
 
 def unneeded(packages: Path, scipy: Collection[str] | None) -> Iterator[Path]:
