@@ -141,3 +141,11 @@ def test_the_compensator_of_a_trial_is_told_them_too(field: str, refusal: Text) 
     said = refusal("hanse", {**FOUND_THERE, "compensator": {**compensator, group: less}})
     assert f"compensator.{field}: " in said
     assert "is needed here as well" in said
+
+
+@pytest.mark.parametrize(("servers", "copies"), [(1, 1), (3, 3), (5, 3)])
+def test_a_backup_comes_back_to_as_many_servers_as_there_are_now(servers: int, copies: int, render: Render) -> None:
+    values = {"nats": {"replicas": servers}, "backup": {"restore": {"from": "newest"}}}
+    jobs = of_kind(render("hanse", values), "Job")
+    (restore,) = [one for name, one in jobs.items() if "-restore-" in name]
+    assert f"--replicas={copies}" in containers(restore["spec"]["template"]["spec"])[0]["args"]
