@@ -1,6 +1,7 @@
 """Who was there at a step, journalled: the first time by names, then by who has come and gone.
 
-Names of many are more than one message of the bus can hold, and the same names every round would be most of a journal.
+Repeated at every round, the names of thousands would be most of a journal; those of very many are more than one entry
+can hold.
 """
 
 from __future__ import annotations
