@@ -1,0 +1,51 @@
+"""Commands that operators are told to type exist, in the docs, the runbooks and the charts' notes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from charts import ROOT
+
+from hanse.cli.app import build
+from hanse_datapod.cli import parser
+
+PAGES = [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
+    *sorted((ROOT / "charts").glob("*/templates/NOTES.txt")),
+    ROOT / "README.md",
+]
+TYPED = r"(?:(?<=`)|(?<=\$\()|(?<=[;&|] )|^ {4,}){} (?P<words>[a-z][-a-z ]*[A-Z]?)"
+
+
+def typed(text: str, program: str) -> list[list[str]]:
+    """The words after `program` where it is typed: in backquotes, in indented lines, in substitutions."""
+    found = re.finditer(TYPED.replace("{}", re.escape(program), 1).replace("{4,}", "{4,}"), text, re.MULTILINE)
+    return [one["words"].split() for one in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_the_docs_exist(page: Path) -> None:
+    text = page.read_text()
+    for words in typed(text, "hanse"):
+        command: Any = typer.main.get_command(build())
+        for word in words:
+            if not hasattr(command, "commands"):
+                break  # an argument
+            assert word in command.commands, f"hanse {' '.join(words)}: {command.name} has no {word}"
+            command = command.commands[word]
+    (commands,) = [one.choices for one in parser()._actions if one.choices]
+    for words in typed(text, "python -m hanse_datapod"):
+        assert words[0] in commands, f"python -m hanse_datapod {words[0]}"
+
+
+def test_commands_are_found_where_they_are_typed() -> None:
+    text = (
+        "`hanse run list P`, $(hanse project invite d s), a hanse of no use\n    hanse doctor\n      hanse model list\n"
+    )
+    heads = [words[:2] for words in typed(text, "hanse")]
+    assert heads == [["run", "list"], ["project", "invite"], ["doctor"], ["model", "list"]]
