@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from charts import Manifest, Render, Text, containers, of_kind, pods
 from hub_arrows import chosen
-from value_sets import EVERYTHING, FOUND_THERE, PRODUCTION
+from value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
 
 from hanse_fabric.subjects import STREAMS
 
@@ -149,3 +149,28 @@ def test_a_backup_comes_back_to_as_many_servers_as_there_are_now(servers: int, c
     jobs = of_kind(render("hanse", values), "Job")
     (restore,) = [one for name, one in jobs.items() if "-restore-" in name]
     assert f"--replicas={copies}" in containers(restore["spec"]["template"]["spec"])[0]["args"]
+
+
+@pytest.mark.parametrize(
+    ("chart", "values"), [("hanse", "everything"), ("hanse-compensator", "apart"), ("hanse-datapod", "pools")]
+)
+def test_the_longest_name_of_a_release_is_not_too_long_for_what_it_makes(
+    chart: str, values: str, render: Render
+) -> None:
+    longest = "a-department-of-a-hospital-with-a-very-long-name-2026x"[:53]
+    given = {**VALUES[chart][values]}
+    if chart == "hanse-datapod":
+        given["pools"] = [{"name": "a" * 20}]
+    for one in render(chart, given, name=longest):
+        # Kubernetes adds a revision of ten letters to a StatefulSet's name, and a time to a CronJob's.
+        most = {"StatefulSet": 52, "CronJob": 52, "Service": 63, "Job": 63}.get(one["kind"], 253)
+        assert len(one["metadata"]["name"]) <= most, one["metadata"]["name"]
+        for label in one["metadata"]["labels"].values():
+            assert len(label) <= 63, label
+
+
+@pytest.mark.parametrize("name", ["1st-hub", "hub.example"])
+def test_a_name_that_services_cannot_have_is_refused(name: str, refusal: Text, render: Render) -> None:
+    said = f"release name: everything would be called {name}-hanse-..., and Services begin with a letter"
+    assert said in refusal("hanse", name=name)
+    assert render("hanse", {"global": {"fullnameOverride": "first-hanse"}}, name=name)
