@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--participants", type=int, default=400)
     parser.add_argument("--leaves", type=int, default=4)
+    parser.add_argument("--bus-servers", type=int, default=1, choices=(1, 3), help="of the hub; 3 copy all streams")
     parser.add_argument("--fraction", type=float, default=0.1, help="share of the participants that a round samples")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
@@ -129,7 +130,7 @@ class Watched:
 
     def hub(self) -> Usage:
         pids = self._hub.supervisor.pids()
-        return Usage.of({name: pids[name] for name in SERVICES})
+        return Usage.of({name: pid for name, pid in pids.items() if name.startswith(SERVICES)})
 
     def leaf(self) -> Usage:
         """The one whose nats-server takes most memory."""
@@ -155,7 +156,7 @@ async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[
     import hanse
 
     shares = [given.participants // given.leaves + (i < given.participants % given.leaves) for i in range(given.leaves)]
-    async with EmbeddedHub(folder / "hub", leaves=True) as hub:
+    async with EmbeddedHub(folder / "hub", bus_servers=given.bus_servers, leaves=True) as hub:
         leaves = [Leaf(index, folder, hub, count, homes) for index, count in enumerate(shares)]
         watched = Watched(hub, leaves)
         client = hanse.connect(hub.url, api_key=hub.api_key, patience=60.0)
@@ -168,7 +169,8 @@ async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[
             await asyncio.gather(*(leaf.stop() for leaf in leaves))
             client.close()
     machine = {"processors": psutil.cpu_count(), "load": round(psutil.getloadavg()[0], 1)}
-    return {"participants": given.participants, "leaves": given.leaves} | joined | run | machine
+    shape = {"participants": given.participants, "leaves": given.leaves, "bus_servers": given.bus_servers}
+    return shape | joined | run | machine
 
 
 async def join(given: argparse.Namespace, watched: Watched) -> dict[str, Any]:

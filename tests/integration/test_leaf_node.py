@@ -115,10 +115,10 @@ async def test_a_site_at_a_leaf_may_do_no_more_than_at_the_hub(
 
 
 SERVICES_ONLY: dict[str, Callable[[NatsBus], Awaitable[object]]] = {
-    "write a run": lambda bus: bus.publish(RUNS.of(project="p", run="stolen"), b"x", timeout=3),
-    "read API keys": lambda bus: bus.last(KEYS.stream or TASK.stream, KEYS.of(key="k"), timeout=3),  # type: ignore[arg-type]
+    "write a run": lambda bus: bus.publish(RUNS.of(project="p", run="stolen"), b"x", timeout=1.5),
+    "read API keys": lambda bus: bus.last(KEYS.stream or TASK.stream, KEYS.of(key="k"), timeout=1.5),  # type: ignore[arg-type]
     "give out tasks": lambda bus: bus.publish(
-        TASK.of(project="p", participant="north", run="r", step="forged"), b"x", timeout=3
+        TASK.of(project="p", participant="north", run="r", step="forged"), b"x", timeout=1.5
     ),
 }
 
