@@ -174,3 +174,19 @@ def test_a_name_that_services_cannot_have_is_refused(name: str, refusal: Text, r
     said = f"release name: everything would be called {name}-hanse-..., and Services begin with a letter"
     assert said in refusal("hanse", name=name)
     assert render("hanse", {"global": {"fullnameOverride": "first-hanse"}}, name=name)
+
+
+@pytest.mark.parametrize(
+    ("chart", "values"), [("hanse", "default"), ("hanse-compensator", "apart"), ("hanse-datapod", "least")]
+)
+def test_names_are_asked_of_a_dns_with_ports_of_its_own(chart: str, values: str, render: Render) -> None:
+    given = {**VALUES[chart][values], "networkPolicy": {"dns": {"namespace": "openshift-dns", "ports": [5353]}}}
+    rules = [
+        rule
+        for policy in of_kind(render(chart, given), "NetworkPolicy").values()
+        for rule in policy["spec"].get("egress", [])
+        if "openshift-dns" in str(rule)
+    ]
+    assert rules
+    for rule in rules:
+        assert rule["ports"] == [{"protocol": "UDP", "port": 5353}, {"protocol": "TCP", "port": 5353}]

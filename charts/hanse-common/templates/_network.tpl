@@ -22,13 +22,15 @@ spec:
       {{- include "hanse-common.selectorLabels" . | nindent 6 }}
 {{- end -}}
 
-{{/* An egress rule: names are asked of the cluster's DNS. `networkPolicy.dns` of the values: {namespace, podLabels, [cidrs]}.
+{{/* An egress rule: names are asked of the cluster's DNS. `networkPolicy.dns` of the values: {namespace, podLabels, [ports], [cidrs]}.
      Takes: ctx. */}}
 {{- define "hanse-common.networkPolicy.dns" -}}
 {{- $dns := dig "dns" dict (.ctx.Values.networkPolicy | default dict) -}}
 - ports:
-    - {protocol: UDP, port: 53}
-    - {protocol: TCP, port: 53}
+    {{- range $dns.ports | default (list 53) }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
   to:
     - namespaceSelector:
         matchLabels:
