@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 from charts import ROOT, Charts, Render, manifests_of, of_kind, pods
+from kube_tools import find_tool
 
 from hanse_datapod.policy import load_policy
 
@@ -81,3 +84,34 @@ def test_after_a_disaster_the_commands_of_the_docs_stop_the_services_restore_and
     assert min(replicas(started, "StatefulSet").values()) > 0
     (job,) = of_kind(restored, "Job").values()
     assert job["metadata"]["labels"]["app.kubernetes.io/component"] == "restore"
+
+
+def test_the_secrets_of_gitops_are_those_that_the_chart_asks_for(charts: Charts, tmp_path: Path) -> None:
+    (command,) = re.findall(
+        r"^    (python -m hanse_fabric\.deploy secrets --out .*?[^\\])\n\n",
+        section("operator.md", "On Kubernetes"),
+        re.MULTILINE | re.DOTALL,
+    )
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "helm").symlink_to(find_tool("helm4") or "")
+    (tmp_path / "values.yaml").write_text("secrets: {create: false}\n")
+    text = command.replace("CHART", str(charts.path("hanse"))).replace("python -m", f"{sys.executable} -m")
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    written = {path.stem: yaml.safe_load(path.read_text()) for path in (tmp_path / "secrets").iterdir()}
+    values = str(tmp_path / "values.yaml")
+    rendered = charts.helm(4, "template", "hub", str(charts.path("hanse")), "-n", "hanse", "--values", values)
+    manifests = manifests_of(rendered.stdout)
+    assert not any(each["metadata"]["labels"]["app.kubernetes.io/component"] == "keys" for each in manifests)
+    for place, pod in pods(manifests):
+        for volume in pod.get("volumes", []):
+            for source in [volume, *volume.get("projected", {}).get("sources", [])]:
+                secret = source.get("secret")
+                if secret is not None:
+                    made = written[secret.get("secretName") or secret["name"]]
+                    assert {item["key"] for item in secret.get("items", [])} <= set(made["data"]), place
+                    assert made["metadata"]["namespace"] == "hanse"
