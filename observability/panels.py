@@ -63,7 +63,13 @@ HUB: tuple[Row, ...] = (
                 good=("answers", "NO ANSWER"),
                 width=6,
             ),
-            Panel("JetStream has a leader", "stat", {"": "min(hanse_bus_meta_leader)"}, good=("yes", "NO"), width=4),
+            Panel(
+                "JetStream has a leader",
+                "stat",
+                {"": "max(hanse_bus_meta_leader * hanse_bus_up)"},
+                good=("yes", "NO"),
+                width=4,
+            ),
             Panel("First certificate to expire", "stat", {"": "min(hanse_certificate_expiry_seconds)"}, "s", width=6),
             Panel("Replicas", "timeseries", {"{{service}}": "count by (service) (hanse_build_info)"}),
             Panel(
@@ -157,6 +163,7 @@ HUB: tuple[Row, ...] = (
                 "Bus",
                 "timeseries",
                 {
+                    "servers": "sum(hanse_bus_up)",
                     "connections": "sum(hanse_bus_connections)",
                     "cut off for being slow": "sum(hanse_bus_slow_consumers)",
                 },

@@ -402,6 +402,8 @@ def test_a_cluster_that_has_lost_its_majority_has_no_leader(prometheus: Monitore
             for server in servers[1:]:
                 server.kill()
             expect(prometheus, "HanseBusWithoutLeader", pod="nats-alone")
+            servers[0].kill()
+            expect(prometheus, "HanseBusServerDown", pod="nats-alone")
     finally:
         for server in servers:
             server.kill()
