@@ -151,7 +151,7 @@ def task(number: int) -> Task:
     return Task(
         id=derive_id(RUN, str(number)), project="triage", run=RUN, step=f"r{number}-train", participant="north",
         workflow="federated_averaging", kind=TaskKind.TRAIN, round=number, config={}, seed=number, peers=2,
-        issued_at=now, deadline=now + timedelta(seconds=60),
+        issued_at=now, deadline=now + timedelta(hours=2),
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def task(step: str = "r1-train", *, run: str = "a" * 12, **fields: Any) -> Task:
         "id": derive_id(run, step, "north"), "project": "triage", "run": run, "step": step, "participant": "north",
         "workflow": "federated_averaging", "kind": TaskKind.TRAIN, "round": 1, "config": {"model": {"name": "mlp"}},
         "seed": 7, "model": ObjectRef(digest=digest, size=len(MODEL), leaves=leaves, inline=MODEL_BASE64), "peers": 3,
-        "issued_at": now, "deadline": now + timedelta(seconds=60),
+        "issued_at": now, "deadline": now + timedelta(hours=2),
     }  # fmt: skip
     return Task.model_validate(body | fields)
 

@@ -52,7 +52,7 @@ class Site:
 async def session(broker: MemoryBroker, participants: tuple[str, ...], ring: Ring | None = None):
     job = ExchangeJob(
         id="exchange", project="triage", run=RUN, step="r1-train", participants=participants,
-        deadline=datetime.now(UTC) + timedelta(seconds=60), ring=ring,
+        deadline=datetime.now(UTC) + timedelta(hours=2), ring=ring,
     )  # fmt: skip
     holding = asyncio.create_task(hold_session(job, MemoryBus(broker), SystemClock()))
     try:

@@ -35,7 +35,7 @@ def task(**fields: Any) -> Task:
     body: dict[str, Any] = {
         "id": "a" * 32, "project": "triage", "run": "a" * 12, "step": "r1-train", "participant": "north",
         "workflow": "federated_averaging", "kind": TaskKind.TRAIN, "round": 1, "config": {}, "seed": 7, "peers": 3,
-        "issued_at": now, "deadline": now + timedelta(seconds=60),
+        "issued_at": now, "deadline": now + timedelta(hours=2),
     }  # fmt: skip
     return Task.model_validate(body | fields)
 
