@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import signal
 import stat
 import sys
@@ -20,9 +22,9 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.pools import Pool
 from hanse_datapod.worker.placed import PlacedWorker
 from hanse_datapod.worker.pool.client import PoolClient
-from hanse_datapod.worker.pool.files import PoolFolder
+from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import Heartbeats
-from hanse_datapod.worker.pool.staging import placed
+from hanse_datapod.worker.pool.staging import fetch, placed
 from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.port import Exchanging, WorkRequest
 from hanse_datapod.worker.shared import SharedWorker
@@ -233,6 +235,47 @@ def test_a_worker_is_dead_when_its_heartbeat_stands_still_by_the_observers_clock
     now[0] = 10_000.0
     beats.look()
     assert not file.exists()
+
+
+@pytest.mark.parametrize("linked", ["made", "state", "state/local-1"])
+@pytest.mark.parametrize("same_disk", [True, False])
+def test_links_that_site_code_has_made_lead_nobody_to_the_datapods_own_files(
+    tmp_path: Path, linked: str, same_disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, folder = tmp_path / "home", tmp_path / "shared"
+    for each in (home / "keys", home / "state", folder / "state"):
+        each.mkdir(parents=True)
+    (home / "keys" / "signing.pem").write_text("secret")
+    (folder / "made").write_text("update")
+    if linked == "state":
+        (folder / "state").rmdir()
+    (folder / linked).unlink(missing_ok=True)
+    (folder / linked).symlink_to(home / "keys" if linked == "state" else home / "keys" / "signing.pem")
+    if not same_disk:
+        monkeypatch.setattr(Path, "replace", _other_disk)
+    body = {"operation": "work", "output": str(home / "update"), "state": str(home / "state")}
+    with suppress(HanseError):
+        fetch(body, {"update": True, "extras": []}, folder)
+    assert (home / "keys" / "signing.pem").read_text() == "secret"
+    taken = [path for path in (home / "update", *(home / "state").iterdir()) if os.path.lexists(path)]
+    assert [path.name for path in taken if path.is_symlink() or path.read_text() == "secret"] == []
+
+
+def _other_disk(self: Path, target: Path) -> Path:
+    if self.parent != target.parent:
+        raise OSError(errno.EXDEV, "another disk")
+    return Path(os.rename(self, target) or target)  # noqa: PTH104 - what it stands for
+
+
+def test_a_message_is_not_written_through_a_link(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.write_text("spent")
+    (tmp_path / f".sum-0.told.{os.getpid()}").symlink_to(ledger)
+    write_json(tmp_path / "sum-0.told", {"values": ""})
+    assert ledger.read_text() == "spent"
+    (tmp_path / "answer.json").symlink_to(ledger)
+    with pytest.raises(OSError, match="symbolic links"):
+        read_json(tmp_path / "answer.json")
 
 
 @pytest.mark.parametrize("name", ["../../home/keys", "/etc/passwd", "..", ""])

@@ -146,7 +146,7 @@ class TaskWork:
             await asyncio.to_thread(check_plan, task, task.masking)
         examples = await self._data.examples()
         if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
-            self._worker.require(task.config)
+            await asyncio.to_thread(self._worker.require, task.config)
         if task.kind not in WORKED:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,7 +56,7 @@ class PlacedWorker:
         """See `Worker.work`."""
         if request.kind is TaskKind.INITIALIZE:
             return await self._local.work(request, on_progress)
-        chosen = self._choose(request.config)
+        chosen = await asyncio.to_thread(self._choose, request.config)
         if chosen.warning:
             request = replace(request, wanted="cpu")
         placed = self._pools.get(chosen.pool.name)

@@ -129,7 +129,7 @@ class Worker(Protocol):
         ...
 
     def require(self, config: Mapping[str, Any]) -> None:
-        """Check that the work of a task with this `config` has a device here, before anything is spent on it.
+        """Check that the work of a task with this `config` has a device here, before anything is spent on it. Blocks.
 
         Raises:
             HanseError: NO_DEVICE; INVALID_INPUT for a requirement of another form.

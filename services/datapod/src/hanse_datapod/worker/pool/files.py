@@ -1,4 +1,6 @@
-"""The shared folder's files: whole or not there, owner-only, JSON of limited size."""
+"""The shared folder's files: whole or not there, owner-only, JSON of limited size, and never links: site code works
+there, and what it would link to is the datapod's, not its own.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def write_json(path: Path, body: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with durable.space_errors(path):
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            partial.unlink(missing_ok=True)
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 durable.write_all(descriptor, data)
             finally:
@@ -76,7 +79,7 @@ def write_json(path: Path, body: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The body of a file; None where there is none."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_no_link) as file:
             data = file.read(MAX_FRAME + 1)
     except FileNotFoundError:
         return None
@@ -89,22 +92,35 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def hand_over(source: Path, target: Path) -> None:
     """Have a file at `target`, too: the same one where both folders are on one disk, else a copy."""
     try:
-        os.link(source, target)
+        os.link(source, target, follow_symlinks=False)
     except OSError:  # another disk, or a file system without links
         with durable.space_errors(target):
-            shutil.copyfile(source, target)
+            shutil.copyfile(source, target, follow_symlinks=False)
             target.chmod(0o600)
 
 
 def take_over(source: Path, target: Path) -> None:
-    """Move a file to `target`; it is on the disk when this returns, where it had to be copied."""
+    """Move a file to `target`; it is on the disk when this returns, where it had to be copied.
+
+    Raises:
+        HanseError: TAMPERED for a link; NO_SPACE.
+    """
     try:
         source.replace(target)
+        if target.is_symlink():  # looked at where nobody else can change it
+            target.unlink()
+            raise _link(source)
         return
     except OSError:  # another disk
         partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with durable.space_errors(target), source.open("rb") as read, partial.open("wb") as written:
+        if source.is_symlink():
+            raise _link(source)
+        with (
+            durable.space_errors(target),
+            open(source, "rb", opener=_no_link) as read,
+            partial.open("wb") as written,
+        ):
             partial.chmod(0o600)
             shutil.copyfileobj(read, written, 1 << 20)
             written.flush()
@@ -113,3 +129,21 @@ def take_over(source: Path, target: Path) -> None:
     finally:
         with suppress(FileNotFoundError):
             partial.unlink()
+
+
+def folder_itself(folder: Path) -> Path:
+    """The folder, if it is no link to one (TAMPERED)."""
+    if folder.is_symlink():
+        raise _link(folder)
+    return folder
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _link(path: Path) -> HanseError:
+    return HanseError(
+        ErrorCode.TAMPERED, f"pool: {path.name} is a link, a file of the worker's own was expected",
+        hint="what site code runs in the pool's workers?",
+    )  # fmt: skip

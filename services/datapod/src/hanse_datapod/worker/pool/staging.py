@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.worker.pool.files import hand_over, take_over
+from hanse_datapod.worker.pool.files import folder_itself, hand_over, take_over
 from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.site import durable
@@ -32,7 +32,7 @@ def stage(body: dict[str, Any], folder: Path) -> dict[str, Any]:
     (folder / _STATE).mkdir(mode=0o700)
     state = Path(body["state"])
     for path in state.iterdir() if state.is_dir() else ():
-        if path.is_file():
+        if _is_own(path):
             hand_over(path, folder / _STATE / path.name)
     return staged
 
@@ -57,7 +57,7 @@ def fetch(body: dict[str, Any], answer: dict[str, Any], folder: Path) -> None:
     """Put what was made where the request wants it: outputs, then the state.
 
     Raises:
-        HanseError: NO_SPACE.
+        HanseError: NO_SPACE; TAMPERED where a link lies in place of what was made.
     """
     if body["operation"] != "work":
         return
@@ -66,7 +66,7 @@ def fetch(body: dict[str, Any], answer: dict[str, Any], folder: Path) -> None:
         take_over(made, output)
     for name in answer["extras"]:
         take_over(extra_output(made, name), extra_output(output, name))
-    kept = {path.name: path for path in (folder / _STATE).iterdir() if path.is_file()}
+    kept = {path.name: path for path in folder_itself(folder / _STATE).iterdir() if _is_own(path)}
     state = Path(body["state"])
     if not kept and not state.is_dir():
         return
@@ -78,6 +78,11 @@ def fetch(body: dict[str, Any], answer: dict[str, Any], folder: Path) -> None:
     durable.sync_folder(state)
     for name in before - kept.keys():
         (state / name).unlink(missing_ok=True)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is a file, and no link to one."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _within(folder: Path, name: str) -> str:

@@ -22,7 +22,7 @@ from hanse_datapod.worker.pool.staging import placed
 from hanse_datapod.worker.process import WorkerProcess
 from hanse_fabric.errors import ErrorCode, HanseError
 
-_LOOK_S = 0.05
+_LOOK_S, _IDLE_LOOK_S = 0.05, 0.5
 _SUM_LOOK_S = 0.02
 _log = logging.getLogger(__name__)
 
@@ -82,12 +82,14 @@ class PoolWorker:
         await asyncio.to_thread(write_json, self._files.workers / f"{self.name}.json", body)
 
     async def _work_off(self) -> None:
+        wait = _LOOK_S
         while True:
             request = await asyncio.to_thread(self._take)
             if request is None:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(wait)
+                wait = min(1.5 * wait, _IDLE_LOOK_S)
                 continue
-            self._busy = request
+            self._busy, wait = request, _LOOK_S
             try:
                 await self._answer(request)
             finally:
