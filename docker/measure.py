@@ -81,9 +81,11 @@ def _answers() -> bool:
 
 def _processor_seconds(pid: int) -> float:
     """NaN where the process has ended: a datapod does, for there is no hub to join."""
-    if pid == 0:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
         return math.nan
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -104,7 +106,10 @@ def main() -> int:
         row = ("-", "-")
         if image in SERVICES:
             starts = [measured.start(image) for _ in range(options.times)]
-            row = (f"{min(wall for wall, _ in starts):.1f}", f"{min(used for _, used in starts):.1f}")
+            row = (
+                f"{min(wall for wall, _ in starts):.1f}",
+                "-" if math.isnan(used := min(used for _, used in starts)) else f"{used:.1f}",
+            )
         print(f"| {image} | {alone / 1e6:.0f} | {row[0]} | {row[1]} |", flush=True)
     return 0
 
