@@ -171,7 +171,7 @@ def site(project: Project, name: str, folder: Path, answer: Answer, *, ca: Path 
         yield joined
     finally:
         joined.close()
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive(), f"{name} does not end"
     if failures:
         raise failures[0]
