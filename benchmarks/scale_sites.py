@@ -12,6 +12,7 @@ import numpy as np
 
 import hanse
 from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.site import SiteIdentity, SiteLink, enrol
 from hanse_fabric.store.transfer import HttpTransfer
@@ -97,7 +98,7 @@ async def next_phase(done: str) -> None:
 async def take_part(link: SiteLink, ready: asyncio.Event, phase: float) -> None:
     """Answer every task, and show life once a minute, each participant at its own moment."""
     async with asyncio.TaskGroup() as group, link.tasks() as tasks:
-        await link.presence()
+        await live(link)
         ready.set()
         group.create_task(show_life(link, phase))
         async for opened in tasks:
@@ -108,7 +109,17 @@ async def show_life(link: SiteLink, phase: float) -> None:
     await asyncio.sleep(phase * PRESENCE_S)
     while True:
         await asyncio.sleep(PRESENCE_S)
+        await live(link)
+
+
+async def live(link: SiteLink) -> None:
+    """A sign of life; one that is not confirmed is no end, as at a datapod: the next follows."""
+    try:
         await link.presence()
+    except HanseError as error:
+        if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
+            raise
+        print(error.message, file=sys.stderr, flush=True)
 
 
 async def answer(link: SiteLink, task: Task) -> None:
