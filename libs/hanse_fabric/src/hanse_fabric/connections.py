@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +38,13 @@ async def patiently(what: str, connect: Callable[[], Awaitable[R]], patience: fl
         await asyncio.sleep(0.2)
 
 
+def bus_tls(settings: ServiceSettings) -> ssl.SSLContext | None:
+    """TLS for the bus as the settings have it; None: as its address says, by the system's CAs."""
+    if settings.bus_ca is None and settings.bus_cert is None:
+        return None
+    return tls.client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
+
+
 async def connect_bus(settings: ServiceSettings, name: str) -> Bus:
     """Connect as the service `name` (a role of `subjects.Role`).
 
@@ -45,11 +53,8 @@ async def connect_bus(settings: ServiceSettings, name: str) -> Bus:
     """
     from hanse_fabric.bus.nats import NatsBus
 
-    context = None
-    if settings.bus_ca is not None or settings.bus_cert is not None:
-        context = tls.client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
     return await NatsBus.connect(
-        settings.bus_url, name, creds=settings.bus_creds, inbox_prefix=f"_INBOX.{name}", tls=context,
+        settings.bus_url, name, creds=settings.bus_creds, inbox_prefix=f"_INBOX.{name}", tls=bus_tls(settings),
         heartbeat=settings.bus_heartbeat, confirm=True,
     )  # fmt: skip
 

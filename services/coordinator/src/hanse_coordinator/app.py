@@ -24,6 +24,7 @@ from hanse_coordinator.workflow.settings import WorkflowSettings
 from hanse_coordinator.workflow.supervisor import Supervisor
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.connections import bus_tls
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service
 
@@ -100,12 +101,8 @@ def _credentials(settings: CoordinatorSettings, bus: Bus) -> Credentials:
     if settings.bus_authority is None:
         return NoCredentials()
     from hanse_fabric.bus.authority import BusAuthority
-    from hanse_fabric.tls import client_context
 
-    tls = None
-    if settings.bus_ca is not None or settings.bus_cert is not None:
-        tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    return BusCredentials(BusAuthority(settings.bus_authority), bus, settings.bus_url, tls)
+    return BusCredentials(BusAuthority(settings.bus_authority), bus, settings.bus_url, bus_tls(settings))
 
 
 def _info(settings: CoordinatorSettings) -> HubInfo:

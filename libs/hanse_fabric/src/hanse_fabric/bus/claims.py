@@ -8,20 +8,17 @@ adds looks again afterwards, and callers who share a list (the coordinator's rep
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.issuing import Issuer, next_issue, revocations_of
-from hanse_fabric.bus.jwt import read_credentials
+from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _OTHERS_S = 0.3
@@ -69,15 +66,9 @@ async def add_revocations(
 
 @asynccontextmanager
 async def _system(url: str, issuer: Issuer, timeout: float, tls: ssl.SSLContext | None) -> AsyncIterator[Client]:
-    jwt, key = read_credentials(issuer.system_credentials())
-    connection = await nats.connect(
-        servers_of(url),
-        user_jwt_cb=lambda: bytearray(jwt.encode()),
-        signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-        connect_timeout=int(max(1, timeout)),
-        allow_reconnect=False,
-        tls=tls,
-    )
+    connection = await plain_client(
+        url, issuer.system_credentials(), tls=tls, connect_timeout=int(max(1, timeout))
+    )  # fmt: skip
     try:
         yield connection
     finally:

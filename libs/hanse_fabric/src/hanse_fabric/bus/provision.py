@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import logging
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
-import nats
 import nats.errors
 from nats.js.api import (
     AckPolicy,
@@ -24,9 +22,8 @@ from nats.js.api import (
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
-from hanse_fabric.bus.addresses import servers_of
-from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.permissions import inbox_prefix
+from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
 from hanse_fabric.tls import client_context
@@ -59,17 +56,9 @@ async def provision(
         HanseError: UNAVAILABLE when the bus does not answer within `timeout` seconds; INVALID_INPUT when copies are
             asked of a server that is alone.
     """
-    jwt, key = read_credentials(credentials)
     try:
         async with asyncio.timeout(timeout):
-            connection = await nats.connect(
-                servers_of(url),
-                user_jwt_cb=lambda: bytearray(jwt.encode()),
-                signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-                inbox_prefix=inbox_prefix(Role.PROVISIONER),
-                allow_reconnect=False,
-                tls=tls,
-            )
+            connection = await plain_client(url, credentials, tls=tls, inbox_prefix=inbox_prefix(Role.PROVISIONER))
             try:
                 jetstream = connection.jetstream(timeout=min(2.0, timeout))
                 await asyncio.gather(*(_patiently(jetstream, stream, replicas) for stream in streams))

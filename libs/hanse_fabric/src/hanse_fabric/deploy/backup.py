@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.clock import SystemClock
-from hanse_fabric.connections import open_store
+from hanse_fabric.connections import bus_tls, open_store
 from hanse_fabric.deploy import backups
 from hanse_fabric.deploy.snapshots import Link, connected
 from hanse_fabric.deploy.state import add_bus_to, bus_settings
@@ -20,7 +20,6 @@ from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import Role
-from hanse_fabric.tls import client_context
 
 _STORE = "s3"
 
@@ -88,10 +87,7 @@ def _restore(arguments: argparse.Namespace) -> None:
 def _opener(settings: ServiceSettings, role: Role) -> Callable[[], AbstractAsyncContextManager[Link]]:
     if not settings.bus_url or settings.bus_creds is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "HANSE_BUS_URL, HANSE_BUS_CREDS: both must be set (--url, --creds)")
-    tls = None
-    if settings.bus_ca is not None or settings.bus_cert is not None:
-        tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    credentials = read_creds(settings.bus_creds)
+    tls, credentials = bus_tls(settings), read_creds(settings.bus_creds)
     return lambda: connected(settings.bus_url, credentials, role, tls=tls)
 
 

@@ -8,7 +8,6 @@ compares and sets, or goes on behind a sequence, goes on.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -17,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import nats
 import nats.errors
 from nats.aio.client import Client
 
-from hanse_fabric.bus.addresses import servers_of
-from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.permissions import inbox_prefix
+from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Role
 from hanse_fabric.tensors.digest import digest_file
@@ -81,7 +78,6 @@ async def connected(
     Raises:
         HanseError: UNAVAILABLE when the bus cannot be reached, or stops answering inside.
     """
-    jwt, key = read_credentials(credentials)
     refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def on_error(error: Exception) -> None:
@@ -90,15 +86,9 @@ async def connected(
 
     try:
         async with asyncio.timeout(timeout):
-            connection = await nats.connect(
-                servers_of(url),
-                user_jwt_cb=lambda: bytearray(jwt.encode()),
-                signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-                inbox_prefix=inbox_prefix(role),
-                error_cb=on_error,
-                allow_reconnect=False,
-                tls=tls,
-            )
+            connection = await plain_client(
+                url, credentials, tls=tls, inbox_prefix=inbox_prefix(role), error_cb=on_error
+            )  # fmt: skip
         try:
             yield Link(connection, refused)
         finally:

@@ -10,13 +10,12 @@ from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.bus.provision import provision
 from hanse_fabric.clock import SystemClock
-from hanse_fabric.connections import connect_bus, patiently
+from hanse_fabric.connections import bus_tls, connect_bus, patiently
 from hanse_fabric.deploy.migrations import migrate
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.settings import ServiceSettings, load_settings
 from hanse_fabric.state import STATE_STREAM, STATE_VERSION, read_state, refuse_newer
 from hanse_fabric.subjects import Role
-from hanse_fabric.tls import client_context
 
 _PATIENCE_S = 300.0
 _TRIES = 5
@@ -38,10 +37,7 @@ async def prepare(settings: ServiceSettings, *, replicas: int, patience: float =
     """
     if not settings.bus_url or settings.bus_creds is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "HANSE_BUS_URL, HANSE_BUS_CREDS: both must be set (--url, --creds)")
-    tls = None
-    if settings.bus_ca is not None or settings.bus_cert is not None:
-        tls = client_context(settings.bus_ca, settings.bus_cert, settings.bus_key)
-    credentials = await asyncio.to_thread(read_creds, settings.bus_creds)
+    tls, credentials = bus_tls(settings), await asyncio.to_thread(read_creds, settings.bus_creds)
     end = asyncio.get_running_loop().time() + patience
 
     def left() -> float:
