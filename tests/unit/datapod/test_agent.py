@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from site_actors import CountingWorker, Site, task
 
+from hanse_datapod import watch
 from hanse_datapod.outbox import LOG, verify_log
 from hanse_datapod.policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -248,6 +250,26 @@ async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:
     assert verify_log(site.home).broken is None
     assert result.update.digest in text
     assert digest_bytes(encoded)[0] in text
+
+
+async def test_work_is_given_up_when_the_hub_has_closed_its_task_and_not_when_one_look_misses_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [False, False, True, False, False, False]
+    site.worker.hold = asyncio.Event()
+
+    async def look(*_: object) -> bool:
+        return looks.pop(0)
+
+    monkeypatch.setattr(watch, "open_or_unknown", look)
+    monkeypatch.setattr(watch, "TICK_S", 0.01)
+    monkeypatch.setattr(watch, "LOOK_S", 0.0)
+    await site.start()
+    await site.give(task())
+    async with asyncio.timeout(60):
+        while not site.worker.stopped:  # noqa: ASYNC110 - the worker is told by being cancelled
+            await asyncio.sleep(0.01)
+    assert looks == []
 
 
 async def test_a_sign_of_life_is_written_down_before_it_leaves(site: Site) -> None:

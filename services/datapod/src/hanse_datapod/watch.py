@@ -16,6 +16,8 @@ from hanse_fabric.subjects import PROGRESS
 
 TICK_S = 1.0
 LOOK_S = 10.0
+BELIEVED = 3
+"""So many looks in a row must find a task closed: a server of the bus that was away may lack it for a moment."""
 LIVES = 3
 
 
@@ -59,7 +61,7 @@ async def _watch(
 
     subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
     work = asyncio.ensure_future(worker.work(request, on_progress))
-    looked = time.monotonic()
+    looked, closed = time.monotonic(), 0
     try:
         while not (await asyncio.wait({work}, timeout=TICK_S))[0]:
             if latest and latest[0] != told:
@@ -68,7 +70,8 @@ async def _watch(
                 await link.progress(task, *told)
             if time.monotonic() - looked > LOOK_S:
                 looked = time.monotonic()
-                if not await open_or_unknown(link, task):
+                closed = 0 if await open_or_unknown(link, task) else closed + 1
+                if closed == BELIEVED:
                     raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
         return work.result()
     finally:
