@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.provision import provision
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import RUNS, Role
+from hanse_fabric.subjects import JOURNAL, RUNS, Role
 from servers import NatsCluster
 
 
@@ -46,3 +47,19 @@ async def test_a_key_revoked_at_one_server_is_void_at_all(cluster: NatsCluster) 
         with pytest.raises(HanseError) as refusal:
             await NatsBus.connect(url, "p.north", creds=creds, timeout=60)
         assert refusal.value.code is ErrorCode.UNAUTHENTICATED
+
+
+async def test_journals_are_read_though_a_member_has_just_died(cluster: NatsCluster) -> None:
+    """A reading's consumer may be given to the dead member as long as the cluster has not missed it."""
+    creds = cluster.authority.service_credentials(Role.PROVISIONER).read_text()
+    await provision(cluster.url, creds, replicas=3, timeout=120)
+    bus = await cluster.connect(Role.COORDINATOR)
+    subject = JOURNAL.of(project="p", run="r")
+    await bus.publish(subject, b"entry", timeout=60)
+    assert JOURNAL.stream is not None
+    dead = next(server for server in cluster.servers if server.url != bus._connection.client.connected_url.geturl())
+    dead.kill()
+    read = await asyncio.gather(*(bus.snapshot(JOURNAL.stream, subject, timeout=120) for _ in range(8)))
+    assert [[entry.data for entry in one] for one in read] == [[b"entry"]] * 8
+    await bus.close()
+    dead.start()

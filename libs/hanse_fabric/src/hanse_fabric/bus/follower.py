@@ -23,6 +23,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream
 
 _STALE_AFTER = 2.5  # heartbeats
+_EACH_NAME_S = 5.0
 _NANO = 1_000_000_000
 _AT_ONCE = 32
 _LOG = logging.getLogger(__name__)
@@ -65,9 +66,23 @@ class Follower:
         The request may have been sent twice, where the first answer was late or lost. The second is then answered with
         the consumer as it is by now, with nothing pending when all was sent: what was delivered counts, too.
 
+        A cluster may give the consumer to a member that it has not missed yet, and then nobody answers for this name
+        any more: after a while another is taken, which another member may get.
+
         Raises:
             HanseError: FORBIDDEN, NOT_FOUND (no such stream), UNAVAILABLE at `deadline` (event loop's time).
         """
+        loop = asyncio.get_running_loop()
+        patience = _EACH_NAME_S
+        while True:
+            try:
+                return await self._open(min(deadline, loop.time() + patience))
+            except HanseError as error:
+                if error.code is not ErrorCode.UNAVAILABLE or loop.time() >= deadline:
+                    raise
+            patience *= 2  # of a busy server, too, which thousands ask
+
+    async def _open(self, deadline: float) -> int:
         await self._connection.until_up(deadline)
         await self._unsubscribe()
         name = secrets.token_hex(10)
@@ -88,7 +103,13 @@ class Follower:
         name, request = self._name, self._create
         if not name:
             return False
-        pending, delivered = await self._ask(name, deadline)
+        loop = asyncio.get_running_loop()
+        try:
+            pending, delivered = await self._ask(name, min(deadline, loop.time() + _EACH_NAME_S))
+        except HanseError as error:
+            if error.code is not ErrorCode.UNAVAILABLE or loop.time() >= deadline:
+                raise
+            return False  # its member may be gone; the keeper makes it anew
         same = self._create is request and self._name == name  # not made anew meanwhile
         return same and self._queue.empty() and (pending, delivered) == (0, self._delivered)
 
