@@ -3,12 +3,13 @@ are restricted and bounded, and no secret lies where secrets do not belong."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes_validate
+import kubernetes_validate.utils
 import pytest
 import yaml
 from charts import CHARTS, Charts, Render, containers, pods
@@ -23,6 +24,10 @@ WITH_TOKEN = frozenset({"keys"})
 PRIVATE = re.compile(r"PRIVATE KEY|NKEY SEED|join_[A-Za-z0-9]|\bS[OAU][A-Z2-7]{56}\b")
 VALID: set[tuple[str, str]] = set()
 SECRET_VARIABLES = frozenset({"HANSE_TOKEN", "HANSE_STORE_ACCESS_KEY", "HANSE_STORE_SECRET_KEY"})
+
+# For each manifest it lists and reads its schemas, of megabytes: once will do.
+for name in ("all_versions", "schema_contents"):
+    setattr(kubernetes_validate.utils, name, functools.cache(getattr(kubernetes_validate.utils, name)))
 
 every_rendering = pytest.mark.parametrize(("chart", "values"), RENDERINGS, ids=lambda each: each)
 
