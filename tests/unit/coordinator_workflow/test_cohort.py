@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 
 import pytest
 
@@ -36,6 +37,16 @@ def test_more_than_a_round_can_have_are_refused_with_the_share_that_it_can(fract
         sample(CROWD, job(fraction), 1)
     assert refusal.value.code is ErrorCode.TOO_LARGE
     assert "0.400" in refusal.value.hint
+
+
+@pytest.mark.parametrize("present", [4_001, 6_789, 9_999, 12_347, 999_983])
+def test_the_share_that_is_said_would_do(present: int) -> None:
+    crowd = tuple(f"site-{number:06d}" for number in range(present))
+    with pytest.raises(RunFailure) as refusal:
+        sample(crowd, job(1.0), 1)
+    said = re.search(r"0\.\d+", refusal.value.hint)
+    assert said is not None
+    assert 0.95 * LARGEST_COHORT < len(sample(crowd, job(float(said[0])), 1)) <= LARGEST_COHORT
 
 
 def test_of_masked_answers_a_round_can_have_fewer() -> None:

@@ -148,7 +148,7 @@ def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
         raise RunFailure(
             ErrorCode.TOO_LARGE,
             f"participants: {count} of {len(present)} would take part in a round, at most {most} can",
-            hint=f"set participants.fraction to {most / len(present):.3f} or less",
+            hint=f"set participants.fraction to {math.floor(10_000 * most / len(present)) / 10_000:.4f} or less",
         )
     if count == len(present):
         return present
