@@ -141,7 +141,7 @@ def recover(scene: Scene, project: Project, plain: str) -> None:
     with scene.stages.stage("hub uninstalled, volume of NATS removed") as stage:
         check_left(stage, recovery.lose(scene.hub, kept))
     with scene.stages.stage("installed anew, the backup brought back") as stage:
-        stage.found = said_last(recovery.bring_back(scene.hub, chart, HUB_VALUES, kept), "")
+        stage.found = said_last(recovery.bring_back(scene.hub, chart, HUB_VALUES, kept), "backup ")
     with scene.stages.stage("helm test after that") as stage:
         stage.found = said_last(scene.hub.test())
     with scene.stages.stage("sites restarted, the run goes on") as stage:
