@@ -134,7 +134,13 @@ def change(scene: Scene, project: Project, plain: str) -> None:
 def recover(scene: Scene, project: Project, plain: str) -> None:
     """A backup while a run is under way; then the hub, its keys and NATS's volume are lost, and brought back."""
     chart, kept = scene.charts / "hanse", scene.node.folder / "kept-secrets.yaml"
-    run = project.run({**runs.job(len(SITES)), "checkpoint_every": 1})
+    # Each model is a version, and nothing else is carried from round to round: what the hub throws away after the backup
+    # is not needed to go on from there (docs/operator.md).
+    body = {**runs.job(len(SITES)), "checkpoint_every": 1, "strategy": {"reduction": {"name": "weighted_mean"}}}
+    with scene.stages.stage("a run without state of the server's optimizer") as stage:
+        expected = runs.digest(project.run(body))
+        stage.found = expected[:16]
+    run = project.run(body)
     with scene.stages.stage("a backup in the middle of a run") as stage:
         runs.until(lambda: runs.refreshed(run).view.round >= runs.ROUNDS // 3, f"run {run.id} is in its middle")
         stage.found = said_last(recovery.back_up(scene.hub, chart, HUB_VALUES), "backup ")
@@ -149,7 +155,7 @@ def recover(scene: Scene, project: Project, plain: str) -> None:
             sites.release(scene.node, PLACE, site, scene.helm).restart("datapod")
         regained = connect(scene).projects.get(PROJECT)
         began = runs.refreshed(regained.get_run(run.id)).view.round
-        check(stage, runs.digest(regained.get_run(run.id)), f"{began}-{runs.ROUNDS}", expected=plain)
+        check(stage, runs.digest(regained.get_run(run.id)), f"{began}-{runs.ROUNDS}", expected=expected)
         assert any(model.digest == plain for model in regained.models()), "the models of before are not known"
 
 
