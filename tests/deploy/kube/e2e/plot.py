@@ -134,8 +134,8 @@ def change(scene: Scene, project: Project, plain: str) -> None:
 def recover(scene: Scene, project: Project, plain: str) -> None:
     """A backup while a run is under way; then the hub, its keys and NATS's volume are lost, and brought back."""
     chart, kept = scene.charts / "hanse", scene.node.folder / "kept-secrets.yaml"
-    # Each model is a version, and nothing else is carried from round to round: what the hub throws away after the backup
-    # is not needed to go on from there (docs/operator.md).
+    # Each model is a version, and nothing else is carried from round to round: what the hub throws away after the
+    # backup is not needed to go on from there (docs/operator.md).
     body = {**runs.job(len(SITES)), "checkpoint_every": 1, "strategy": {"reduction": {"name": "weighted_mean"}}}
     with scene.stages.stage("a run without state of the server's optimizer") as stage:
         expected = runs.digest(project.run(body))
