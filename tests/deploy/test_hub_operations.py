@@ -190,3 +190,12 @@ def test_names_are_asked_of_a_dns_with_ports_of_its_own(chart: str, values: str,
     assert rules
     for rule in rules:
         assert rule["ports"] == [{"protocol": "UDP", "port": 5353}, {"protocol": "TCP", "port": 5353}]
+
+
+def test_an_external_bus_keeps_accounts_where_it_may_write(render: Render) -> None:
+    external = {**FOUND_THERE["externalNats"], "accountsFolder": "/var/lib/nats/accounts"}
+    for values, told in (({**FOUND_THERE, "externalNats": external}, ["/var/lib/nats/accounts"]), ({}, [])):
+        job = of_kind(render("hanse", values), "Job")["demo-hanse-keys"]
+        words = containers(job["spec"]["template"]["spec"])[0]["args"]
+        folders = [word.partition("=")[2] for word in words if word.startswith("--accounts-folder=")]
+        assert folders == told
