@@ -37,7 +37,7 @@ def training(n: int, gate: threading.Event, arrived: threading.Semaphore) -> Ans
             return
         if task.round == BACKED_UP_IN:
             arrived.release()
-            assert gate.wait(120)
+            assert gate.wait(240)
         model = task.model()
         generator = np.random.default_rng(task.seed)
         task.push(
@@ -57,7 +57,7 @@ def job(project: Project) -> dict[str, object]:
         "model": {"name": "logistic"},
         "initial_model": project.upload_model(dict(START)),
         "evaluate": {"every": 0},
-        "participants": {"minimum": 2, "deadline": 120},
+        "participants": {"minimum": 2, "deadline": 600},
         "seed": 7,
     }
 
@@ -137,7 +137,7 @@ def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst
             ):
                 run = project.run(job(project))
                 for _ in SITES:
-                    assert arrived.acquire(timeout=120)
+                    assert arrived.acquire(timeout=240)
                 assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
                 gate.set()
                 undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
