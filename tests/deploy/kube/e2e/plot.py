@@ -136,7 +136,12 @@ def recover(scene: Scene, project: Project, plain: str) -> None:
     chart, kept = scene.charts / "hanse", scene.node.folder / "kept-secrets.yaml"
     # Each model is a version, and nothing else is carried from round to round: what the hub throws away after the
     # backup is not needed to go on from there (docs/operator.md).
-    body = {**runs.job(len(SITES)), "checkpoint_every": 1, "strategy": {"reduction": {"name": "weighted_mean"}}}
+    body = {
+        **runs.job(len(SITES)),
+        "participants": {"minimum": len(SITES), "deadline": 120},
+        "strategy": {"reduction": {"name": "weighted_mean"}},
+        "checkpoint_every": 1,
+    }
     with scene.stages.stage("a run without state of the server's optimizer") as stage:
         expected = runs.digest(project.run(body))
         stage.found = expected[:16]
