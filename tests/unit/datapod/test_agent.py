@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from site_actors import CountingWorker, Site, task
@@ -220,7 +221,8 @@ async def test_the_workers_limits_come_from_policy_and_deadline(tmp_path) -> Non
     assert (request.time_limit, request.memory_limit) == (5, 512 << 20)
 
 
-async def test_a_large_update_goes_through_the_store_by_a_link(site: Site, tmp_path) -> None:
+async def with_links(site: Site, tmp_path: Path) -> DirectoryStore:
+    """Give the site large updates, and a store for them."""
     store = DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
     site.worker.size = 200_000
@@ -234,11 +236,36 @@ async def test_a_large_update_goes_through_the_store_by_a_link(site: Site, tmp_p
         return LinkReply(link=link).encode()
 
     await site.hub.serve(LINK.wildcard(), links, group="links")
+    return store
+
+
+async def test_a_large_update_goes_through_the_store_by_a_link(site: Site, tmp_path) -> None:
+    store = await with_links(site, tmp_path)
     await site.start()
     await site.give(task())
     [(result, _)] = await site.results(1)
     assert result.update is not None
     assert digest_bytes(store.get(result.update.key, limit=1 << 20))[0] == result.update.digest
+
+
+async def test_a_round_that_a_restored_hub_gives_out_again_is_done_again_where_its_update_was_cleared_away(
+    site: Site, tmp_path
+) -> None:
+    await with_links(site, tmp_path)
+    await site.start()
+    for number in (1, 2):
+        await site.give(task(f"r{number}-train", round=number))
+        await site.results(number)
+        await site.close_step(task(f"r{number}-train", round=number))
+    await site.stop()
+    site.forget_hub()
+    store = await with_links(site, tmp_path / "restored")
+    await site.start()
+    await site.give(task(round=1))
+    [(result, _)] = await site.results(1)
+    assert result.outcome is Outcome.DONE
+    assert digest_bytes(store.get(result.update.key, limit=1 << 20))[0] == result.update.digest
+    assert [request.round for request in site.worker.requests] == [1, 2, 1]
 
 
 async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:

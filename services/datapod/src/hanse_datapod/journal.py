@@ -125,6 +125,11 @@ class Journal:
         extras = {name: base64.b64decode(text) for name, text in body.get("extras", {}).items()}
         return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")), extras)
 
+    def forget(self, task: str) -> None:
+        """Forget the answer to a task, which will be answered anew."""
+        with self._lock:
+            self._places.pop(task, None)
+
     def answered(self, run: str, session: str) -> tuple[str, str] | None:
         """The task that was answered within a masked session, and its `work_of`; None where none is remembered."""
         with self._lock:

@@ -16,10 +16,17 @@ from hanse_fabric.site import SiteLink
 def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task) -> Finished | None:
     """The answer that is there already: to this task, or to one that asked the same within its session.
 
-    In the second case it is written down as this task's, too, before this returns.
+    In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
+    cleared away, since its run had gone on, is none: a hub that was restored from a backup asks for it again. The work
+    may be done again, for it depends on nothing but the task, where it is neither masked nor charged to a budget.
     """
     finished = journal.find(task.id)
-    if finished is not None or task.masking is None or not masked(task):
+    if task.masking is None or not masked(task):
+        if finished is not None and task.privacy is None and not place.holds(task, finished):
+            journal.forget(task.id)
+            return None
+        return finished
+    if finished is not None:
         return finished
     before = journal.answered(task.run, task.masking.session)
     if before is None or before[1] != work_of(task):

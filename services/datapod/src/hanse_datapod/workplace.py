@@ -9,11 +9,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from hanse_datapod.journal import Finished
 from hanse_datapod.masking import MASKED_SPARE
 from hanse_datapod.pairwise import FOLDER as PAIRWISE
 from hanse_datapod.space import needed_for, require_space
 from hanse_datapod.studies_policy import is_study
-from hanse_datapod.worker.port import SPARE
+from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.site import durable
 
@@ -105,6 +106,13 @@ class Workplace:
             output.with_name(f"{task.run}.{before}.update").replace(output)
             durable.sync_folder(output.parent)
         return output.exists()
+
+    def holds(self, task: Task, finished: Finished) -> bool:
+        """Whether all large parts of an answer are still there."""
+        output = self.output(task)
+        large = [output] if finished.large else []
+        large += [extra_output(output, name) for name in finished.result.extras or {} if name not in finished.extras]
+        return all(path.exists() for path in large)
 
     def drop_plain(self, task: Task) -> None:
         """Remove the update that will not leave as it is, and what was made beside it: the task is done."""
