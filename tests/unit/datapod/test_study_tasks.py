@@ -18,6 +18,7 @@ from hanse_datapod.outbox import verify_log
 from hanse_datapod.study_answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Outcome, Task, TaskKind
+from hanse_fabric.site import SiteLink
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.stream import MaskStream, Purpose
 
@@ -267,3 +268,29 @@ async def test_what_the_masking_protocol_asks_waits_for_no_computation(cohort: S
     assert (result.step, result.outcome) == ("keys", Outcome.DONE)
     worker.hold.set()
     assert len(await cohort.results(4)) == 4
+
+
+async def test_no_step_waits_while_it_is_looked_whether_former_ones_are_closed(
+    cohort: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these looks takes over a second, for a copy of the stream may be behind."""
+    never, looked = asyncio.Event(), asyncio.Event()
+    done = [masked_step(f"c{number:04}-counts") for number in range(8)]
+
+    async def slow(link: SiteLink, given: Task) -> bool:
+        if given.id in answered:
+            looked.set()
+            await never.wait()
+        return True
+
+    answered: set[str] = set()
+    monkeypatch.setattr(SiteLink, "is_open", slow)
+    await cohort.start()
+    for number, each in enumerate(done, start=1):
+        await cohort.give(each)
+        await cohort.results(number)
+        answered.add(each.id)
+    await asyncio.wait_for(looked.wait(), 60)
+    for number in (8, 9, 10):  # more than there are lanes
+        await cohort.give(masked_step(f"c{number:04}-counts"))
+    assert len(await cohort.results(11)) == 11

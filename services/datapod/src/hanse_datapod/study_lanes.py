@@ -37,6 +37,7 @@ class StudyLanes:
         self._steps, self._protocol = StudyQueue(), StudyQueue()
         self._under_way: dict[str, tuple[Task, asyncio.Future[None]]] = {}
         self._handed_in: dict[str, Task] = {}
+        self._many_handed_in = asyncio.Event()
 
     @property
     def working_on(self) -> str | None:
@@ -69,6 +70,7 @@ class StudyLanes:
             for number in range(self._lanes):
                 group.create_task(self._lane(self._steps), name=f"study lane {number}")
             group.create_task(self._lane(self._protocol), name="protocol lane")
+            group.create_task(self._clear(), name="clearing")
 
     async def _lane(self, queue: StudyQueue) -> None:
         while True:
@@ -90,12 +92,19 @@ class StudyLanes:
                 work.result()
             if is_study(task):
                 self._handed_in[task.id] = task
-                await self._clear()
+                if len(self._handed_in) >= _HANDED_IN:
+                    self._many_handed_in.set()
 
     async def _clear(self) -> None:
-        """Remove large answers of steps that are closed: until then, one may have to be sent again."""
-        if len(self._handed_in) < _HANDED_IN:
-            return
-        for task in list(self._handed_in.values()):
-            if not await open_or_unknown(self._link, task) and self._handed_in.pop(task.id, None) is not None:
-                await asyncio.to_thread(self._place.drop, task)
+        """Remove large answers of steps that are closed: until then, one may have to be sent again.
+
+        No lane waits for it, since it takes several looks to be sure that a step is closed.
+        """
+        while True:
+            await self._many_handed_in.wait()
+            self._many_handed_in.clear()
+            tasks = list(self._handed_in.values())
+            still_open = await asyncio.gather(*(open_or_unknown(self._link, task) for task in tasks))
+            for task, opened in zip(tasks, still_open, strict=True):
+                if not opened and self._handed_in.pop(task.id, None) is not None:
+                    await asyncio.to_thread(self._place.drop, task)
