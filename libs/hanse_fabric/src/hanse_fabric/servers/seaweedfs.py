@@ -36,11 +36,11 @@ def _on(prefix: str, *actions: str) -> list[str]:
 
 IDENTITIES: dict[str, list[str]] = {
     "admin": ["Admin", "Read", "Write", "List", "Tagging"],
-    # Signs the sites' links: models to read, updates to write. It removes updates and masks, and can read neither.
+    # Signs the sites' links: models to read, updates to write. It finds and removes updates and masks, reads neither.
     "coordinator": [
         *_on("models/", "Read", "Write", "List"),
-        *_on("updates/", "Write"),
-        *_on("masks/", "Write"),
+        *_on("updates/", "Write", "List"),
+        *_on("masks/", "Write", "List"),
         *_on("probe/", "Read", "Write"),
     ],
     "aggregator": [
