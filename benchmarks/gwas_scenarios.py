@@ -1,4 +1,4 @@
-"""The six scenarios of spec 000, table S2: federated, pooled and meta-analysis of the same simulated people.
+"""Six scenarios after Nasirigerdeh et al. (2022, Table S2): federated, pooled and meta-analysis.
 
 Three cohorts of 1781, cases and controls as table S2 has them for COPDGene. All six pools are drawn from one
 population; in VI, who is in which cohort follows pack years, a confounder that tells cases from controls well.

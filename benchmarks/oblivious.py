@@ -1,4 +1,4 @@
-"""The oblivious protocol at the size of spec 001's table A.1: what one user and the server compute, in milliseconds."""
+"""The oblivious protocol at the size of Mugunthan (2022, Table A.1): what one user and the server compute, in ms."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hanse_privacy.pairwise.keys import RunKey, mask_key
 
 
 def measure_oblivious(users: int = 1000, count: int = 1, repeats: int = 5) -> dict[str, float]:
-    """Medians for one user of `users`, and for the server; the paper: 1,047, 13.9 and 101 ms.
+    """Medians for one user of `users`, and for the server; Mugunthan (2022): 1,047, 13.9, 101 ms.
 
-    Set-up is the paper's: keys agreed with every other user, and one attempt's tuples for all of them. Encryption is
+    Set-up is as there: keys agreed with every other user, and one attempt's tuples for all of them. Encryption is
     pair masks, chosen noise and the ring; the server adds up all the uploads.
 
     Args:

@@ -1,4 +1,4 @@
-"""The tables of the FedTAN paper by formula (spec 002, sections 6.2 to 6.4)."""
+"""The tables of communication of the FedTAN paper (Wang, Shi and Chang, 2023, Tables 3 to 5), by formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spec 001, table 5.2: sites with an epsilon of their own each do better than all at the smallest, and than alone.
+"""Mugunthan, 2022, Table 5.2: sites with an epsilon each do better than all at the smallest one, and than alone.
 
 Logistic regression on raw digits (0 to 16), Laplace noise of scale 2 / (n k_min epsilon) on each site's weights, each
 site's own noise subtracted from the mean that it gets back. Two sites have 150 examples and epsilon 1, the third 250

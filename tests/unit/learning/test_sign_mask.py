@@ -106,7 +106,7 @@ def test_buffers_and_integers_are_not_masked():
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "feddyn"])
 def test_masked_rounds_on_a_quadratic_go_downhill(name):
-    # The thesis prints the step with the other sign, which climbs (spec 001, 3.2).
+    # Mugunthan (2022, Algorithm 1) prints the step with the other sign, which climbs.
     rng = np.random.default_rng(1)
     centers = 1 + 0.5 * rng.standard_normal((7, 20))
     x, state = np.zeros(20), None

@@ -1,4 +1,7 @@
-"""The utility-preserving checker: each component is accepted or refused with its reason (spec 000, table 4.5)."""
+"""The utility-preserving checker: each component is accepted or refused with its reason.
+
+Source: Nasirigerdeh, Rueckert and Kaissis (2023), which says of each component whether it preserves utility.
+"""
 
 from __future__ import annotations
 

@@ -28,15 +28,15 @@ def parameters(module: nn.Module) -> int:
 @pytest.mark.parametrize(
     ("config", "shape", "classes", "count"),
     [
-        ({"name": "2cfnn"}, (28, 28), 10, 1_663_370),  # spec 004, section 4
+        ({"name": "2cfnn"}, (28, 28), 10, 1_663_370),  # Henkel, 2021
         ({"name": "3cfnn"}, (3, 32, 32), 10, 9_878_794),
         ({"name": "vgg16"}, (3, 150, 150), 8, 65_087_304),
-        ({"name": "vgg6"}, (3, 32, 32), 10, 3_915_914),  # spec 000, section 7.2
+        ({"name": "vgg6"}, (3, 32, 32), 10, 3_915_914),  # Nasirigerdeh et al., 2023
         ({"name": "resnet8", "normalization": "none"}, (3, 32, 32), 10, 1_856_394),
-        ({"name": "resnet20"}, (3, 32, 32), 10, 269_722),  # spec 002, section 4.1
+        ({"name": "resnet20"}, (3, 32, 32), 10, 269_722),  # Wang, Shi and Chang, 2023
         ({"name": "resnet20", "normalization": "group", "groups": 8}, (3, 32, 32), 10, 269_722),
-        ({"name": "mlp", "hidden": [30], "batch_norm": True}, (28, 28), 10, 23_920),  # spec 002, section 4.2
-        ({"name": "resnet18"}, (3, 32, 32), 100, 11_220_132),  # spec 000, table 1: 11.220 M
+        ({"name": "mlp", "hidden": [30], "batch_norm": True}, (28, 28), 10, 23_920),  # Wang, Shi and Chang, 2023
+        ({"name": "resnet18"}, (3, 32, 32), 100, 11_220_132),  # Nasirigerdeh et al., 2024, Table 1
         ({"name": "resnet18", "normalization": "layer"}, (3, 32, 32), 100, 11_220_132),
         ({"name": "resnet18", "stem": "large"}, (3, 224, 224), 1000, 11_689_512),  # He et al., as torchvision has them
         ({"name": "resnet34", "stem": "large"}, (3, 224, 224), 1000, 21_797_672),

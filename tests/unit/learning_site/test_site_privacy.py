@@ -50,7 +50,7 @@ def test_the_noise_has_the_scale_that_was_paid_for_in_every_entry(mechanism: str
 
 
 def test_staircase_noise_is_of_its_epsilon() -> None:
-    """scale = 2 clip / epsilon; E|X| = sensitivity e^(eps/2) / (e^eps - 1) (spec 001, 5.4)."""
+    """scale = 2 clip / epsilon; E|X| = sensitivity e^(eps/2) / (e^eps - 1) (Geng et al., 2015)."""
     made = noised("staircase", 1.0, 2.0, size=0.0)
     assert np.abs(made["a"]).mean() == pytest.approx(2 * 0.9595, rel=0.03)
 

@@ -18,7 +18,7 @@ from hanse_privacy.accounting.terms import Work, round_noise
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 
 DELTA = 1e-5
-# Spec 000, section 7.8: epsilon, delta, rate, steps, sigma.
+# The private runs of Nasirigerdeh et al. (2023): epsilon, delta, rate, steps; and the sigma that RDP gives for them.
 TABLE = [
     (2, 1e-5, 0.08192, 650, 4.611), (4, 1e-5, 0.08192, 910, 2.998), (6, 1e-5, 0.06144, 1190, 1.914),
     (8, 1e-5, 0.06144, 1360, 1.640), (2, 1e-5, 0.08192, 1040, 5.775), (4, 1e-5, 0.08192, 1040, 3.187),

@@ -1,4 +1,4 @@
-"""The collusion experiment against the closed forms of spec 001, 2.8 (claims f, g, i), and the other attacks."""
+"""The collusion experiment of Mugunthan (2022, section 2.5.4) against closed forms, and the other attacks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_adversaries_reach_their_closed_forms(
     outcomes: dict[tuple[str, str], Outcome], noise: str, attack: str, r2: float
 ) -> None:
     found = outcomes[noise, attack]
-    assert found.r2 == pytest.approx(r2, abs=0.03)  # claim f
+    assert found.r2 == pytest.approx(r2, abs=0.03)
     assert found.predicted_r2 == pytest.approx(r2, abs=0.01)
     assert found.residual == pytest.approx(found.predicted_residual, rel=0.2)
     assert found.spread == pytest.approx(4.107, rel=0.1)
@@ -59,7 +59,7 @@ def test_the_papers_claim_holds_for_its_five_adversaries_and_not_for_the_sixth(
 ) -> None:
     assert outcomes["local-laplace", "non-oblivious"].r2 >= 0.85
     assert all(outcomes["oblivious", attack].r2 <= 0.18 for attack in ("naive", "random", "difference", "mean"))
-    assert outcomes["oblivious", "pooled"].r2 >= 0.85  # claim g
+    assert outcomes["oblivious", "pooled"].r2 >= 0.85  # as if the noise were not oblivious
     assert outcomes["oblivious-shuffled", "pooled"].r2 <= 0.20
     assert outcomes["oblivious-shuffled", "pooled with compensator"].r2 >= 0.90
 
@@ -76,7 +76,7 @@ def test_published_coins_make_the_pooled_attack_better() -> None:
 
 
 def test_reused_tuples_lose_half_of_what_they_hide() -> None:
-    assert run_reuse(12, 100, source=source()) <= 0.65  # claim i; the limit is 0.5
+    assert run_reuse(12, 100, source=source()) <= 0.65  # 0.5 in the limit of many rounds
     assert run_reuse(12, 1, count=1000, source=source()) == pytest.approx(1.0, abs=0.2)
 
 

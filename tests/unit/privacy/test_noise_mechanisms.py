@@ -123,7 +123,7 @@ def test_laplace_and_gaussian_are_what_they_are_called() -> None:
 
 
 def test_analytic_calibration_has_the_published_values() -> None:
-    # spec 001, 5.4: the classical formula gives 9.69 and 4.84; the analytic one is smaller, and valid above 1 too
+    # The classical formula gives 9.69 and 4.84; the analytic one (Balle and Wang, 2018) less, and holds above 1 too.
     assert gaussian_ratio(0.5, 1e-5) == pytest.approx(7.0318, abs=1e-3)
     assert gaussian_ratio(1.0, 1e-5) == pytest.approx(3.7306, abs=1e-3)
     assert gaussian_ratio(10.0, 1e-5) == pytest.approx(0.4999, abs=1e-3)
@@ -145,7 +145,7 @@ def test_concentrated_epsilon_is_never_below_the_exact_one() -> None:
 
 def test_truncated_laplace_stays_within_its_limit() -> None:
     mechanism = TruncatedLaplace(1.0, 1.0, 1e-5)
-    assert mechanism.limit == pytest.approx(11.36, abs=0.005)  # spec 001, 5.4
+    assert mechanism.limit == pytest.approx(11.36, abs=0.005)  # ln(1 + (e - 1) / (2 delta)) at delta 1e-5
     narrow = TruncatedLaplace(1.0, 1.0, 0.2)
     assert np.abs(sample(narrow, N, source())).max() <= narrow.limit * (1 + 1e-6)
     assert mechanism.guarantee(3).delta == pytest.approx(3e-5)

@@ -1,4 +1,4 @@
-"""Oblivious noise: sums are exact, tuples fresh, one site's noise is what it should be (spec 001, claims a, c)."""
+"""Oblivious noise: sums are exact, tuples fresh, one site's noise is what it should be."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_sum_is_the_updates_and_the_chosen_noise_bit_for_bit(
 ) -> None:
     made = plan(n, count, self_term=self_term, degree=None if degree is None else min(degree, n - 1))
     done = Round(made, shuffled, seed=n)
-    assert np.array_equal(done.total, done.expected + done.noise)  # claim a
+    assert np.array_equal(done.total, done.expected + done.noise)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -103,14 +103,14 @@ def test_one_sites_parts_are_one_laplace(options: dict[str, int]) -> None:
     made = plan(10, 10_000, **options)
     sender = Sender(made, "site-000", source(), Attempts())
     drawn = (sender.noise[0].sum(axis=0, dtype=np.uint64) + sender.own).view(np.int64) / made.steps
-    assert stats.kstest(drawn, "laplace").pvalue > 0.01  # claim c
+    assert stats.kstest(drawn, "laplace").pvalue > 0.01
 
 
 def test_without_a_self_term_the_variance_is_short() -> None:
     made = plan(10, 60_000, self_term=False)
     sender = Sender(made, "site-000", source(1), Attempts())
     drawn = sender.noise[0].sum(axis=0, dtype=np.uint64).view(np.int64) / made.steps
-    assert drawn.var() / 2 == pytest.approx(9 / 10, rel=0.03)  # claim c
+    assert drawn.var() / 2 == pytest.approx(9 / 10, rel=0.03)
 
 
 def test_uploads_tuples_and_what_is_relayed_look_uniform() -> None:

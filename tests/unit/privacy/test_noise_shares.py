@@ -1,4 +1,4 @@
-"""Distributed noise: what the sum of the shares is (spec 001, claims c, d, e, h), and what the labels say of it."""
+"""Distributed noise: what the sum of the shares is, and what the labels say of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.noise.aggregate import aggregate, largest_scale, least_answers, noise_tail
 from hanse_privacy.noise.curves import delta_of_sum, loss
 from hanse_privacy.noise.distributed import gaussian_gap, gaussian_rho, make_share
-from hanse_privacy.noise.labels import label, thesis_epsilon
+from hanse_privacy.noise.labels import label, printed_runs_epsilon
 from hanse_privacy.noise.site import site_noise
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.files import write_masked
@@ -57,11 +57,11 @@ def test_one_sites_whole_noise_is_laplace() -> None:
 def test_honest_sites_alone_sum_to_the_calibrated_laplace(active: int, colluding: int) -> None:
     asked = terms(active, noise="distributed-gamma", colluding=colluding)
     assert least_answers(asked.privacy, active) == active - colluding
-    assert ks(summed(asked, active - colluding), "laplace") > 0.01  # claim e, second half
+    assert ks(summed(asked, active - colluding), "laplace") > 0.01
 
 
 def test_shares_by_registered_instead_of_active_sites_are_short() -> None:
-    # three registered, two active (spec 001, 2.6): the reason why `active` is in the terms
+    # three registered, two active: the reason why `active` is in the terms
     drawn = summed(terms(3, noise="distributed-gamma"), 2, count=100_000)
     assert drawn.var() / 2 == pytest.approx(2 / 3, abs=0.03)
     assert ks(drawn, "laplace") < 1e-6
@@ -72,7 +72,7 @@ def test_the_sum_of_whole_noise_is_an_n_fold_laplace_and_not_one(active: int) ->
     drawn = summed(terms(active), active)
     law = aggregate(terms(active).privacy, active, 1.0)
     assert law.variance == 2 * active
-    assert drawn.var() == pytest.approx(law.variance, rel=0.05)  # claim d
+    assert drawn.var() == pytest.approx(law.variance, rel=0.05)
     assert stats.kurtosis(drawn) == pytest.approx(law.excess_kurtosis, abs=0.15)
     assert ks(drawn / math.sqrt(active), "laplace") < 1e-6
 
@@ -93,13 +93,13 @@ def test_the_size_of_a_sum_of_laplace_variables() -> None:
     drawn = summed(terms(99), 99)
     exact = 2 * 99 * math.comb(198, 99) / 4**99
     assert exact == pytest.approx(11.21, abs=0.01)
-    assert np.abs(drawn).mean() == pytest.approx(exact, rel=0.02)  # claim h
+    assert np.abs(drawn).mean() == pytest.approx(exact, rel=0.02)
 
 
 @pytest.mark.parametrize(("active", "claimed"), [(100, 5e-4), (100, 0.01), (100, 0.1), (20, 0.5)])
 def test_literal_noise_costs_n_times_the_printed_epsilon(active: int, claimed: float) -> None:
     far = loss(np.array([1e4]), active, active * claimed)[0]
-    assert far == pytest.approx(active * claimed, rel=0.02)  # claim e
+    assert far == pytest.approx(active * claimed, rel=0.02)
     privacy = terms(active, scale="literal", noise_multiplier=None, epsilon=claimed, delta=0)
     said = label(privacy, round_noise(privacy, "a").scale)
     assert said.printed == pytest.approx(claimed, rel=0.01)
@@ -112,12 +112,12 @@ def test_literal_noise_costs_n_times_the_printed_epsilon(active: int, claimed: f
     [(1, 0.5, 0), (5, 0.5, 0.170), (20, 0.5, 0.468), (100, 5e-4, 1.2e-3), (100, 0.01, 2.4e-2), (100, 0.1, 0.242)],
 )
 def test_the_claimed_epsilon_holds_with_a_large_delta_only(active: int, claimed: float, delta: float) -> None:
-    assert delta_of_sum(active, active * claimed, claimed) == pytest.approx(delta, rel=0.02, abs=1e-9)  # spec 001, 2.6
+    assert delta_of_sum(active, active * claimed, claimed) == pytest.approx(delta, rel=0.02, abs=1e-9)
 
 
 def test_the_papers_own_runs_cost_more_than_they_say() -> None:
-    assert thesis_epsilon(5e-4, 100, 105, 20) == pytest.approx(10.2, abs=0.05)
-    assert thesis_epsilon(5e-4, 1000, 105, 20) == pytest.approx(102, abs=0.5)
+    assert printed_runs_epsilon(5e-4, 100, 105, 20) == pytest.approx(10.2, abs=0.05)
+    assert printed_runs_epsilon(5e-4, 1000, 105, 20) == pytest.approx(102, abs=0.5)
 
 
 def test_labels_compose_rounds_and_name_the_coalition() -> None:
@@ -166,9 +166,9 @@ def test_noise_below_the_grid_is_refused() -> None:
         make_share(terms(noise=None, mechanism="gaussian"), 8e-6, FRACTION)
 
 
-def test_tails_are_the_specs_and_are_not_exceeded() -> None:
+def test_noise_exceeds_its_tail_bound_no_more_often_than_the_bound_says() -> None:
     hundred = aggregate(terms(100).privacy, 100, 1.0)
-    assert hundred.tail(1e-2) == pytest.approx(51.3, abs=0.1)  # spec 001, 2.4
+    assert hundred.tail(1e-2) == pytest.approx(51.3, abs=0.1)
     assert hundred.tail(1e-4) == pytest.approx(72.8, abs=0.1)
     assert hundred.tail(1e-4) == pytest.approx(laplace_tail(1.0, count=100, probability=1e-4))
     assert np.mean(np.abs(summed(terms(100), 100)) > hundred.tail(1e-2)) < 1e-2

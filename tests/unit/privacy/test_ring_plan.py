@@ -93,7 +93,7 @@ def test_numbers_that_do_not_fit_are_named_before_anything_is_sent() -> None:
 
 
 def test_the_known_overflow_of_the_specification_is_refused() -> None:
-    """Spec 001, 2.4: 5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
+    """5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
     ring = Ring(bits=32, fraction=16, bound=8.0)
     with pytest.raises(HanseError, match="overflow a ring of 32 bits"):
         check_plan(RingPlan(participants=5000, default=ring))

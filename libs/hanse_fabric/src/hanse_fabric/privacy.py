@@ -65,10 +65,10 @@ class Privacy(Frozen):
         epsilon, delta: the whole run's guarantee; or
         noise_multiplier: noise per unit of `clip` (standard deviation for Gaussian, scale for the others) per round.
         adaptive_clip: central: the quantile of the updates' norms that the clipping norm is moved to; None: fixed.
-        noise: distributed: how the shares are made (spec 001, section 2).
+        noise: distributed: how the sites' shares of it are made (docs/privacy.md).
         colluding: `distributed-gamma`: how many sites may collude, without the noise of the others becoming short.
-        scale: `calibrated`, or `literal`: as the paper prints it, of which the true epsilon is larger.
-        site_epsilon: by participant, where it differs from `epsilon` (local placements; spec 001, table 5.2).
+        scale: `calibrated`, or `literal`: as Mugunthan (2022) prints it, of which the true epsilon is larger.
+        site_epsilon: by participant, where it differs from `epsilon` (local placements; Mugunthan, 2022, Table 5.2).
     """
 
     placement: Literal["local", "distributed", "central"]

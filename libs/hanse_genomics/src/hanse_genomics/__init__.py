@@ -1,1 +1,1 @@
-"""Federated genome-wide association studies that equal the pooled analysis. Specification: spec 000, section 3."""
+"""Federated genome-wide association studies that equal the pooled analysis (sPLINK: Nasirigerdeh et al., 2022)."""

@@ -1,5 +1,5 @@
-"""Rounds and bytes of communication, by formula (spec 002, section 6): FedAvg with batch or group normalization,
-FedTAN, and FedTAN-II, which has FedTAN's extra rounds only until it freezes the statistics.
+"""Rounds and bytes of communication, by formula: FedAvg with batch or group normalization, FedTAN, and FedTAN-II,
+which has FedTAN's extra rounds only until it freezes the statistics (Wang, Shi and Chang, 2023, Tables 3 to 5).
 
 Every value counts four bytes, as the paper has it. A broadcast of the hub counts once, a unicast once a site. (Our own
 sums travel as eight bytes a value, with the examples of the batch beside the first of a round's sums.)

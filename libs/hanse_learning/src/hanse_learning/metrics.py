@@ -19,8 +19,8 @@ def confusion(truth: NDArray[np.integer], predicted: NDArray[np.integer], classe
 def matthews(counts: NDArray[np.integer]) -> float:
     """Matthews correlation of a confusion matrix, for any number of classes (Gorodkin, 2004).
 
-    For two classes it is (TP TN - FP FN) / sqrt((TP+FN)(TP+FP)(TN+FP)(TN+FN)) (spec 001, section 2.10); 0/0 is 0: a
-    model that always says the same has accuracy, and no correlation.
+    For two classes it is (TP TN - FP FN) / sqrt((TP+FN)(TP+FP)(TN+FP)(TN+FN)); 0/0 is 0: a model that always says the
+    same has accuracy, and no correlation.
 
     Args:
         counts: (classes, classes), as `confusion` gives them.

@@ -1,6 +1,6 @@
 """Spurious features for any set of images: rotations and colours that tell the class in training, and not in testing.
 
-FedRotMNIST and FedCMNIST of spec 001, section 3.4, made from whatever images there are.
+FedRotMNIST and FedCMNIST (Mugunthan, 2022, section 3.5.3), made from whatever images there are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Whether a job preserves utility: federated training that equals full-batch training on the pooled data (spec 000, 4).
+"""Whether a job preserves utility: federated training that equals full-batch training on the pooled data.
 
-Proposition 2.1: parameters are those of centralized training in every iteration if model and loss treat examples
+Nasirigerdeh, Rueckert and Kaissis (2023), Proposition 2.1: parameters are those of centralized training in every
+iteration if model and loss treat examples
 independently and deterministically, the optimizer is linear in the gradients, all sites take part with one local step
 over all of their examples, and the server takes the mean weighted by examples. With one mini-batch of the same size at
 sites of equal size it is mini-batch training (4.3). Each component is judged by itself, with the reason.
@@ -53,7 +54,7 @@ _STATE_REASONS = {
 
 
 def check_utility(job: Job) -> tuple[Finding, ...]:
-    """The findings of a job, one per component, in the order of spec 000, table 4.5.
+    """The findings of a job, one per component of training that the proposition names.
 
     Raises:
         HanseError: INVALID_INPUT where the job is not well formed.
@@ -102,7 +103,7 @@ def _of_model(model: AnyModel, train: TrainConfig) -> Iterator[Finding]:
 
 
 def _pools(train: TrainConfig) -> bool:
-    """Whether a first local step is as on the pooled batch, batch norm included (spec 002, 3.1)."""
+    """Whether a first local step is as on the pooled batch, batch norm included (Wang, Shi and Chang, 2023)."""
     return isinstance(train.algorithm, FedTanConfig) and train.algorithm.backward
 
 

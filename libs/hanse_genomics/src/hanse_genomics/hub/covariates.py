@@ -95,7 +95,7 @@ def null(
     total: Arrays,
     given: Mapping[str, Arrays],
 ) -> Finished:
-    """A Newton step of the logistic model of covariates alone (spec 000, (19) to (22)).
+    """A Newton step of the logistic model of covariates alone (Nasirigerdeh et al., 2022, equations (19) to (22)).
 
     Returns:
         output `null`; facts: `done`, `iterations`.

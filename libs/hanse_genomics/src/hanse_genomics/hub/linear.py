@@ -1,4 +1,4 @@
-"""The hub's step `linear`: a chunk's regressions, of sums over all cohorts (spec 000, 3.7.2)."""
+"""The hub's step `linear`: a chunk's regressions from sums of all cohorts (Nasirigerdeh et al., 2022, (4) to (14))."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The hub's steps of logistic regressions: which SNPs go on, and what the others have come to (spec 000, 3.7.3).
+"""The hub's steps of logistic regressions: which SNPs go on, and the results of those that are done.
 
+The method is that of Nasirigerdeh et al. (2022, equations (15) to (25)).
 A SNP's Newton iterations end when the next step would change neither its coefficient nor its standard error in their
 first nine digits, so that they are those of a regression that is run to its end; PLINK stops at four.
 """

@@ -35,8 +35,8 @@ def samples(
         complete samples; `swapped`: of all cohorts' SNPs, those whose alleles were turned.
 
     Raises:
-        HanseError: INVALID_INPUT where nobody is a case, or a control; FORBIDDEN where samples barely exceed what is
-            asked about them (spec 000, 3.6), unless the study says `few_samples`.
+        HanseError: INVALID_INPUT where nobody is a case, or a control; FORBIDDEN where the samples are hardly more
+            than the sums over them, which then tell of single people, unless the study says `few_samples`.
     """
     sizes = {name: int(number) for name, number in zip(groups.ALL, total["people"].tolist(), strict=True)}
     tested = groups.size(sizes, "complete")

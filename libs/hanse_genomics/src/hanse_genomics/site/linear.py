@@ -17,7 +17,7 @@ from hanse_genomics.statistics.symmetric import products
 
 
 def linear(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
-    """Sums of products (spec 000, 3.7.2 (4), (5)); those of the genotype with itself follow of its counts.
+    """Sums of products (Nasirigerdeh et al., 2022, (4), (5)); those of a genotype with itself follow from its counts.
 
     Returns:
         counts: as step `chi_square`; sums: float64 (S, k), over samples with a genotype: genotype times each

@@ -59,7 +59,7 @@ def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[
 
 
 def logistic(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
-    """At each SNP's own coefficients (spec 000, (15) to (17)).
+    """At each SNP's own coefficients (Nasirigerdeh et al., 2022, equations (15) to (17)).
 
     Args:
         given: `frame`; `betas`: rows int64 (A,), SNPs of the chunk that have not converged, and coefficients

@@ -32,8 +32,8 @@ def chi_square(table: Counts) -> Allelic:
     Args:
         table: int64 (S, 4): t, q, r, s: A1 in cases, A2 in cases, A1 in controls, A2 in controls.
 
-    Source: spec 000, 3.7.1 (1), (2); the statistic in the form N (ts - qr)^2 / (the product of the margins), which is
-    the same number without an expected count that could be 0.
+    Source: Nasirigerdeh et al., 2022, equations (1) and (2). The statistic is computed as
+    N (ts - qr)^2 / (the product of the margins): the same number, without an expected count that could be 0.
     """
     t, q, r, s = (table[:, at].astype(np.float64) for at in range(4))
     with np.errstate(divide="ignore", invalid="ignore"):

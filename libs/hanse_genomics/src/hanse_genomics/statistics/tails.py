@@ -1,4 +1,4 @@
-"""p-values: survival functions, never 1 - cdf, and their logarithm to base 10 where they underflow (spec 000, 3.7)."""
+"""p-values: survival functions, never 1 - cdf, which loses small ones, and log10 p where p itself underflows."""
 
 from __future__ import annotations
 

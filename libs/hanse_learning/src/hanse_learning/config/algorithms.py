@@ -13,7 +13,7 @@ class FedAvgConfig(Frozen):
     """Plain local training (McMahan et al., 2017). The other names are presets of it, held to what they mean:
 
     fedsgd, fedfgd: one step over all of the site's examples; fedsmb: one mini-batch; fedcmb: the same number of
-    mini-batches, more than one, at every site (spec 000, section 4.4).
+    mini-batches, more than one, at every site (Nasirigerdeh, Rueckert and Kaissis, 2023).
     """
 
     name: Literal["fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"] = "fedavg"
@@ -96,13 +96,13 @@ class PerFedAvgConfig(Frozen):
 
 
 class WeightedAccumulationConfig(Frozen):
-    """Gradients accumulated with weights that fall from the first step to the last (spec 000, section 4.8)."""
+    """Gradients summed with weights that fall from step to step (Nasirigerdeh, Rueckert and Kaissis, 2023, (8))."""
 
     name: Literal["weighted_accumulation"]
 
 
 class FedTanConfig(Frozen):
-    """Batch statistics, and the gradients of them, averaged over all sites in the first local step (spec 002).
+    """Batch statistics and their gradients, averaged over all sites in the first local step (Wang, Shi, Chang, 2023).
 
     Attributes:
         backward: whether the gradients are, too; without, only the forward part (a baseline that is not enough).

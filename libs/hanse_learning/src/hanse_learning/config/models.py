@@ -99,13 +99,13 @@ class LenetConfig(_Built):
 
 
 class TwoLayerCnnConfig(_Built):
-    """2CFNN: two convolutions of 5x5, padded, and a hidden layer of 512 (spec 004, section 4)."""
+    """2CFNN: two convolutions of 5x5, padded, and a hidden layer of 512 (Henkel, 2021)."""
 
     name: Literal["2cfnn"]
 
 
 class ThreeLayerCnnConfig(_Built):
-    """3CFNN: three convolutions of 3x3, unpadded, and a hidden layer of 1024 (spec 004, section 4)."""
+    """3CFNN: three convolutions of 3x3, unpadded, and a hidden layer of 1024 (Henkel, 2021)."""
 
     name: Literal["3cfnn"]
 

@@ -22,7 +22,7 @@ class DataConfig(Frozen):
     Attributes:
         name: `digits` (scikit-learn's 1,797 images of 8x8), `npz` (a file with x, y, and perhaps site), or `signs`
             (made from a seed: few features that tell the class everywhere, many that do so by another sign at each
-            site, and by the reverse of most sites' in testing; spec 001, section 3.6).
+            site, and by the reverse of most sites' in testing).
         path: of the NPZ file, from the experiment file's folder.
         spurious: a feature that tells the class in training and not in testing, for images.
         held_out: share of all examples that is for testing.

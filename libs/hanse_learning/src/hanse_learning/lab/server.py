@@ -55,7 +55,7 @@ class LabServer:
             info=info, buffers=self._buffers,
         )  # fmt: skip
         for name in self._names:
-            # c <- c + (|C| / N) mean of the changes (spec 001, section 3.2)
+            # c <- c + (|C| / N) mean of the changes (Karimireddy et al., 2020, algorithm 1)
             rate = len(answers) / self._sites
             changes = [answer.made.extras[name] for answer in answers]
             before = self.extras.get(name) or {entry: np.zeros_like(array) for entry, array in changes[0].items()}

@@ -1,4 +1,4 @@
-"""Label skew by classes: an exact number of classes per site, two majority classes, and the paper's closed form."""
+"""Label skew by classes: an exact number of classes per site, two majority classes, or classes dealt in rotation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hanse_learning.partition.shares import Labels, Partition, check_sites, shuf
 def exact_classes(
     labels: Labels, sites: int, *, classes_per_site: int, balance: float = 1.0, seed: int = 0
 ) -> Partition:
-    """Each site has examples of exactly `classes_per_site` classes (spec 000, section 7.10).
+    """Each site has examples of exactly `classes_per_site` classes (the label skew of Nasirigerdeh et al., 2023).
 
     Every class is cut into sites * classes_per_site / classes shards; the shards are dealt such that no site gets two
     of one class.
@@ -60,7 +60,7 @@ def exact_classes(
 
 def majority_classes(labels: Labels, sites: int, *, majority: int = 2, share: float = 0.9, seed: int = 0) -> Partition:
     """Each site has `majority` classes at random, which hold `share` of its examples; the other classes share the rest
-    (spec 001, section 3.4: 90/10). Sizes differ, and majority classes may repeat across sites.
+    (Mugunthan, 2022, Table B.2: 90/10). Sizes differ, and majority classes may repeat across sites.
 
     Classes are handed out in proportion to what sites ask of them, so that every example is in exactly one site; the
     share is met exactly in expectation over classes that are asked for alike.
@@ -103,7 +103,9 @@ def majority_classes(labels: Labels, sites: int, *, majority: int = 2, share: fl
 
 
 def rotating_classes(labels: Labels, sites: int, *, classes_per_site: int, seed: int = 0) -> Partition:
-    """Site i holds the classes (2i + j) mod C for j below `classes_per_site`, equal shares of each (spec 002, 5.1).
+    """Site i holds the classes (2i + j) mod C for j below `classes_per_site`, equal shares of each.
+
+    Source: the tables of Wang, Shi and Chang, 2023, appendix D, which this closed form gives.
 
     Args:
         labels: (n,) integers 0 to C - 1, C = 2 * sites.

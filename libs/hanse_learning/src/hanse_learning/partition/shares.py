@@ -31,7 +31,7 @@ def shuffled(parts: Sequence[Sequence[NDArray[np.integer]]], generator: np.rando
 
 
 def table(shares: Sequence[Indices], labels: Labels, classes: int | None = None) -> NDArray[np.int64]:
-    """(sites, classes) numbers of examples: the form of spec 001's tables B.1 and B.2.
+    """(sites, classes) numbers of examples: the form of Mugunthan, 2022, Tables B.1 and B.2.
 
     Args:
         labels: (n,) integers from 0.

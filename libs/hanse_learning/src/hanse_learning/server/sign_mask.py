@@ -1,8 +1,8 @@
 """Gradient-masked averaging: coordinates in which the sites disagree move less (Tenison et al., TMLR 2023).
 
 A = |sum_k sign(u_k)| / K is a coordinate's agreement, from the updates as they came: weights do not count, 0 agrees
-with nobody. From tau on a coordinate moves as it would without the mask, to the bit; below, by A of that. (The thesis
-of spec 001 prints the step with the wrong sign; tau = 0.4 means that 70 % agree.)
+with nobody. From tau on a coordinate moves as it would without the mask, to the bit; below, by A of that. tau = 0.4
+means that 70 % agree. (Mugunthan, 2022, Algorithms 1 and 4, prints the step with the wrong sign.)
 """
 
 from __future__ import annotations

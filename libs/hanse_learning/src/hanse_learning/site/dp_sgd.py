@@ -1,4 +1,4 @@
-"""DP-SGD (Abadi et al. 2016; spec 000, 2.6, algorithm 1): gradients of single examples, clipped, summed, with noise.
+"""DP-SGD (Abadi et al., 2016, algorithm 1): gradients of single examples, clipped, summed, with noise.
 
 Each example is in a step's batch with probability `rate`, independently (Poisson sampling). The sum of the clipped
 gradients gets noise and is divided by the *expected* size of the batch; an empty batch takes a step of noise alone. Who

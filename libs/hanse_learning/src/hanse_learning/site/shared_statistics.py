@@ -1,9 +1,9 @@
-"""Batch norm by the statistics of all sites' batches together (FedTAN: Wang et al., 2023; spec 002, 2.5 and 3).
+"""Batch norm by the statistics of all sites' batches together (FedTAN: Wang, Shi and Chang, 2023, algorithms 2 and 3).
 
-Forward, each layer sums twice: the means, then the variances about the *global* mean (39), (40). Backward once: the
+Forward, each layer sums twice: the means (39), then the variances about the *global* mean (40). Backward once: the
 gradients of the loss with respect to both (41). Site i has weight p_i = n_i / n, n_i the examples in its batch. The
-received mean and variance are leaves: the derivative of a variance by its mean, which is zero over all sites, is not
-zero at one of them and must not be taken there (spec 002, 8.3).
+received mean and variance are leaves: the derivative of a variance by its mean is zero over all sites, but not
+at one of them, and must not be taken there.
 """
 
 from __future__ import annotations

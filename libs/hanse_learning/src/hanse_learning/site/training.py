@@ -85,7 +85,7 @@ class Descent:
         loss: mean over the last epoch's mini-batches.
         steps: that were taken.
         normalizer: sum of the factors that the steps' gradients, times the first step's rate, have in the change of the
-            parameters (FedNova's norm of a; spec 003, section 2): `steps` for plain SGD at a constant rate.
+            parameters (FedNova's norm of a; Wang et al., 2020): `steps` for plain SGD at a constant rate.
     """
 
     loss: float

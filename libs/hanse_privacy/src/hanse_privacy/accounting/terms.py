@@ -46,7 +46,7 @@ class Work:
 
     @classmethod
     def of(cls, examples: int, batch_size: int, *, epochs: int | None, steps: int | None) -> Work:
-        """Steps, or epochs of ceil(examples / batch_size) steps each, as spec 000, 7.8 counts them."""
+        """Steps as they are given, or epochs of ceil(examples / batch_size) steps each."""
         if examples < 1:
             raise HanseError(ErrorCode.INVALID_INPUT, "data: no examples, dp_sgd needs one at least")
         return cls(examples, batch_size, steps or (epochs or 1) * -(-examples // batch_size))

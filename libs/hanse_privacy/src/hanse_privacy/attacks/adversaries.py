@@ -1,4 +1,4 @@
-"""The adversaries of spec 001, 2.8: the paper's five, and the pooled one that it did not think of.
+"""The adversaries: the five of Mugunthan (2022, section 2.5.4), and one that pools what all of a coalition saw: ours.
 
 Each estimates the victim's update from the sum. They differ in the noise that they take off.
 """

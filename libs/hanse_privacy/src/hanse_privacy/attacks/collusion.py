@@ -1,4 +1,4 @@
-"""The n - 1 collusion experiment (spec 001, 2.8): how well all other sites, together, estimate one site's update.
+"""The n - 1 collusion experiment (Mugunthan, 2022, section 2.5.4): all other sites together estimate one site's update.
 
 One weight over T iterations, as T coordinates with noise of their own. An attack's worth is r^2, the squared Pearson
 correlation of its estimates with the truth, which means nothing without sd(w_h)/lambda, the size of the update against
@@ -118,7 +118,7 @@ def run_collusion(
 def run_reuse(sites: int = 30, rounds: int = 100, *, count: int = 200, source: NoiseSource | None = None) -> float:
     """What is left of the pooled residual when the same tuples are used in every round, and an update stays the same.
 
-    Averaged over rounds, the receivers' coins cancel: 0.5 of one round's variance in the limit (spec 001, finding 8).
+    Averaged over rounds, the receivers' coins cancel: 0.5 of one round's variance in the limit.
     Here the tuples are used again on purpose; `Attempts` refuses it everywhere else.
 
     Returns:

@@ -1,6 +1,6 @@
 """The noise in a sum over sites: what it is, how far it reaches, and how many shares it needs. No numpy: the hub asks.
 
-Each site's share, by the job's `noise` (spec 001, 2.4 to 2.6), with n active sites and t that may collude:
+Each site's share, by the job's `noise` (docs/privacy.md), with n active sites and t that may collude:
 
 - `local-laplace`: a whole Laplace(b). The sum is an n-fold Laplace: nobody's collusion shortens the others' shares.
 - `distributed-gamma`: one of n - t parts of a Laplace(b). Any n - t sites already sum to Laplace(b).
@@ -55,7 +55,7 @@ class Aggregate:
         return 3 / self.count if self.count else 0.0
 
     def tail(self, probability: float = SURELY) -> float:
-        """A magnitude that is exceeded with at most this probability: the sub-gamma bound of spec 001, 2.4."""
+        """A magnitude that is exceeded with at most this probability: the tail bound of a sub-gamma variable."""
         x = math.log(2 / probability)
         return self.scale * (2 * math.sqrt(self.count * x) + x) if self.count else self.scale * math.sqrt(2 * x)
 

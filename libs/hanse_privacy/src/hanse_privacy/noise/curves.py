@@ -1,4 +1,4 @@
-"""Privacy curves of sums of Laplace variables: what their release really costs (spec 001, 2.6). Needs scipy."""
+"""Privacy curves of sums of Laplace variables: what their release really costs. Needs scipy."""
 
 from __future__ import annotations
 

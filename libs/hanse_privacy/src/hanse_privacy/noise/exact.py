@@ -61,7 +61,7 @@ def discrete_gaussian(sigma: int, count: int, source: NoiseSource) -> Integers:
 def polya_difference(scale: int, parts: int, count: int, source: NoiseSource) -> Integers:
     """One of `parts` shares of a discrete Laplace: the difference of two Polya variables of size 1/parts: (count,).
 
-    The sum of `parts` independent shares is exactly the discrete Laplace of this scale (spec 001, 2.5). A Polya
+    The sum of `parts` independent shares is exactly the discrete Laplace of this scale. A Polya
     variable (negative binomial, size r, probability 1 - e^(-1/scale)) is the sum of the points of a Poisson process
     with intensity r e^(-k/scale)/k at k = 1, 2, ...; the difference is the same with twice the intensity and random
     signs. Up to the scale the points are proposed in octaves [2^j, 2^(j+1)), of mass r each; beyond it in runs

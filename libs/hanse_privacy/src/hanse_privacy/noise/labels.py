@@ -1,7 +1,7 @@
-"""What noise really is worth, in plain words: for reports, the console and the documentation. No numpy.
+"""What noise is really worth, in plain words: for reports, the console and the documentation. No numpy.
 
-The paper's own claims were found to be wrong in three ways (spec 001, section 0), and the labels say what is right: the
-sum's noise is not one Laplace variable; the printed scale is a mean's, so that epsilon is n times what is printed; and
+Three claims that Mugunthan (2022, chapter 2) makes of oblivious noise do not hold, and the labels say what does. The
+sum's noise is not one Laplace variable. The printed scale is that of a mean, so epsilon is n times what is printed.
 `oblivious` noise does not resist a coalition that pools its views.
 """
 
@@ -148,8 +148,8 @@ def law_in_words(privacy: Privacy, active: int) -> str:
     )
 
 
-def thesis_epsilon(claimed: float, participants: int, coordinates: int, rounds: int) -> float:
-    """What the paper's own runs cost in pure privacy: n epsilon sqrt(d) R (spec 001, 2.6).
+def printed_runs_epsilon(claimed: float, participants: int, coordinates: int, rounds: int) -> float:
+    """What the runs of Mugunthan (2022, section 2.5) cost in pure privacy: n epsilon sqrt(d) R.
 
     The printed scale is n times too small for the sum, its sensitivity is an L2 bound while Laplace noise needs the L1
     bound, at most sqrt(d) times as large, and R rounds add up.

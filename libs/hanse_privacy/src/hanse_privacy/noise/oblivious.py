@@ -1,5 +1,6 @@
-"""Oblivious noise: every participant adds noise that others drew and that nobody can read (spec 001, protocol 1 as
-resolved in 2.4, and its repair by a shuffler in 2.9).
+"""Oblivious noise: every participant adds noise that others drew and that nobody can read.
+
+This is Protocol 1 of Mugunthan (2022) in one ring, with fresh tuples for every attempt; the shuffler is our repair.
 
 Sender i draws for each receiver j two parts d0, d1 of a Laplace variable and one mask s, and sends (s + d0, s + d1).
 `oblivious`: receiver j tosses a coin for each of them and coordinate, and adds the one; the sender subtracts s.

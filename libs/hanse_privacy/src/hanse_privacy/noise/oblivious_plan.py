@@ -1,4 +1,4 @@
-"""Who sends noise to whom in one attempt of a round, and the one key that all of it is bound to (spec 001, 2.4)."""
+"""Who sends noise to whom in one attempt of a round, and the one key that all of it is bound to."""
 
 from __future__ import annotations
 

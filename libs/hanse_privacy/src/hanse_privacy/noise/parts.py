@@ -1,9 +1,9 @@
 """What a site gives the shuffler, and how it travels: sealed beside its mask's seed, for the compensator. No numpy.
 
 Of each pair of parts (d0, d1) of its noise a site adds d0 by itself, and gives away the difference D = d1 - d0. The
-shuffler tosses a coin for each, and takes what it chose off the sum of the masks. That is spec 001, 2.9, with all that
-cancels left out: there the shuffler gets (s + d0, s + d1) with a uniform s, of which it learns D and no more, and what
-it gives to receivers and server is uniform but for the sum.
+shuffler tosses a coin for each, and takes what it chose off the sum of the masks. This equals a
+shuffler for the tuples of Mugunthan (2022, Protocol 1): it would get (s + d0, s + d1) with a uniform s, learn D and no
+more, and give receivers and server what is uniform but for the sum. What cancels in the sum is left out here.
 """
 
 from __future__ import annotations

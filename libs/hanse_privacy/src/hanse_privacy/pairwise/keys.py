@@ -1,5 +1,5 @@
 """Keys of pairs of sites: agreed once a run by X25519, authenticated by the sites' enrolled keys, and derived anew for
-every session and purpose by HKDF-SHA256 (indexed, not chained: lost rounds and restarts do no harm; spec 001, 2.4).
+every session and purpose by HKDF-SHA256 (indexed, not chained: lost rounds and restarts do no harm).
 """
 
 from __future__ import annotations

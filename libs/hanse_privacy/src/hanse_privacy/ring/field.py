@@ -1,4 +1,4 @@
-"""The field of integers modulo p = 2^54 - 33, the largest prime below 2^54: sPLINK's (spec 000, 3.5).
+"""The field of integers modulo p = 2^54 - 33, the largest prime below 2^54 (Nasirigerdeh et al., 2022).
 
 Negative numbers are p + x. Sums are reduced after every addition, so that the number of participants is limited by
 p alone (participants * (bound * 2^fraction + 1) <= (p - 1) / 2) and not by the 1,024 elements that 64 bits hold.

@@ -18,7 +18,7 @@ RandomBytes = Callable[[int], bytes]
 
 
 class Group(Protocol):
-    """A finite group of integers, in which a uniform element hides any other (spec 000, 3.5: I(M; M + N) = 0)."""
+    """A finite group of integers, in which a uniform element N hides any other M: I(M; M + N) = 0."""
 
     @property
     def modulus(self) -> int: ...

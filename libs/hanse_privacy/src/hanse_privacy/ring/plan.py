@@ -156,7 +156,7 @@ def metric_ring(plan: RingPlan) -> Ring:
 
 
 def noise_tail(scale: float, *, count: int = 1, probability: float = 2.0**-40) -> float:
-    """A magnitude that the sum of `count` Laplace variates exceeds with at most `probability` (spec 001, 2.4).
+    """A magnitude that the sum of `count` Laplace variates exceeds with at most `probability`.
 
     The sub-gamma bound t = scale * (2 sqrt(count * x) + x) with x = ln(2 / probability).
 

@@ -1,4 +1,6 @@
-"""Weighted gradient accumulation (spec 000, section 4.8): early steps, nearer to the shared model, count more.
+"""Weighted gradient accumulation: early steps, nearer to the shared model, count more.
+
+Source: Nasirigerdeh, Rueckert and Kaissis, 2023, equation (8).
 
 Of t steps the weights are t, then t / 2 falling evenly to 1: 5, 2.5, 2, 1.5, 1. Local steps are plain ones; what is
 sent is the weighted sum of the changes that they made.

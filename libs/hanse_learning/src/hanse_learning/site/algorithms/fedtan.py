@@ -1,4 +1,4 @@
-"""FedTAN (Wang, Shi and Chang, 2023; spec 002): the first local step of a round has the batch statistics of all sites.
+"""FedTAN (Wang, Shi and Chang, 2023): the first local step of a round has the batch statistics of all sites.
 
 With one step a round, it is batch-norm SGD on the sites' batches together. The later steps are plain. Layers whose
 statistics are frozen take part in no sum: FedTAN-II freezes all of them from a round on.

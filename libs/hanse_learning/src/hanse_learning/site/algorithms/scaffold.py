@@ -1,4 +1,4 @@
-"""SCAFFOLD (Karimireddy et al., 2020; spec 001, section 3.2): steps are corrected by what the site drifts.
+"""SCAFFOLD (Karimireddy et al., 2020): each step is corrected by how far the site drifts from the others.
 
 Each step goes along g - c_i + c: c_i is the site's control variate, kept here, c the server's, which comes with the
 task. A site's new variate is its gradient at the received model, or what its steps have gone per step. With momentum a

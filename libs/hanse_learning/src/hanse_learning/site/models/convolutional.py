@@ -1,4 +1,4 @@
-"""LeNet, and the two small networks of the communication study (spec 004, section 4)."""
+"""LeNet (LeCun et al., 1998), and the two small networks 2CFNN and 3CFNN (Henkel, 2021)."""
 
 from __future__ import annotations
 

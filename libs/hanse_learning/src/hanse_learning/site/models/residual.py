@@ -55,8 +55,8 @@ def resnet(config: ResnetConfig, problem: Problem) -> nn.Module:
 
 @builder("resnet20")
 def resnet20(config: ResnetConfig, problem: Problem) -> nn.Module:
-    """Three stages of three basic blocks, 16, 32 and 64 wide, with parameterless shortcuts (spec 002, section 4.1):
-    269,722 parameters for colour and 10 classes, and 1,376 batch statistics."""
+    """Three stages of three basic blocks, 16, 32 and 64 wide, with parameterless shortcuts (He et al., 2016,
+    ResNet-20, option A): 269,722 parameters for colour and 10 classes, and 1,376 batch statistics."""
     depth, _, _ = image_shape(config.name, problem)
     norm, act = normalization(config.normalization, config.groups), activation(config.activation)
     layers: OrderedDict[str, nn.Module] = OrderedDict(image=Image())
@@ -75,7 +75,7 @@ def resnet20(config: ResnetConfig, problem: Problem) -> nn.Module:
 
 @builder("resnet8", "resnet9")
 def shallow(config: ResnetConfig, problem: Problem) -> nn.Module:
-    """The shallow ResNets of the private studies (spec 000, section 7.2): conv 64, conv 128 with pooling, a residual
+    """The shallow ResNets of private training (Nasirigerdeh et al., 2023): conv 64, conv 128 with pooling, a residual
     pair, conv 256 with pooling (9: twice), a residual pair, pooling to 2x2, linear."""
     depth, _, _ = image_shape(config.name, problem)
     norm, act = normalization(config.normalization, config.groups), activation(config.activation)

@@ -1,4 +1,4 @@
-"""VGG of 6, 11 and 16 layers (Simonyan and Zisserman, 2015; spec 000 section 7.2, spec 004 section 4)."""
+"""VGG of 6, 11 and 16 layers (Simonyan and Zisserman, 2015; VGG-6: Nasirigerdeh et al., 2023)."""
 
 from __future__ import annotations
 
