@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_datapod.journal import Finished
-from hanse_datapod.masking import masked_answer
-from hanse_datapod.masking_policy import MaskingPolicy
-from hanse_datapod.noise import SiteNoise, is_exchange
-from hanse_datapod.pairwise import is_pairwise, protocol_answer
-from hanse_datapod.policy import Policy
+from hanse_datapod.home.journal import Finished
+from hanse_datapod.masking.answer import masked_answer
+from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.privacy.noise import SiteNoise, is_exchange
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind

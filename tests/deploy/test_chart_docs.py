@@ -13,7 +13,7 @@ import yaml
 from charts import ROOT, Charts, Render, manifests_of, of_kind, pods
 from kube_tools import find_tool
 
-from hanse_datapod.policy import load_policy
+from hanse_datapod.policy.site_policy import load_policy
 
 
 def section(page: str, title: str) -> str:

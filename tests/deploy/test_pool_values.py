@@ -13,7 +13,7 @@ import pytest
 from charts import CHARTS, Manifest, Render, Text, of_kind
 from value_sets import SITE, VALUES
 
-from hanse_datapod.pools import read_pools
+from hanse_datapod.worker.pool.choice import read_pools
 
 CHART = "hanse-datapod"
 POOLS = VALUES[CHART]["pools"]

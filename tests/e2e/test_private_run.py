@@ -14,8 +14,8 @@ import pytest_asyncio
 from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_datapod.budget import balances
-from hanse_datapod.privacy_policy import PrivacyPolicy
+from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.privacy.budget import balances
 from hanse_fabric.errors import HanseError
 from hanse_learning.digits import write_shares
 from hanse_privacy.ledger import read_ledger

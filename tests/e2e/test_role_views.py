@@ -24,7 +24,7 @@ import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
-from hanse_datapod import masking
+from hanse_datapod.masking import answer as masked_answers
 from hanse_fabric.bus.jwt import user_jwt
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.messages import Result, Task, TaskKind
@@ -136,7 +136,7 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
 
         return draw_and_remember
 
-    monkeypatch.setattr(masking, "secrets", SimpleNamespace(token_bytes=remembered))
+    monkeypatch.setattr(masked_answers, "secrets", SimpleNamespace(token_bytes=remembered))
     monkeypatch.setattr(PairedNoise, "draw", drawn(PairedNoise.draw))
     # Drawn noise, and the differences that sites seal for the compensator, or for each other.
     polya_difference, pack = drawn(exact.polya_difference), drawn(shuffled.pack)

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_datapod.outbox import verify_log
+from hanse_datapod.home.outbox import verify_log
 from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort

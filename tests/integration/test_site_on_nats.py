@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from hanse_datapod.agent import Agent
-from hanse_datapod.journal import Journal
-from hanse_datapod.outbox import Outbox, verify_log
-from hanse_datapod.policy import Policy
+from hanse_datapod.agent.loop import Agent
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Outbox, verify_log
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import TRAINED, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.agent import Agent
+from hanse_datapod.agent.loop import Agent
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.journal import Journal
-from hanse_datapod.outbox import Outbox, verify_log
-from hanse_datapod.policy import Policy
-from hanse_datapod.worker.studying import StudyWorker
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Outbox, verify_log
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.client.studies import StudyWorker
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair

@@ -29,8 +29,8 @@ from certificates import ThrowawayCa
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse_coordinator.workflow.lease import LeaseRecord
-from hanse_datapod.budget import SiteBudget
-from hanse_datapod.privacy_policy import PrivacyPolicy
+from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.privacy.budget import SiteBudget
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.health import HealthServer

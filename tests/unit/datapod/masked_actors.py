@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from site_actors import CountingWorker, task
 
-from hanse_datapod.masking_policy import MaskingPolicy
-from hanse_datapod.policy import Policy
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Ring, RingPlan, SealedSeed, Task, TaskKind
 from hanse_fabric.tensors.file import encode_tensors, layout_like, write_tensors

@@ -21,7 +21,7 @@ from masked_actors import TensorWorker, masked_task, policy
 from one_life import die_at
 from site_actors import Site
 
-from hanse_datapod import masking
+from hanse_datapod.masking import answer as masked_answers
 from hanse_fabric.subjects import UPDATE
 
 
@@ -29,7 +29,7 @@ def die_masked() -> None:
     def killed(*_: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    masking.resting = killed
+    masked_answers.resting = killed
 
 
 async def live(home: Path) -> None:

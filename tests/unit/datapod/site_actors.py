@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.agent import Agent
-from hanse_datapod.journal import Journal
-from hanse_datapod.outbox import Outbox
-from hanse_datapod.policy import Policy
+from hanse_datapod.agent.loop import Agent
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Outbox
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WORKED, DataSummary, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError

@@ -12,7 +12,7 @@ import numpy as np
 from masked_actors import PUBLIC
 from site_actors import CountingWorker, task
 
-from hanse_datapod.policy import Policy
+from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import STUDIED, WorkOutcome, WorkRequest
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
 from hanse_fabric.study import Study

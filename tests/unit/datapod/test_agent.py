@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from site_actors import CountingWorker, Site, task
 
-from hanse_datapod import watch
-from hanse_datapod.outbox import LOG, verify_log
-from hanse_datapod.policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
+from hanse_datapod.agent import watched_work
+from hanse_datapod.home.outbox import LOG, verify_log
+from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, Outcome, TaskKind
 from hanse_fabric.store.directory import DirectoryStore
@@ -288,9 +288,9 @@ async def test_work_is_given_up_when_the_hub_has_closed_its_task_and_not_when_on
     async def look(*_: object) -> bool:
         return looks.pop(0)
 
-    monkeypatch.setattr(watch, "open_or_unknown", look)
-    monkeypatch.setattr(watch, "TICK_S", 0.01)
-    monkeypatch.setattr(watch, "LOOK_S", 0.0)
+    monkeypatch.setattr(watched_work, "open_or_unknown", look)
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+    monkeypatch.setattr(watched_work, "LOOK_S", 0.0)
     await site.start()
     await site.give(task())
     async with asyncio.timeout(60):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from site_actors import Site, task
 
-from hanse_datapod.budget import SiteBudget
 from hanse_datapod.cli import main
-from hanse_datapod.policy import Policy, load_policy
-from hanse_datapod.privacy_policy import PrivacyPolicy
+from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.policy.site_policy import Policy, load_policy
+from hanse_datapod.privacy.budget import SiteBudget
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import PrivacyTerms

@@ -14,11 +14,11 @@ from site_actors import NoTransfer, enrolled, task
 from site_actors import Site as Life
 
 from hanse_aggregator.exchange import hold_session
-from hanse_datapod.exchanging import exchanging
-from hanse_datapod.masking_policy import MaskingPolicy
-from hanse_datapod.outbox import Leaving
-from hanse_datapod.policy import OutputPolicy, Policy
-from hanse_datapod.queue import TaskQueue, makes_way
+from hanse_datapod.agent.sums_under_way import exchanging
+from hanse_datapod.agent.task_queue import TaskQueue, makes_way
+from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError

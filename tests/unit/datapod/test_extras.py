@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from site_actors import Site, task
 
-from hanse_datapod.answers import require_update_alone
-from hanse_datapod.journal import FILE, Journal
-from hanse_datapod.outbox import LOG, verify_log
-from hanse_datapod.policy import OutputPolicy, Policy
+from hanse_datapod.answers.plain import require_update_alone
+from hanse_datapod.home.journal import FILE, Journal
+from hanse_datapod.home.outbox import LOG, verify_log
+from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Outcome, Result

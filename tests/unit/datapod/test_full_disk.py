@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from site_actors import Site, task
 
-from hanse_datapod.outbox import verify_log
+from hanse_datapod.home.outbox import verify_log
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
 from hanse_fabric.site.durable import write_durably

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.journal import FILE, Journal
-from hanse_datapod.outbox import LOG, verify_log
+from hanse_datapod.home.journal import FILE, Journal
+from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "one_life.py"
 # A first life has two syncs to begin the log, one for the sign of life, one for the journal, one for the log; and three

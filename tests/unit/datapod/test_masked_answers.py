@@ -14,9 +14,9 @@ import pytest
 from masked_actors import PLAN, TensorWorker, evaluation, masked_task, model, opened, policy
 from site_actors import Site, task
 
-from hanse_datapod.journal import FILE
-from hanse_datapod.outbox import LOG
-from hanse_datapod.policy import OutputPolicy
+from hanse_datapod.home.journal import FILE
+from hanse_datapod.home.outbox import LOG
+from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.messages import (
     Link,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.journal import FILE
-from hanse_datapod.outbox import LOG, verify_log
+from hanse_datapod.home.journal import FILE
+from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "masked_life.py"
 # Of the life's five syncs the first three are of its start; its publications are sign of life, update, tally, result.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from site_actors import Site, task
 
-from hanse_datapod.masking_policy import MaskingPolicy
-from hanse_datapod.policy import Policy, load_policy
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, PrivacyTerms, Ring, RingPlan, Task, TaskKind
 from hanse_fabric.privacy import Privacy

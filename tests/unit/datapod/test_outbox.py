@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_datapod.cli import main
-from hanse_datapod.outbox import HEAD, LOG, Leaving, Outbox, verify_log
+from hanse_datapod.home.outbox import HEAD, LOG, Leaving, Outbox, verify_log
 from hanse_fabric.errors import ErrorCode, HanseError
 
 

@@ -11,7 +11,7 @@ import pytest
 from masked_actors import PLAN, TensorWorker, masked_task, policy
 from site_actors import Site
 
-from hanse_datapod.pairwise import FOLDER
+from hanse_datapod.home.folders import PAIRWISE
 from hanse_fabric.messages import MaskingMode, Outcome, Result, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
 from hanse_fabric.tensors.file import decode_tensors
@@ -130,10 +130,10 @@ async def test_a_task_without_its_payload_is_not_answered(tmp_path: Path, kind: 
 
 async def test_keys_of_runs_that_are_long_over_are_erased(tmp_path: Path) -> None:
     pairs = Pairs(tmp_path)
-    old = tmp_path / "north" / FOLDER / ("b" * 12)
+    old = tmp_path / "north" / PAIRWISE / ("b" * 12)
     old.mkdir(parents=True)
     (old / "key").write_bytes(bytes(32))
     os.utime(old, (0, 0))
     done(await pairs.asks(TaskKind.ADVERTISE))
     assert not old.exists()
-    assert (tmp_path / "north" / FOLDER / RUN / "key").exists()
+    assert (tmp_path / "north" / PAIRWISE / RUN / "key").exists()

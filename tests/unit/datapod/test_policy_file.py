@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.participant import read_policy
-from hanse_datapod.policy import Policy, load_policy
+from hanse_datapod.policy.site_policy import Policy, load_policy
+from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"

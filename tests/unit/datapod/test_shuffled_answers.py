@@ -9,7 +9,7 @@ import pytest
 from masked_actors import PLAN, masked_task, model, opened
 from test_masked_answers import answers, elements, site_of, total_of
 
-from hanse_datapod.noise import noise_for
+from hanse_datapod.privacy.noise import noise_for
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Result, Task
 from hanse_fabric.privacy import Privacy

@@ -9,7 +9,7 @@ import pytest
 from site_actors import task
 from study_actors import masked_step, plan, study_policy, study_step
 
-from hanse_datapod.policy import Policy, load_policy
+from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 from hanse_fabric.study import Study

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.journal import FILE
-from hanse_datapod.outbox import LOG, verify_log
+from hanse_datapod.home.journal import FILE
+from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "study_life.py"
 # The first three syncs are of the start, the first publication is the sign of life.

@@ -12,10 +12,10 @@ from masked_actors import opened
 from site_actors import Site, task
 from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
 
-from hanse_datapod.handin import leaving
-from hanse_datapod.journal import Journal
-from hanse_datapod.outbox import verify_log
-from hanse_datapod.study_answers import without_values
+from hanse_datapod.answers.delivery import leaving
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import verify_log
+from hanse_datapod.study.answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Outcome, Task, TaskKind
 from hanse_fabric.site import SiteLink

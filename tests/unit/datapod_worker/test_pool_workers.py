@@ -19,16 +19,16 @@ import psutil
 import pytest
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.pools import Pool
-from hanse_datapod.worker.placed import PlacedWorker
+from hanse_datapod.worker.client.placement import PlacedWorker
+from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.client.training import ProcessWorker
+from hanse_datapod.worker.pool.choice import Pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, placed
 from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.port import Exchanging, WorkRequest
-from hanse_datapod.worker.shared import SharedWorker
-from hanse_datapod.worker.training import ProcessWorker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema

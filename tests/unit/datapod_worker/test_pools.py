@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.pools import Pool, choose, local_pool, read_pools
+from hanse_datapod.worker.pool.choice import Pool, choose, local_pool, read_pools
 from hanse_datapod.worker.port import DeviceReport
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import check_job

@@ -12,8 +12,8 @@ import pytest
 
 from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
-from hanse_datapod.rehearse import rehearse
-from hanse_datapod.worker.tasks import Done, WorkContext, execute
+from hanse_datapod.rehearsal.training import rehearse
+from hanse_datapod.worker.work.execute import Done, WorkContext, execute
 from hanse_fabric.errors import HanseError
 from hanse_fabric.job import check_job
 from hanse_fabric.messages import TaskKind

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hanse_datapod.rehearse import evaluate_file, rehearse
+from hanse_datapod.rehearsal.training import evaluate_file, rehearse
 from hanse_fabric.errors import HanseError
 from hanse_fabric.job import check_job
 from hanse_fabric.tensors.file import read_tensors

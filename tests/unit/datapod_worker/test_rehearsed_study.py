@@ -10,8 +10,8 @@ import pytest
 
 from hanse_datapod.cli import main
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.policy import Policy
-from hanse_datapod.rehearsed_study import rehearse_study
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.rehearsal.study import rehearse_study
 from hanse_fabric.errors import HanseError
 from hanse_fabric.job import parse_job
 

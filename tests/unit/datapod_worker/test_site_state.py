@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hanse_datapod.data.load import SiteData
-from hanse_datapod.worker.context import Done, WorkContext
 from hanse_datapod.worker.port import extra_output
-from hanse_datapod.worker.tasks import execute
+from hanse_datapod.worker.work.context import Done, WorkContext
+from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse_datapod.worker.site_state import read_state, write_state
+from hanse_datapod.worker.work.site_state import read_state, write_state
 
 HISTORY = st.lists(st.sampled_from(["counted", "late", "crashed", "away", "lost"]), max_size=12)
 

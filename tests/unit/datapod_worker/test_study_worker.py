@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.client.studies import StudyWorker
+from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
-from hanse_datapod.worker.shared import SharedWorker
-from hanse_datapod.worker.study_server import StudyServer
-from hanse_datapod.worker.studying import StudyWorker
-from hanse_datapod.worker.training import ProcessWorker
+from hanse_datapod.worker.server.studies import StudyServer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
@@ -208,7 +208,7 @@ async def test_memory_beyond_the_limit_ends_the_step(worker: StudyWorker, tmp_pa
 
 def test_the_process_for_studies_loads_no_torch_and_no_pandas() -> None:
     said = (
-        "import sys; import hanse_datapod.worker.study_server as s; s.StudyServer(print); "
+        "import sys; import hanse_datapod.worker.server.studies as s; s.StudyServer(print); "
         "print(sorted({'torch', 'pandas', 'pyarrow', 'scipy.stats', 'nats'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, timeout=120, check=True)

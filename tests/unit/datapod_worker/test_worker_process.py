@@ -16,13 +16,13 @@ import pytest
 
 from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
-from hanse_datapod.rehearse import evaluate_file, rehearse
+from hanse_datapod.rehearsal.training import evaluate_file, rehearse
 from hanse_datapod.worker import WorkRequest
+from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.working import PoolWorker
-from hanse_datapod.worker.shared import SharedWorker
-from hanse_datapod.worker.tasks import WorkContext, execute
-from hanse_datapod.worker.training import ProcessWorker
+from hanse_datapod.worker.work.execute import WorkContext, execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.job import check_job
 from hanse_fabric.messages import TaskKind
@@ -202,7 +202,7 @@ def test_the_worker_ends_when_its_agent_is_killed(data):
     agent = (
         "import asyncio, sys\n"
         "from hanse_datapod.data import DataSettings\n"
-        "from hanse_datapod.worker.training import ProcessWorker\n"
+        "from hanse_datapod.worker.client.training import ProcessWorker\n"
         "async def main():\n"
         "    worker = ProcessWorker(DataSettings(train=sys.argv[1]))\n"
         "    await worker.start()\n"

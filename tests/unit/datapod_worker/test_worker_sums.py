@@ -13,9 +13,9 @@ import pytest
 
 from hanse_datapod.data import DataSettings
 from hanse_datapod.worker import WorkRequest
+from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.port import Exchanging, WorkOutcome
-from hanse_datapod.worker.shared import SharedWorker
-from hanse_datapod.worker.training import ProcessWorker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.schema import ArraySchema

@@ -84,14 +84,14 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     telling.set_defaults(run=_status)
 
     if rehearsals:
-        from hanse_datapod.rehearse import add_rehearse
+        from hanse_datapod.rehearsal.commands import add_rehearse
 
         add_rehearse(commands)
     return top
 
 
 def _join(given: argparse.Namespace) -> None:
-    from hanse_datapod.outbox import Leaving, Outbox
+    from hanse_datapod.home.outbox import Leaving, Outbox
     from hanse_fabric.site import enrol
     from hanse_fabric.site.durable import sole_owner
 
@@ -107,7 +107,7 @@ def _join(given: argparse.Namespace) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     garbage.while_loading()  # settled when the service runs
-    from hanse_datapod.running import run
+    from hanse_datapod.process.service import run
 
     homes = list(given.homes or [])
     if given.homes_file is not None:
@@ -124,7 +124,7 @@ def _run(given: argparse.Namespace) -> int:
 
 
 def _verify_log(given: argparse.Namespace) -> int:
-    from hanse_datapod.outbox import verify_log
+    from hanse_datapod.home.outbox import verify_log
 
     found = verify_log(given.home)
     intact = found.broken is None
@@ -138,8 +138,8 @@ def _verify_log(given: argparse.Namespace) -> int:
 
 
 def _budget(given: argparse.Namespace) -> int:
-    from hanse_datapod.budget import balances, charged
-    from hanse_datapod.policy import load_policy
+    from hanse_datapod.policy.site_policy import load_policy
+    from hanse_datapod.privacy.budget import balances, charged
     from hanse_privacy.ledger import verify_ledger
 
     policy = load_policy(given.policy).privacy
@@ -164,8 +164,8 @@ def _budget(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> None:
-    from hanse_datapod.journal import FILE, Journal
-    from hanse_datapod.outbox import LOG, verify_log
+    from hanse_datapod.home.journal import FILE, Journal
+    from hanse_datapod.home.outbox import LOG, verify_log
     from hanse_fabric.site import load_identity
 
     identity = load_identity(given.home)

@@ -1,4 +1,4 @@
-"""Datapods forked from one process that has loaded torch once (`hanse_datapod.nursery`), as their supervisor sees it.
+"""Datapods forked from one process that has loaded torch once, as their supervisor sees it.
 
 Loading torch takes most of a small demonstration's start. Each site is a process of its own all the same, with its own
 data, log and worker; where there is no nursery, or it has died, sites are started as everywhere else.
@@ -82,7 +82,7 @@ class Nursery:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "hanse_datapod.nursery",
+                    sys.executable, "-m", "hanse_datapod.process.nursery",
                     stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
                     env={**os.environ, **_ENVIRONMENT}, preexec_fn=die_with_parent, start_new_session=True,
                 )  # fmt: skip

@@ -111,7 +111,7 @@ def _split(data: Examples, settings: DataSettings) -> SiteData:
 
 
 def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Examples | None]:
-    from hanse_datapod.worker.site_code import load_code
+    from hanse_datapod.worker.work.site_code import load_code
 
     file = load_code(code)
     loaded = file.load()

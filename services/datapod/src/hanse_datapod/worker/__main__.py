@@ -1,5 +1,5 @@
 """The worker's process: reads requests from stdin, trains or computes on genotypes (`--studies`), answers on stdout.
-Started by `worker.process` only.
+Started by `worker.client.process` only.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
-from hanse_datapod.worker.answering import Do, Receive, Send, answer
 from hanse_datapod.worker.frames import pack, read_frame
+from hanse_datapod.worker.server.answering import Do, Receive, Send, answer
 from hanse_fabric import garbage
 
 Requests = queue.SimpleQueue[dict[str, Any]]
@@ -58,10 +58,10 @@ def main() -> None:
 
 def _server(send: Send, receive: Receive) -> Do:
     if "--studies" in sys.argv[1:]:
-        from hanse_datapod.worker.study_server import StudyServer
+        from hanse_datapod.worker.server.studies import StudyServer
 
         return StudyServer(send).do
-    from hanse_datapod.worker.serve import Server
+    from hanse_datapod.worker.server.training import Server
 
     return Server(send, receive).do
 

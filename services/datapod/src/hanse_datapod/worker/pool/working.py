@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import BEAT_S
 from hanse_datapod.worker.pool.staging import placed
-from hanse_datapod.worker.process import WorkerProcess
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _LOOK_S, _IDLE_LOOK_S = 0.05, 0.5

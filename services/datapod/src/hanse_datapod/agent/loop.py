@@ -1,0 +1,143 @@
+"""The datapod's loop: follow open tasks, work them off. Of training one at a time, of studies several steps at once,
+for while one computes others are fetched and sent. What is done with a task, and in which durable order: `task_work`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.task_queue import TaskQueue, makes_way
+from hanse_datapod.agent.task_work import TaskWork
+from hanse_datapod.home.folders import Workplace
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.study.lanes import StudyLanes
+from hanse_datapod.study.tasks import of_study
+from hanse_datapod.worker.port import Worker
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import DataSchema
+from hanse_fabric.site import OpenTask, SiteLink
+from hanse_fabric.subjects import PRESENCE
+
+PRESENCE_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Current:
+    opened: OpenTask
+    work: asyncio.Task[None]
+
+
+class Agent:
+    """One participant at work. `run` goes on until it is cancelled; cancelling is safe at any moment."""
+
+    def __init__(
+        self,
+        link: SiteLink,
+        worker: Worker,
+        *,
+        home: Path,
+        policy: Policy,
+        schema: DataSchema,
+        journal: Journal,
+        outbox: Outbox,
+        studies_at_once: int = 2,
+    ) -> None:
+        self._link = link
+        self._outbox = outbox
+        self._worker = worker
+        self._data = DataCheck(worker, schema)
+        place = Workplace(home)
+        self._doing = TaskWork(
+            link, worker, home=home, place=place, policy=policy, journal=journal, outbox=outbox, data=self._data
+        )
+        self._queue = TaskQueue()
+        self._studies = StudyLanes(link, worker, place, self._doing.do, lanes=studies_at_once)
+        self._current: _Current | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            ExceptionGroup: of HanseError, FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._data.run(), name="data")
+                group.create_task(self._presence(), name="presence")
+                group.create_task(self._take_in(), name="tasks")
+                group.create_task(self._work_off(), name="work")
+                group.create_task(self._studies.run(), name="studies")
+        finally:
+            self._doing.close()
+
+    async def _presence(self) -> None:
+        subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
+        while True:
+            working_on = self._current.opened.task.run if self._current else self._studies.working_on
+            device = await asyncio.to_thread(lambda: self._worker.device)
+            try:
+                size = len(self._link.presence_message(device=device, working_on=working_on).encode())
+                await self._write_down(Leaving("presence", subject, size))
+                await self._link.presence(device=device, working_on=working_on)
+            except HanseError as error:
+                if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
+                    raise
+                _log.warning("no sign of life could be sent", extra={"reason": error.message})
+            await self._until_next(device)
+
+    async def _until_next(self, device: str) -> None:
+        """Wait for the next sign of life: sooner, where the first look at the data has found another device."""
+        if self._data.looked.is_set():
+            await asyncio.sleep(PRESENCE_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PRESENCE_S):
+                await self._data.looked.wait()
+                if await asyncio.to_thread(lambda: self._worker.device) == device:
+                    await asyncio.sleep(PRESENCE_S)
+
+    async def _take_in(self) -> None:
+        async with self._link.tasks() as tasks:
+            async for opened in tasks:
+                if of_study(opened.task):
+                    await self._studies.offer(opened)
+                    continue
+                self._queue.offer(opened)
+                current = self._current
+                if (
+                    current is not None
+                    and current.opened.task.run == opened.task.run
+                    and current.opened.task.id != opened.task.id
+                ):
+                    _log.info("superseded", extra={"run": opened.task.run, "step": current.opened.task.step})
+                    current.work.cancel()
+                elif current is not None and makes_way(current.opened.task, opened.task):
+                    _log.info("makes way", extra={"run": current.opened.task.run, "to": opened.task.run})
+                    self._queue.put_back(current.opened)
+                    current.work.cancel()
+
+    async def _work_off(self) -> None:
+        while True:
+            opened = await self._queue.take()
+            work = asyncio.create_task(self._doing.do(opened), name=f"task {opened.task.id}")
+            self._current = _Current(opened, work)
+            try:
+                await asyncio.wait({work})
+            finally:
+                self._current = None
+                if not work.done():
+                    work.cancel()
+                    await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+
+    async def _write_down(self, *leaving: Leaving) -> None:
+        await asyncio.to_thread(self._outbox.append, *leaving)

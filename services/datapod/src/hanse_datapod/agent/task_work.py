@@ -1,0 +1,247 @@
+"""One task, from the bus to its answer: check, fetch, work, write down, hand in.
+
+Order of durable steps for each task: the answer with the update's bytes into the journal, and into the outbox log what
+is about to leave; then the update goes out, then the signed result. Killed at any moment, the next start finds the
+task still open, and either does it (nothing of it was finished) or hands in the very bytes that were written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.sums_under_way import exchanging
+from hanse_datapod.agent.watched_work import watch_over
+from hanse_datapod.answers.delivery import leaving, link_subject, send
+from hanse_datapod.answers.plain import plain_answer
+from hanse_datapod.home.folders import Workplace, masked
+from hanse_datapod.home.journal import Finished, Journal
+from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.masking.answer import check_plan, masked_answer
+from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
+from hanse_datapod.masking.sessions import known_answer, require_new_session
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.privacy.budget import Reserved, SiteBudget
+from hanse_datapod.privacy.noise import SiteNoise, is_exchange
+from hanse_datapod.study.answers import check_answer, plain_study_answer, without_values
+from hanse_datapod.study.tasks import is_study, of_study
+from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.site import OpenTask, SiteLink
+from hanse_fabric.site.enrol import ALLOWED_SKEW_S
+from hanse_fabric.site.link import result_for
+from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
+from hanse_fabric.telemetry.traces import extract, span
+
+_REFUSALS = frozenset(
+    {
+        ErrorCode.POLICY,
+        ErrorCode.CONFLICT,
+        ErrorCode.SCHEMA_MISMATCH,
+        ErrorCode.NO_SPACE,
+        ErrorCode.TAMPERED,
+        ErrorCode.NOT_FOUND,
+        ErrorCode.UNKNOWN_SCHEMA,
+        ErrorCode.NO_DEVICE,
+    }
+)
+_log = logging.getLogger(__name__)
+
+
+class TaskWork:
+    """Does a site's tasks, several at once where they are a study's.
+
+    Args:
+        data: whose tasks wait until the data were held against the project's schema.
+    """
+
+    def __init__(
+        self, link: SiteLink, worker: Worker, *, home: Path, place: Workplace, policy: Policy, journal: Journal,
+        outbox: Outbox, data: DataCheck,
+    ) -> None:  # fmt: skip
+        self._link, self._worker = link, worker
+        self._home, self._place = home, place
+        self._policy, self._journal = policy, journal
+        self._outbox, self._data = outbox, data
+        self._budget = SiteBudget(home, policy.privacy)
+        self._noise = SiteNoise(link, policy)
+        self._finishing = threading.Lock()
+
+    def close(self) -> None:
+        self._budget.close()
+
+    async def do(self, opened: OpenTask) -> None:
+        """Do a task and hand its answer in. Cancelling is safe at any moment."""
+        task = opened.task
+        if datetime.now(UTC) > task.deadline + timedelta(seconds=ALLOWED_SKEW_S):
+            _log.info("its deadline is long over", extra={"run": task.run, "step": task.step})
+            return
+        with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
+            finished = await asyncio.to_thread(self._known, task)
+            if finished is None:
+                finished = await self._answer(opened)
+            if finished is None:
+                return
+            try:
+                await self._hand_in(opened, finished)
+            except HanseError as error:
+                _log.warning(
+                    "the answer could not be handed in",
+                    extra={"run": task.run, "step": task.step, "code": error.code.code, "reason": error.message},
+                )
+                return
+            outcome = finished.result.outcome.value
+            _log.info("answered", extra={"run": task.run, "step": task.step, "outcome": outcome})
+            TASKS.add(outcome=outcome)
+            TASK_SECONDS.observe(time.monotonic() - opened.received, kind=task.kind.value)
+
+    async def _answer(self, opened: OpenTask) -> Finished | None:
+        """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""
+        task = opened.task
+        try:
+            return await self._work(opened)
+        except HanseError as error:
+            reason = error
+        except OSError as error:
+            reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
+        finally:
+            self._place.drop_plain(task)
+        self._place.drop(task)
+        # What is wrong with a study's files is so however often it is asked.
+        told = is_study(task) and reason.code is ErrorCode.INVALID_INPUT
+        refused = reason.code in _REFUSALS or reason is self._data.unfit or told
+        _log.warning(
+            "refused" if refused else "failed",
+            extra={"run": task.run, "step": task.step, "code": reason.code.code, "reason": reason.message},
+        )
+        if reason.code is ErrorCode.CANCELLED:
+            return None
+        if of_study(task):
+            reason = without_values(reason)
+        outcome = Outcome.REFUSED if refused else Outcome.FAILED
+        finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
+        # On a full disk the answer goes out all the same; the outbox log has its reserve.
+        with suppress(HanseError):
+            await asyncio.to_thread(self._journal.finish, task, finished)
+        return finished
+
+    async def _work(self, opened: OpenTask) -> Finished:
+        task = opened.task
+        self._policy.check(task)
+        if task.kind not in WORKED and not is_pairwise(task) and not is_exchange(task):
+            raise HanseError(
+                ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
+                hint="upgrade the datapod, or use secure_aggregation.mode compensator",
+            )  # fmt: skip
+        if task.kind in WORKED and task.kind not in self._worker.kinds:
+            raise _other_data(task)
+        if task.masking is not None:
+            await asyncio.to_thread(check_plan, task, task.masking)
+        examples = await self._data.examples()
+        if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+            await asyncio.to_thread(self._worker.require, task.config)
+        if task.kind not in WORKED:
+            given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
+            return await asyncio.to_thread(self._finish_protocol, task, given)
+        require_new_session(self._journal, task)
+        await asyncio.to_thread(self._prepare, task)
+        for ref in (task.model, *(task.extras or {}).values()):
+            if ref is not None and ref.key is not None:
+                await self._write_down(Leaving("link-request", link_subject(task), 0))
+        model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
+        extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
+        # Before anything is drawn: whatever becomes of the work from here on, it is charged.
+        reserved = None
+        if task.privacy is not None:
+            reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
+        memory = self._policy.limits.memory_mib
+        sums = exchanging(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
+        async with sums as exchange:
+            request = WorkRequest(
+                kind=task.kind,
+                config=task.config if reserved is None else task.config | {"privacy": reserved.work},
+                seed=task.seed,
+                round=task.round,
+                model=model,
+                output=self._place.worked(task),
+                state=self._place.state(task),
+                time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
+                memory_limit=memory << 20 if memory is not None else None,
+                extras=extras,
+                trained=task.trained,
+                exchange=exchange,
+            )
+            outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+        if reserved is not None:
+            outcome = reserved.covered(outcome)
+        return await asyncio.to_thread(self._finish, task, outcome, reserved)
+
+    def _prepare(self, task: Task) -> None:
+        self._place.prepare(task)
+        self._journal.begin(task)
+
+    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reserved | None) -> Finished:
+        """Make the answer durable. What this returns may leave."""
+        with self._finishing:
+            # Work that was cancelled too late may have been finished by its thread: that answer stands.
+            finished = self._journal.find(task.id)
+            if finished is None:
+                if is_study(task):
+                    check_answer(self._policy, task, outcome)
+                if is_study(task) and task.masking is None:
+                    finished = plain_study_answer(self._link, task, outcome)
+                elif task.masking is None or not masked(task):
+                    finished = plain_answer(self._link, self._policy, task, outcome)
+                else:
+                    require_new_session(self._journal, task)
+                    finished = masked_answer(
+                        self._link, self._policy, task, task.masking, outcome, self._place.output(task),
+                        home=self._home, noise=self._noise,
+                    )  # fmt: skip
+                self._budget.settle(reserved)
+                self._journal.finish(task, finished)
+            return finished
+
+    def _finish_protocol(self, task: Task, model: Path | None) -> Finished:
+        """Answer a task of the masking protocol alone, or of the exchange of noise, durably."""
+        with self._finishing:
+            finished = self._journal.find(task.id)
+            if finished is None:
+                if is_exchange(task):
+                    finished = self._noise.answer(task, model)
+                else:
+                    finished = protocol_answer(self._link, self._policy, task, self._home)
+                self._journal.finish(task, finished)
+            return finished
+
+    def _known(self, task: Task) -> Finished | None:
+        with self._finishing:
+            return known_answer(self._link, self._journal, self._place, task)
+
+    async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
+        """Send the update, then the result, for as long as the step can be open.
+
+        Raises:
+            HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
+        """
+        task = opened.task
+        await self._write_down(*leaving(task, finished))
+        await send(self._link, task, finished, self._place.output(task), seconds=max(5.0, opened.seconds_left))
+
+    async def _write_down(self, *leaving: Leaving) -> None:
+        await asyncio.to_thread(self._outbox.append, *leaving)
+
+
+def _other_data(task: Task) -> HanseError:
+    if is_study(task):
+        have, want = "data that models are trained on", "genotypes: --data PREFIX, --data-kind plink"
+    else:
+        have, want = "genotypes", f"data that models are trained on, for a task of kind {task.kind}"
+    return HanseError(ErrorCode.SCHEMA_MISMATCH, f"data: this site has {have}, expected {want}")

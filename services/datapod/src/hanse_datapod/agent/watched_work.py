@@ -1,0 +1,80 @@
+"""Watching over work: progress is told while it goes on, and work that the hub no longer waits for is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task
+from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import open_or_unknown
+from hanse_fabric.subjects import PROGRESS
+
+TICK_S = 1.0
+LOOK_S = 10.0
+BELIEVED = 3
+"""So many looks in a row must find a task closed: a server of the bus that was away may lack it for a moment."""
+LIVES = 3
+
+
+async def watch_over(
+    link: SiteLink,
+    worker: Worker,
+    request: WorkRequest,
+    task: Task,
+    write_down: Callable[[Leaving], Awaitable[None]],
+) -> WorkOutcome:
+    """Have the worker do `request`; again if its process died meanwhile, LIVES times at most.
+
+    When this is cancelled, the worker is told to stop before it returns.
+
+    Raises:
+        HanseError: what the worker raises; CANCELLED when the hub has closed the task meanwhile.
+    """
+    for _ in range(LIVES - 1):
+        try:
+            return await _watch(link, worker, request, task, write_down)
+        except HanseError as error:
+            # Its process was killed: the same request to the next one gives the same bits.
+            if error.code is not ErrorCode.UNAVAILABLE:
+                raise
+    return await _watch(link, worker, request, task, write_down)
+
+
+async def _watch(
+    link: SiteLink,
+    worker: Worker,
+    request: WorkRequest,
+    task: Task,
+    write_down: Callable[[Leaving], Awaitable[None]],
+) -> WorkOutcome:
+    told: tuple[float, str] | None = None
+    latest: list[tuple[float, str]] = []
+
+    def on_progress(fraction: float, text: str) -> None:
+        # The text tells losses and numbers of steps: where the answer is hidden, so are they.
+        latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
+
+    subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
+    work = asyncio.ensure_future(worker.work(request, on_progress))
+    looked, closed = time.monotonic(), 0
+    try:
+        while not (await asyncio.wait({work}, timeout=TICK_S))[0]:
+            if latest and latest[0] != told:
+                told = latest[0]
+                await write_down(Leaving("progress", subject, len(told[1].encode())))
+                await link.progress(task, *told)
+            if time.monotonic() - looked > LOOK_S:
+                looked = time.monotonic()
+                closed = 0 if await open_or_unknown(link, task) else closed + 1
+                if closed == BELIEVED:
+                    raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
+        return work.result()
+    finally:
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})

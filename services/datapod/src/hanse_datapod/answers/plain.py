@@ -1,0 +1,103 @@
+"""What a site answers to a task, from what its worker has made: named by content, and ready to be made durable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hanse_datapod.home.journal import Finished
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef, Outcome, Task, TaskKind
+from hanse_fabric.site import SiteLink, durable
+from hanse_fabric.site.link import result_for
+
+
+def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> Finished:
+    """The signed answer of a task without masking. A large update is on the disk when this returns.
+
+    Raises:
+        HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; NO_SPACE.
+    """
+    if task.kind is not TaskKind.INITIALIZE:
+        policy.check_examples(outcome.examples)
+    metrics, withheld = policy.metrics(outcome.metrics)
+    info = _told(policy, task, outcome)
+    ref, data = (None, None) if outcome.update is None else resting(link, task, outcome.update)
+    extras = {name: resting(link, task, path) for name, path in outcome.extras.items()}
+    unsigned = result_for(
+        task,
+        Outcome.DONE,
+        update=ref,
+        examples=outcome.examples,
+        metrics=metrics,
+        seconds=outcome.seconds,
+        reason=reason_of(withheld, outcome),
+        code_digest=outcome.code_digest,
+        extras={name: ref for name, (ref, _) in extras.items()},
+        info=info,
+    )
+    small = {name: data for name, (_, data) in extras.items() if data is not None}
+    return Finished(link.sign(unsigned), data, extras=small)
+
+
+def require_update_alone(outcome: WorkOutcome) -> None:
+    """Refuse to answer with more than the update, where nothing would hide the rest.
+
+    Raises:
+        HanseError: POLICY.
+    """
+    if outcome.extras:
+        raise HanseError(
+            ErrorCode.POLICY,
+            f"the answer is to be hidden, and beside the update there is {', '.join(sorted(outcome.extras))}",
+            hint="use another train.algorithm, or leave secure_aggregation and privacy out",
+        )
+
+
+def _told(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
+    """The numbers that the strategy asks for. They are metrics to the site's policy.
+
+    Raises:
+        HanseError: POLICY where they may not leave, for the strategy cannot do without.
+    """
+    wanted = task.config.get("info") or ()
+    told, withheld = policy.metrics({name: outcome.info[name] for name in wanted if name in outcome.info})
+    if withheld:
+        raise HanseError(
+            ErrorCode.POLICY,
+            f"the strategy needs {', '.join(withheld)} of each site, which outputs.metrics of this site's policy holds",
+            hint="let these leave, or use another strategy.reduction",
+        )
+    return told
+
+
+def resting(link: SiteLink, task: Task, path: Path) -> tuple[ObjectRef, bytes | None]:
+    """Name a file that is about to leave: (reference, its bytes where they are few and travel on the bus).
+
+    A small file is removed, for its bytes go into the journal; a large one is on the disk when this returns.
+    """
+    ref = link.update_ref(task, path)
+    if ref.key is None:
+        data = path.read_bytes()
+        path.unlink()
+        return ref, data
+    _sync_file(path)
+    return ref, None
+
+
+def reason_of(withheld: tuple[str, ...], outcome: WorkOutcome) -> str:
+    """What the owner is told: the names of metrics that the policy keeps back, and what was not as it should be."""
+    held = f"withheld by the site's policy: metrics {', '.join(withheld)}" if withheld else ""
+    return "; ".join(part for part in (held, outcome.note) if part)
+
+
+def _sync_file(path: Path) -> None:
+    with durable.space_errors(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            durable.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        durable.sync_folder(path.parent)

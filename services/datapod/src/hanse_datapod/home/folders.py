@@ -1,0 +1,136 @@
+"""The files of a home's tasks: where the worker writes, what is handed in, and what is cleared away when."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hanse_datapod.home.disk_space import needed_for, require_space
+from hanse_datapod.home.journal import Finished
+from hanse_datapod.study.tasks import is_study
+from hanse_datapod.worker.port import SPARE, extra_output
+from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.site import durable
+
+PAIRWISE = "pairwise"
+"""Folder of a home: keys and secrets of pairwise masking, by run."""
+MASKED_SPARE = "spare.masked"
+PLAIN = ".plain"
+"""Ending of an update that the worker has written and that will not leave as it is."""
+_KEPT_S = 2 * 86_400
+_STUDY_KEPT_S = 40 * 86_400  # longer than a task can be open
+_STUDIES = "studies"
+
+
+class Workplace:
+    """The folders `work`, `state` and `studies` of one home. Its methods block, and any thread may call them."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._under_way: set[str] = set()
+
+    def output(self, task: Task) -> Path:
+        """Where the update lies that leaves."""
+        return self._home / "work" / f"{task.run}.{task.id}.update"
+
+    def worked(self, task: Task) -> Path:
+        """Where the worker writes: apart, and not for long, where what leaves is masked."""
+        output = self.output(task)
+        return output.with_suffix(PLAIN) if masked(task) else output
+
+    def state(self, task: Task) -> Path:
+        """What stays at the site between the rounds of a run, or the steps of a study."""
+        return self._home / (_STUDIES if is_study(task) else "state") / task.run
+
+    def prepare(self, task: Task) -> None:
+        """Clear what tasks before have left, and look for space. The task is under way until `drop_plain`.
+
+        Raises:
+            HanseError: NO_SPACE.
+        """
+        work = self._home / "work"
+        with durable.space_errors(self._home):
+            work.mkdir(exist_ok=True, mode=0o700)
+            self.state(task).mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.utime(self.state(task))
+        with self._lock:
+            self._under_way.add(task.id)
+            self._clear(work, task)
+        require_space(self._home, needed_for(task))
+
+    def _clear(self, work: Path, task: Task) -> None:
+        """Remove large updates that nobody can ask for any more: of a run that trains older ones, and all that are past
+        their time. One stays, for the next update to be written over. Plain updates that a crash has left are removed
+        always; nothing is, of a task that is under way."""
+        oldest, spare = time.time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
+        others = self._under_way - {task.id}
+        for path in work.iterdir():
+            owner = path.name.split(".")[1:2]
+            if owner and owner[0] in others:
+                continue
+            mine = path.name.startswith(f"{task.run}.") and not is_study(task)
+            with suppress(FileNotFoundError):  # another task's, which was done meanwhile
+                if PLAIN in path.suffixes:
+                    path.unlink()
+                elif mine and path.suffix == ".update":
+                    path.replace(spare)
+                elif mine or path.stat().st_mtime < oldest:
+                    path.unlink()
+
+    def forget(self, run: str) -> bool:
+        """Remove all that the study of a run has left; False: there was nothing."""
+        state = self._home / _STUDIES / run
+        known = state.exists()
+        for folder in (state, self._home / PAIRWISE / run):
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in (self._home / "work").glob(f"{run}.*"):
+            path.unlink(missing_ok=True)
+        return known
+
+    def forget_old(self) -> None:
+        """Remove what studies have left that no task can be open of any more: nobody has said that they ended."""
+        for folder in (self._home / _STUDIES).glob("*"):
+            if folder.stat().st_mtime < time.time() - _STUDY_KEPT_S:
+                self.forget(folder.name)
+
+    def hand_down(self, task: Task, before: str, *, large: bool) -> bool:
+        """Make a large update of task `before` this task's of the same run; False: it is not there any more."""
+        if not large:
+            return True
+        output = self.output(task)
+        with suppress(FileNotFoundError):
+            output.with_name(f"{task.run}.{before}.update").replace(output)
+            durable.sync_folder(output.parent)
+        return output.exists()
+
+    def holds(self, task: Task, finished: Finished) -> bool:
+        """Whether all large parts of an answer are still there."""
+        output = self.output(task)
+        large = [output] if finished.large else []
+        large += [extra_output(output, name) for name in finished.result.extras or {} if name not in finished.extras]
+        return all(path.exists() for path in large)
+
+    def drop_plain(self, task: Task) -> None:
+        """Remove the update that will not leave as it is, and what was made beside it: the task is done."""
+        with self._lock:
+            self._under_way.discard(task.id)
+        if masked(task):
+            worked = self.worked(task)
+            for path in (worked, *worked.parent.glob(f"{worked.name}.*")):
+                path.unlink(missing_ok=True)
+
+    def drop(self, task: Task) -> None:
+        """Remove what the task has made."""
+        output = self.output(task)
+        for path in (output, *output.parent.glob(f"{output.name}.*")):
+            path.unlink(missing_ok=True)
+
+
+def masked(task: Task) -> bool:
+    """Whether the answer is to be masked. The first model, made from the run's seed, hides nothing."""
+    return task.masking is not None and task.kind is not TaskKind.INITIALIZE

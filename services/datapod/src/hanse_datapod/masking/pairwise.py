@@ -1,0 +1,118 @@
+"""Pairwise masking at the site: the protocol's own tasks, and the masks of an answer (`hanse_privacy.pairwise`).
+
+Keys and secrets live in `pairwise/` of the home folder, by run. The hub relays; what it names is checked against the
+sites' own signatures and against the roster that the policy pins.
+
+Loads numpy and cryptography where there is something to do.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hanse_datapod.home.folders import PAIRWISE
+from hanse_datapod.home.journal import Finished
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.study.tasks import of_study
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import Masking, MaskingMode, Outcome, Task, TaskKind
+from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import result_for
+
+if TYPE_CHECKING:
+    from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
+    from hanse_privacy.pairwise.sums import SumMasks
+
+STUDY_SESSIONS = 80
+"""More than the chunks that a study may have under way at once."""
+_KINDS = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
+_KEPT_S = 40 * 86_400  # longer than a task can be open
+
+
+def is_pairwise(task: Task) -> bool:
+    """Whether the task is one of this protocol's own, for which no data are touched."""
+    return task.kind in _KINDS and task.masking is not None and task.masking.mode is MaskingMode.PAIRWISE
+
+
+def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> Finished:
+    """The signed answer to ADVERTISE, SHARE or UNMASK. What it says is on the disk when this returns.
+
+    Raises:
+        HanseError: what the protocol refuses (`PairwiseSite`); INVALID_INPUT for a task without its parts.
+    """
+    site = _site(link, policy, home, study=of_study(task))
+    if task.kind is TaskKind.ADVERTISE:
+        _forget_old_runs(site, home)
+        payload = site.advertise(task.run)
+    else:
+        masking, given = _session(task), _payload(task)
+        answer = site.share if task.kind is TaskKind.SHARE else site.unmask
+        payload = answer(task.run, given, session=masking.session)
+    # A copy takes bytes as they are; validation would take them for base64.
+    return Finished(link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
+
+
+def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> MaskingNote:
+    """The masks of the answer to this task, and of no other one.
+
+    Args:
+        minimum: how many the sum must be of, at least.
+
+    Raises:
+        HanseError: what the protocol refuses (`PairwiseSite.masks`).
+    """
+    masking, given = _session(task), _payload(task)
+    return _site(link, policy, home, minimum=minimum, study=of_study(task)).masks(
+        task.run, given, session=masking.session, task=task.id
+    )
+
+
+def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> SumMasks:
+    """The masks of the sums in the middle of this task.
+
+    Args:
+        minimum: as of `pairwise_masks`.
+
+    Raises:
+        HanseError: what the protocol refuses (`PairwiseSite.sums`).
+    """
+    masking, given = _session(task), _payload(task)
+    return _site(link, policy, home, minimum=minimum).sums(
+        task.run, given, session=masking.session, task=task.id, round_number=task.round
+    )
+
+
+def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3, study: bool = False) -> PairwiseSite:
+    from hanse_privacy.pairwise.site import PairwiseSite
+
+    roster = policy.masking.roster
+    return PairwiseSite(
+        home / PAIRWISE,
+        link.identity.signing_key,
+        project=link.identity.project,
+        participant=link.identity.participant,
+        minimum=max(3, minimum, policy.masking.minimum),
+        roster=None if roster is None else bytes.fromhex(roster),
+        beside=STUDY_SESSIONS if study else 0,
+    )
+
+
+def _session(task: Task) -> Masking:
+    if task.masking is None or task.masking.mode is not MaskingMode.PAIRWISE:
+        raise invalid("masking", None if task.masking is None else task.masking.mode.value, "of mode pairwise")
+    return task.masking
+
+
+def _payload(task: Task) -> bytes:
+    if task.payload is None:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"payload: none given, the {task.kind.value} step needs one")
+    return task.payload
+
+
+def _forget_old_runs(site: PairwiseSite, home: Path) -> None:
+    """Erase the keys of runs whose tasks cannot be open any more."""
+    for folder in (home / PAIRWISE).glob("*"):
+        if folder.stat().st_mtime < time.time() - _KEPT_S:
+            site.forget(folder.name)

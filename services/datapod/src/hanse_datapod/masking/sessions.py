@@ -1,0 +1,58 @@
+"""One answer per masked sum: a step that is opened again is answered with the same bytes, anything else is refused.
+
+A site whose answer came too late finds the step open again, as a new task of the same session. A second mask for it
+would be an update too many: from two masked updates under masks of which both sums are known, one could be read.
+"""
+
+from __future__ import annotations
+
+from hanse_datapod.home.folders import Workplace, masked
+from hanse_datapod.home.journal import Finished, Journal, work_of
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task
+from hanse_fabric.site import SiteLink
+
+
+def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task) -> Finished | None:
+    """The answer that is there already: to this task, or to one that asked the same within its session.
+
+    In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
+    cleared away, since its run had gone on, is none: a hub that was restored from a backup asks for it again. The work
+    may be done again, for it depends on nothing but the task, where it is neither masked nor charged to a budget.
+    """
+    finished = journal.find(task.id)
+    if task.masking is None or not masked(task):
+        if finished is not None and task.privacy is None and not place.holds(task, finished):
+            journal.forget(task.id)
+            return None
+        return finished
+    if finished is not None:
+        return finished
+    before = journal.answered(task.run, task.masking.session)
+    if before is None or before[1] != work_of(task):
+        return None
+    known = journal.find(before[0])
+    if known is None or not place.hand_down(task, before[0], large=known.large):
+        return None  # its bytes are gone
+    named = known.result.model_copy(update={"task": task.id, "step": task.step, "signature": b""})
+    finished = Finished(link.sign(named), known.update, known.tally)
+    journal.finish(task, finished)
+    return finished
+
+
+def require_new_session(journal: Journal, task: Task) -> None:
+    """Check that the task is the first of its session here.
+
+    Raises:
+        HanseError: CONFLICT where another was answered.
+    """
+    if task.masking is None or not masked(task):
+        return
+    session = task.masking.session
+    before = journal.answered(task.run, session)
+    if before is not None and before[0] != task.id:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            f"session {session} of run {task.run}: this site has answered it already, to task {before[0]}",
+            hint="a sum is made once; a step that is redone has a new session",
+        )

@@ -1,0 +1,61 @@
+"""Masked sums in the middle of a task: the worker's numbers to masked ring elements, and the sums of these back.
+
+Mode `ring` is the same without masks. Mode `compensator` has none: the compensator would have to answer in the middle
+of a step, for every sum.
+
+Loads numpy, where there is something to mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hanse_datapod.masking.answer import smallest_sum
+from hanse_datapod.masking.pairwise import pairwise_sums
+from hanse_datapod.policy.site_policy import Policy
+from hanse_fabric.messages import Masking, MaskingMode, Ring, Task
+from hanse_fabric.site import SiteLink
+
+if TYPE_CHECKING:
+    from hanse_privacy.pairwise.sums import SumMasks
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenSums:
+    """How one task's contributions leave. Methods block: disk and arithmetic."""
+
+    ring: Ring
+    masks: SumMasks | None
+
+    def hide(self, key: str, values: bytes) -> bytes:
+        """What may leave of a contribution (little-endian float64).
+
+        Raises:
+            HanseError: POLICY for values that the ring cannot carry; CONFLICT for others than before.
+        """
+        from hanse_privacy.ring.sums import encode_sum
+
+        elements = encode_sum(key, values, self.ring)
+        return elements.tobytes() if self.masks is None else self.masks.mask(key, elements)
+
+    def read(self, total: bytes) -> bytes:
+        """The sum, as little-endian float64."""
+        from hanse_privacy.ring.sums import decode_sum
+
+        return decode_sum(total, self.ring)
+
+
+def hidden_sums(link: SiteLink, policy: Policy, task: Task, masking: Masking, home: Path) -> HiddenSums:
+    """The sums of a task whose answer is masked.
+
+    Raises:
+        HanseError: INVALID_INPUT for a plan without a ring for them; what the protocol refuses (`PairwiseSite.sums`).
+    """
+    from hanse_privacy.ring.sums import sum_ring
+
+    ring, masks = sum_ring(masking.ring), None
+    if masking.mode is MaskingMode.PAIRWISE:
+        masks = pairwise_sums(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
+    return HiddenSums(ring, masks)

@@ -1,0 +1,92 @@
+"""The policy's section `masking`: in which sums of other sites' updates this site's may disappear, and who may help.
+
+The compensator could, together with the aggregator, read what a site sends. So a site trusts no key that the hub
+announces: its administrator gets the key by another way, and pins it here.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from pydantic import Field
+
+from hanse_datapod.policy.refusal import forbidden
+from hanse_datapod.study.tasks import tells_snps
+from hanse_fabric.messages import Frozen, Task, TaskKind
+from hanse_fabric.messages.masking import Masking, MaskingMode, X25519Key
+from hanse_fabric.names import Digest
+
+_TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+
+
+class MaskingPolicy(Frozen):
+    """What the site wants of masked sums.
+
+    Attributes:
+        required: nothing of training, evaluation and studies leaves but within a masked sum (but a study's SNPs).
+        compensator: the public key (base64) of the compensator whose help is accepted; None: of none.
+        minimum: sums of fewer participants are refused, and the compensator is told to refuse them.
+        roster: SHA-256 (hex) over the keys of the project's sites: with others, the compensator must not add.
+        modes: which modes are accepted; None: all.
+    """
+
+    required: bool = False
+    compensator: X25519Key | None = None
+    minimum: int = Field(default=3, ge=1)
+    roster: Digest | None = None
+    modes: tuple[MaskingMode, ...] | None = None
+
+    def check(self, task: Task) -> None:
+        """Whether the task hides this site's answer as the site wants it.
+
+        Raises:
+            HanseError: POLICY naming the rule, the task's value and what is allowed.
+        """
+        masking = task.masking
+        telling = task.kind in _TELLING and not tells_snps(task)
+        if self.required and telling and (masking is None or masking.mode is MaskingMode.RING):
+            asked = "a task without masking" if masking is None else "mode ring, which hides nothing,"
+            raise forbidden(
+                "masking.required", asked, "compensator, pairwise",
+                hint="the owner gives the job a section secure_aggregation",
+            )  # fmt: skip
+        hidden = masking is not None and masking.mode is not MaskingMode.RING
+        if task.privacy is not None and task.privacy.privacy.placement == "distributed" and not hidden:
+            raise forbidden(
+                "masking", "a share of noise in an answer that everybody can read", "compensator, pairwise",
+                hint="noise of placement distributed is enough in the sum alone: the job needs secure_aggregation",
+            )  # fmt: skip
+        if masking is None:
+            return
+        if self.modes is not None and masking.mode not in self.modes:
+            raise forbidden("masking.modes", f"mode {masking.mode}", self.modes or "none")
+        if masking.mode is MaskingMode.RING:
+            return
+        if masking.minimum < self.minimum:
+            raise forbidden(
+                "masking.minimum", f"a sum of {masking.minimum}", f"at least {self.minimum}",
+                hint=f"the owner sets secure_aggregation.minimum to {self.minimum} or more",
+            )  # fmt: skip
+        if task.peers < self.minimum:
+            raise forbidden("masking.minimum", f"a sum of {task.peers}", f"at least {self.minimum}")
+        if masking.mode is MaskingMode.COMPENSATOR:
+            self._check_compensator(masking)
+
+    def _check_compensator(self, masking: Masking) -> None:
+        if self.compensator is None:
+            raise forbidden(
+                "masking.compensator", f"a sum with the help of compensator {_shown(masking.compensator)}",
+                "none, for none is pinned",
+                hint="the site's administrator gets the key from who runs the compensator, by a way of their own, "
+                "compares, and pins it in the policy file: masking: {compensator: KEY}",
+            )  # fmt: skip
+        if masking.compensator != self.compensator:
+            raise forbidden(
+                "masking.compensator", _shown(masking.compensator), f"the pinned one, {_shown(self.compensator)}",
+                hint="ask who runs the compensator whether it has a new key; if it has, pin that; if not, tell the "
+                "owner that the hub announces a stranger's",
+            )  # fmt: skip
+
+
+def _shown(key: bytes | None) -> str:
+    return "without a key" if key is None else base64.b64encode(key).decode()

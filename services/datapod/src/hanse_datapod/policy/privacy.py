@@ -1,0 +1,75 @@
+"""The policy's section `privacy`: what this site's data may be spent on, and by which noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from hanse_datapod.policy.refusal import forbidden
+from hanse_fabric.messages import Frozen, Task, TaskKind
+from hanse_fabric.names import Slug
+
+Placement = Literal["local", "distributed", "central"]
+
+
+class BudgetPolicy(Frozen):
+    """A ceiling of epsilon at delta, over everything that is ever released."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(default=1e-5, ge=0, lt=1)
+
+
+class PrivacyPolicy(Frozen):
+    """Differential privacy.
+
+    Attributes:
+        required: refuse training without a privacy section in the job, and studies, which have none.
+        placements: whose noise is accepted; None: any, but with `required` not `central`, where the hub sees plain
+            updates.
+        epsilon, delta: the whole site's budget, over all projects; epsilon None: unlimited, but written down.
+        project: the budget of each project that `projects` does not name.
+        projects: budgets by name of project.
+        accountant: `rdp`, or `pld`, which is tighter and slower.
+        ledger: folder of the ledger; None: the site's home. Homes on one machine that hold the same data share one.
+    """
+
+    required: bool = False
+    placements: tuple[Placement, ...] | None = None
+    epsilon: float | None = Field(default=None, gt=0)
+    delta: float = Field(default=1e-5, ge=0, lt=1)
+    project: BudgetPolicy | None = None
+    projects: dict[Slug, BudgetPolicy] = {}
+    accountant: Literal["rdp", "pld"] = "rdp"
+    ledger: Path | None = None
+
+    @property
+    def allowed(self) -> tuple[Placement, ...]:
+        """The placements that are accepted."""
+        if self.placements is not None:
+            return self.placements
+        return ("local", "distributed") if self.required else ("local", "distributed", "central")
+
+    def check(self, task: Task) -> None:
+        """Whether the task's privacy terms are acceptable at all; the budget is the ledger's matter.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        if task.kind is TaskKind.STUDY and self.required:
+            raise forbidden(
+                "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
+                hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
+            )  # fmt: skip
+        if task.kind is not TaskKind.TRAIN:
+            return
+        if task.privacy is None:
+            if self.required:
+                raise forbidden(
+                    "privacy.required", "training without differential privacy", "jobs with a privacy section"
+                )
+            return
+        placement = task.privacy.privacy.placement
+        if placement not in self.allowed:
+            raise forbidden("privacy.placements", placement, self.allowed)

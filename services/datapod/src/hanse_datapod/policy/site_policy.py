@@ -1,0 +1,171 @@
+"""The site's policy: what this datapod may do. The file is law; what violates it is refused with the reason.
+
+Without a file the default holds: the project that the site joined, federated averaging by built-in trainers, at
+least two participants in a round, updates and all metrics may leave, an hour for a task. See
+docs/site-administrator.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.policy.refusal import forbidden
+from hanse_datapod.policy.studies import StudiesPolicy
+from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Frozen, Task, TaskKind, explain
+from hanse_fabric.names import Digest, Slug
+
+
+class SiteCodePolicy(Frozen):
+    """Which site code may run: files with these SHA-256 digests, and no others."""
+
+    digests: tuple[Digest, ...] = ()
+
+
+class OutputPolicy(Frozen):
+    """What may leave: updates or not; all metrics (None) or those named; results of so many examples at least."""
+
+    updates: bool = True
+    metrics: tuple[str, ...] | None = None
+    minimum_examples: int = Field(default=1, ge=1)
+
+
+class LimitPolicy(Frozen):
+    """Limits of one task: seconds of wall time, MiB of memory of the worker (None: unlimited), MiB of the model."""
+
+    seconds: float = Field(default=3600.0, gt=0)
+    memory_mib: int | None = Field(default=None, ge=64)
+    model_mib: int = Field(default=4096, ge=1)
+
+
+class Policy(Frozen):
+    """The policy file.
+
+    Attributes:
+        projects: names of projects to work for; None: the one that the site joined.
+        workflows: names of workflows to take part in.
+        models: names of built-in models to train; None: all.
+        minimum_participants: a round with fewer is refused, for the sum of few hides little.
+        masking: in which masked sums this site's answers may be.
+        privacy: the noise that is wanted, and the budget that it is charged to.
+        studies: which association studies the site's genotypes may be in, where `workflows` names these.
+    """
+
+    projects: tuple[Slug, ...] | None = None
+    workflows: tuple[str, ...] = ("federated_averaging",)
+    models: tuple[str, ...] | None = None
+    minimum_participants: int = Field(default=2, ge=1)
+    site_code: SiteCodePolicy = SiteCodePolicy()
+    outputs: OutputPolicy = OutputPolicy()
+    limits: LimitPolicy = LimitPolicy()
+    masking: MaskingPolicy = MaskingPolicy()
+    privacy: PrivacyPolicy = PrivacyPolicy()
+    studies: StudiesPolicy = StudiesPolicy()
+
+    def check(self, task: Task) -> None:
+        """Whether the task may be done at all.
+
+        Raises:
+            HanseError: POLICY naming the rule, the task's value and what is allowed.
+        """
+        if self.projects is not None and task.project not in self.projects:
+            raise forbidden("projects", task.project, self.projects)
+        if task.workflow not in self.workflows:
+            raise forbidden("workflows", task.workflow, self.workflows, hint=_opt_in(task.workflow))
+        # The first model is made from the seed alone; rounds touch the site's data.
+        if task.kind is not TaskKind.INITIALIZE and task.peers < self.minimum_participants:
+            raise forbidden("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")
+        if is_study(task):
+            self.studies.check(task)
+        else:
+            self._check_training(task)
+        if task.kind in (TaskKind.TRAIN, TaskKind.STUDY) and not self.outputs.updates:
+            asked = "a study" if is_study(task) else "a training task"
+            raise forbidden("outputs.updates", asked, "nothing but metrics may leave")
+        self.masking.check(task)
+        self.privacy.check(task)
+        if task.model is not None and task.model.size > self.limits.model_mib << 20:
+            raise forbidden("limits.model_mib", f"a model of {task.model.size >> 20} MiB", self.limits.model_mib)
+
+    def _check_training(self, task: Task) -> None:
+        name = _section(task.config, "model").get("name")
+        # The messages of a masking protocol say nothing about models in a study.
+        if self.models is not None and name not in self.models and task.workflow != STUDY_WORKFLOW:
+            raise forbidden("models", name, self.models)
+        code = _section(task.config, "code").get("digest")
+        if code is not None:
+            self.check_code(str(code))
+
+    def check_code(self, digest: str) -> None:
+        """Whether site code with this digest may run.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        if digest not in self.site_code.digests:
+            raise forbidden(
+                "site_code.digests", digest, self.site_code.digests or "no site code",
+                hint="the site's administrator reads the file and adds its digest to the policy to approve it",
+            )  # fmt: skip
+
+    def check_examples(self, examples: int, *, tell: bool = True) -> None:
+        """Whether a result of so many examples may leave.
+
+        Args:
+            tell: whether the refusal may say how many there are; not where the number is to be masked.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        if examples < self.outputs.minimum_examples:
+            asked = f"{examples} examples" if tell else "a result of fewer examples"
+            raise forbidden("outputs.minimum_examples", asked, self.outputs.minimum_examples)
+
+    def metrics(self, metrics: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+        """(the metrics that may leave, names of those withheld)."""
+        allowed = self.outputs.metrics
+        if allowed is None:
+            return dict(metrics), ()
+        kept = {name: value for name, value in metrics.items() if name in allowed}
+        return kept, tuple(sorted(metrics.keys() - kept.keys()))
+
+
+def load_policy(path: Path | None) -> Policy:
+    """Read a policy file; the default where `path` is None.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT naming each field, its value and what was expected.
+    """
+    if path is None:
+        return Policy()
+    try:
+        body = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise HanseError(ErrorCode.NOT_FOUND, f"policy file {path}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"policy file {path}: not YAML: {error}") from None
+    try:
+        return Policy.model_validate({} if body is None else body)
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
+        ) from None
+
+
+def _opt_in(workflow: str) -> str:
+    if workflow != STUDY_WORKFLOW:
+        return ""
+    return f"the site's administrator allows studies in the policy file: workflows: [{workflow}]"
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}

@@ -1,0 +1,1 @@
+"""The site's privacy budget, and its share of the noise."""

@@ -1,0 +1,216 @@
+"""The site's privacy budget: each training task with privacy terms is charged before any noise for it is drawn.
+
+The ledger (`hanse_privacy.ledger`) is opened, and numpy loaded, by the first task that has such terms. What the worker
+is told to do (clip, noise) is decided here, from the very number that was charged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_datapod.answers.plain import require_update_alone
+from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
+from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
+
+if TYPE_CHECKING:
+    from hanse_privacy.accounting.accountant import AccountantName
+    from hanse_privacy.accounting.terms import RoundNoise, Work
+    from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
+
+WHOLE_SITE = "(site)"
+"""In the metrics' label `project`: the budget over all projects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A task that was charged.
+
+    Attributes:
+        work: what the worker is told, as `config["privacy"]`: mechanism, clip (what it clips to), scale (standard
+            deviation, or scale of Laplace kinds; 0 where it adds none), and for dp_sgd steps and the expected batch.
+        noise: of this round, for those who add it elsewhere (placement distributed).
+    """
+
+    charge: Charge
+    noise: RoundNoise
+    work: dict[str, Any]
+
+    def covered(self, outcome: WorkOutcome) -> WorkOutcome:
+        """The outcome without what the noise does not cover, whatever the worker says: metrics of private training."""
+        if not self.work:
+            return outcome
+        require_update_alone(outcome)
+        metrics = {name: value for name, value in outcome.metrics.items() if name == "steps"}
+        return replace(outcome, metrics=metrics, info={}, note="")
+
+
+class SiteBudget:
+    """The budget of one home. Its methods block, and any thread may call them."""
+
+    def __init__(self, home: Path, policy: PrivacyPolicy) -> None:
+        self._folder = policy.ledger or home
+        self._policy = policy
+        self._opening = threading.Lock()
+        self._ledger: Ledger | None = None
+
+    def reserve(self, task: Task, *, examples: int, model: Path | None) -> Reserved | None:
+        """Charge the ledger for a task, before work on it begins. None: it has no privacy terms.
+
+        Args:
+            examples: of the site's training data.
+            model: the received model's file, whose size staircase noise depends on.
+
+        Raises:
+            HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
+                site cannot keep; TAMPERED for a damaged ledger; NO_SPACE.
+        """
+        if task.privacy is None or task.kind is not TaskKind.TRAIN:
+            return None
+        from hanse_privacy.ledger import Charge
+
+        noise, told = terms_of_work(
+            task.privacy, task.participant, task.config, examples=examples, model=model,
+            accountant=self._policy.accountant,
+        )  # fmt: skip
+        session = task.masking.session if task.masking is not None else "plain"
+        charge = Charge(
+            task.project, task.run, f"{task.step}/{task.privacy.attempt}/{session}/{task.id}", noise.event, noise.count,
+            f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
+        )  # fmt: skip
+        ledger = self._open()
+        _tell(task.project, ledger.reserve(charge))
+        if self._policy.epsilon is not None:
+            _tell(WHOLE_SITE, ledger.site_balance())
+        return Reserved(charge, noise, told)
+
+    def settle(self, reserved: Reserved | None) -> None:
+        """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
+        if reserved is not None:
+            self._open().settle(reserved.charge)
+
+    def close(self) -> None:
+        with self._opening:
+            ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
+
+    def _open(self) -> Ledger:
+        from hanse_privacy.ledger import Ledger
+
+        with self._opening:
+            if self._ledger is None:
+                self._ledger = Ledger(self._folder, budgets(self._policy), accountant=self._policy.accountant)
+            return self._ledger
+
+
+def _tell(scope: str, balance: Balance) -> None:
+    PRIVACY_SPENT.set(balance.spent, project=scope)
+    if balance.epsilon is not None:
+        PRIVACY_BUDGET.set(balance.epsilon, project=scope)
+
+
+def budgets(policy: PrivacyPolicy) -> Budgets:
+    """The policy's budgets, as the ledger takes them."""
+    from hanse_privacy.ledger import Budget, Budgets
+
+    def made(budget: BudgetPolicy | None) -> Budget | None:
+        return None if budget is None else Budget(budget.epsilon, budget.delta)
+
+    return Budgets(
+        site=None if policy.epsilon is None else Budget(policy.epsilon, policy.delta),
+        project=made(policy.project),
+        projects={name: Budget(budget.epsilon, budget.delta) for name, budget in policy.projects.items()},
+    )
+
+
+def charged(folder: Path) -> bool:
+    """Whether the folder has a ledger, or what is left of one."""
+    from hanse_privacy.ledger import NAME
+
+    return any((folder / f"{NAME}.{part}").exists() for part in ("jsonl", "head"))
+
+
+def balances(home: Path, policy: PrivacyPolicy) -> list[Balance]:
+    """What is spent and allowed, for people; beginning no ledger where nothing was charged yet.
+
+    Raises:
+        HanseError: NOT_FOUND where there is no such home; TAMPERED.
+    """
+    from hanse_privacy.ledger import Balance, Ledger
+
+    folder = policy.ledger or home
+    if not charged(folder):
+        if not home.is_dir():
+            raise HanseError(ErrorCode.NOT_FOUND, f"{home}: no such folder", hint="is this a datapod's --home?")
+        named = sorted(policy.projects.items())
+        return [
+            Balance("site", 0.0, policy.delta, policy.epsilon),
+            *(Balance(name, 0.0, budget.delta, budget.epsilon) for name, budget in named),
+        ]
+    ledger = Ledger(folder, budgets(policy), accountant=policy.accountant)
+    try:
+        return ledger.balances()
+    finally:
+        ledger.close()
+
+
+def terms_of_work(
+    terms: PrivacyTerms,
+    participant: str,
+    config: Mapping[str, Any],
+    *,
+    examples: int,
+    model: Path | None,
+    accountant: AccountantName = "rdp",
+) -> tuple[RoundNoise, dict[str, Any]]:
+    """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
+
+    Args:
+        config: the task's, whose `train` section dp_sgd depends on.
+        accountant: of the site; the noise of a sum is everybody's, and by rdp.
+
+    Raises:
+        HanseError: INVALID_INPUT for terms that this site cannot keep.
+    """
+    from hanse_privacy.accounting.terms import round_noise
+
+    privacy = terms.privacy
+    noise = round_noise(
+        terms,
+        participant,
+        work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
+        coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
+        accountant=accountant if privacy.placement == "local" else "rdp",
+    )
+    if privacy.placement == "central":
+        return noise, {}
+    told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
+    if noise.work is not None:
+        expected = min(noise.work.batch_size, noise.work.examples)
+        told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
+    if privacy.placement == "distributed":
+        # The share is added where the update is written as ring elements, and rounded toward zero there.
+        told["scale"] = 0.0
+    return noise, told
+
+
+def _work(config: Mapping[str, Any], examples: int) -> Work:
+    from hanse_learning.config import check_train
+    from hanse_privacy.accounting.terms import Work
+
+    train = check_train(config.get("train") or {})
+    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+
+
+def _coordinates(model: Path) -> int:
+    """How many numbers a model has."""
+    from hanse_fabric.tensors.file import layout_of
+
+    return sum(entry.count for entry in layout_of(model))

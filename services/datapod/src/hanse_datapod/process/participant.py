@@ -1,0 +1,126 @@
+"""One participant of this process, from enrolment to its last task: what `run` starts for each home folder."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hanse_datapod.agent.loop import Agent
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.policy.site_policy import Policy, load_policy
+from hanse_datapod.worker.port import Worker
+from hanse_fabric.bus.port import HEARTBEAT_S
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.site import SiteIdentity, SiteLink, enrol, load_identity
+from hanse_fabric.site.durable import sole_owner
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How a home without an identity gets one, and how it connects: the TLS files for the hub, and the seconds between
+    signs of life on the bus."""
+
+    url: str = ""
+    token: str = ""
+    ca: Path | None = None
+    bus_cert: Path | None = None
+    bus_key: Path | None = None
+    heartbeat: float = HEARTBEAT_S
+
+
+async def take_part(
+    home: Path, worker: Worker, policy: Policy, joining: Joining, *, studies_at_once: int = 2,
+    on_ready: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Join if need be, connect, and work until cancelled. Servers that are away are waited for.
+
+    Args:
+        studies_at_once: steps of studies under way at once.
+
+    Raises:
+        HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log;
+            FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant (in a group, once it worked).
+    """
+    async with AsyncExitStack() as stack:
+        stack.enter_context(sole_owner(home))
+        outbox = Outbox(home)
+        stack.callback(outbox.close)
+        journal = Journal(home)
+        stack.callback(journal.close)
+        identity = await _patiently("hub", lambda: join(home, outbox, joining))
+        link = await _patiently(
+            "bus",
+            lambda: SiteLink.connect(
+                identity, cert=joining.bus_cert, key=joining.bus_key, heartbeat=joining.heartbeat
+            ),
+        )  # fmt: skip
+        stack.push_async_callback(link.close)
+        agent = Agent(
+            link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,
+            studies_at_once=studies_at_once,
+        )  # fmt: skip
+        if on_ready is not None:
+            on_ready()
+        _log.info("taking part", extra={"project": identity.project, "participant": identity.participant})
+        await agent.run()
+
+
+async def join(home: Path, outbox: Outbox, joining: Joining) -> SiteIdentity:
+    """The home's identity, by enrolling where it has none. That it asked to join is in the outbox log.
+
+    Raises:
+        HanseError: NOT_FOUND when there is neither identity nor token; what `enrol` raises.
+    """
+    identity = await asyncio.to_thread(load_identity, home)
+    if identity is not None:
+        return identity
+    if not joining.url or not joining.token:
+        raise HanseError(
+            ErrorCode.NOT_FOUND,
+            f"{home}: this site has not joined a project",
+            hint="join with: python -m hanse_datapod join --hub URL --token TOKEN --home DIR",
+        )
+    await asyncio.to_thread(outbox.append, Leaving("join", f"{joining.url}/v1/join", 0))
+    return await enrol(joining.url, joining.token, home, joining.ca)
+
+
+def read_policy(path: Path | None, code: Path | None) -> Policy:
+    """The policy; it must allow the site code that was given, a file or all files of a folder.
+
+    Raises:
+        HanseError: NOT_FOUND, INVALID_INPUT; POLICY when it does not list the code's digest.
+    """
+    policy = load_policy(path)
+    if code is not None:
+        files = sorted(code.glob("*.py")) if code.is_dir() else [code]
+        for file in files:
+            try:
+                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            except FileNotFoundError:
+                raise HanseError(ErrorCode.NOT_FOUND, f"site code {file}: no such file") from None
+            policy.check_code(digest)
+    return policy
+
+
+async def _patiently(what: str, action: Callable[[], Awaitable[T]]) -> T:
+    """Do `action`, trying again for as long as the other side is merely away: a site may start before its hub."""
+    wait = 0.2
+    while True:
+        try:
+            return await action()
+        except HanseError as error:
+            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
+                raise
+            _log.info(f"waiting for the {what}", extra={"reason": error.message})
+        await asyncio.sleep(wait)
+        wait = min(wait * 1.5, 5.0)

@@ -1,0 +1,113 @@
+"""The process of `run`: one participant, or many in one process, each with its own home and its own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.process.participant import Joining, read_policy, take_part
+from hanse_datapod.settings import DatapodSettings
+from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.pool.choice import read_pools
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.service import Service, run_service
+from hanse_fabric.settings import load_settings
+
+_log = logging.getLogger(__name__)
+
+
+def run(homes: list[Path], options: dict[str, Any]) -> int:
+    """Take part until told to stop; returns the exit status.
+
+    Args:
+        homes: of several participants in this process; empty for the one of the settings.
+        options: settings given on the command line; the rest comes from the environment and the file.
+    """
+    # A site has no credentials of a service; its own come with its identity.
+    settings = load_settings(DatapodSettings, **options, bus_url="", bus_creds=None, store_url="")
+
+    async def main(service: Service[DatapodSettings]) -> None:
+        await _main(service, homes)
+
+    return run_service("datapod", settings, main)
+
+
+async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
+    settings = service.settings
+    policy = await asyncio.to_thread(read_policy, settings.policy, settings.code)
+    listed = homes or [settings.home]
+    shared = SharedWorker(
+        settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
+        pools=await asyncio.to_thread(read_pools, settings.pools),
+        pool_folder=settings.pool_folder or settings.home / "pools",
+    )  # fmt: skip
+    workers = [shared.participant(_data(settings, home)) for home in listed]
+    await shared.start()  # libraries load while the sites join
+    joining = Joining(
+        url=settings.join_url,
+        token=settings.token.get_secret_value() if not homes else "",
+        ca=settings.hub_ca,
+        bus_cert=settings.bus_cert,
+        bus_key=settings.bus_key,
+        heartbeat=settings.bus_heartbeat,
+    )
+    waiting = set(listed)
+
+    def ready(home: Path) -> None:
+        waiting.discard(home)
+        if not waiting:
+            service.set_ready()
+            _log.info("ready", extra={"participants": len(listed)})
+
+    parts = []
+    for home, worker in zip(listed, workers, strict=True):
+        part = take_part(
+            home, worker, policy, joining, studies_at_once=settings.studies_at_once, on_ready=partial(ready, home)
+        )
+        parts.append(service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}"))
+    try:
+        await service.stopping.wait()
+    finally:
+        # The agents first: a worker that is stopped under them would look to them like training that failed.
+        for each in parts:
+            each.cancel()
+        await asyncio.wait(parts)
+        await shared.close()
+
+
+async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
+    """Of several participants, one that is revoked or misconfigured leaves; the others go on."""
+    try:
+        await part
+    except* HanseError as group:
+        for error in group.exceptions:
+            _log.error("a participant has ended", extra={"home": str(home), "reason": str(error)})
+
+
+def _data(settings: DatapodSettings, home: Path) -> DataSettings:
+    """The data of one home; `{name}` in a path is the folder's name.
+
+    Raises:
+        HanseError: INVALID_INPUT when no data are given.
+    """
+
+    def named(path: Path | None) -> Path | None:
+        return None if path is None else Path(str(path).replace("{name}", home.name))
+
+    if settings.data is None and settings.data_kind != "code":
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, "HANSE_DATA: no data are given", hint="give --data FILE, or --data-kind code"
+        )
+    return DataSettings(
+        train=named(settings.data),
+        test=named(settings.test),
+        test_fraction=settings.test_fraction,
+        kind=settings.data_kind,
+        phenotypes=named(settings.phenotypes),
+        covariates=named(settings.covariates),
+    )

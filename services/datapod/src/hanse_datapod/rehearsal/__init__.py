@@ -1,0 +1,1 @@
+"""A job played at this site alone, without a hub."""

@@ -1,0 +1,152 @@
+"""A study rehearsed at one site, without a hub: the very steps on the site's own files, and in words what would leave.
+
+The sums are of one cohort here, so what the study finds is what the site alone would find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.study.tasks import STUDY_WORKFLOW
+from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.job import Job
+from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
+
+_COHORTS = 3
+_ALONE = "here"
+
+
+@dataclass(slots=True)
+class Left:
+    """What one step would send.
+
+    Attributes:
+        step, says: its name, and what it computes.
+        masked: whether within a masked sum.
+        times: how often it was asked for: once for each chunk, or each iteration.
+        arrays: the last one's, by name: dtype and shape.
+        bytes: of all of them together.
+    """
+
+    step: str
+    says: str
+    masked: bool
+    times: int = 0
+    arrays: dict[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedStudy:
+    """Steps in the order of their first time, the study's summary, and what the site's policy says against it."""
+
+    steps: list[Left]
+    summary: dict[str, Any]
+    refused: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """For `--json`."""
+        listed = [
+            {"step": left.step, "masked": left.masked, "times": left.times, "bytes": left.bytes, "arrays": left.arrays}
+            for left in self.steps
+        ]
+        return {"leaves": listed, "refused": self.refused, "summary": self.summary}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        said = ["What would leave this site, step by step:"]
+        for left in self.steps:
+            how = "in a masked sum" if left.masked else "as it is"
+            times = "once" if left.times == 1 else f"{left.times} times"
+            said.append(f"  {left.step}: {how}, {times}, {_size(left.bytes)}. {left.says}")
+            said += [f"      {name}: {what}" for name, what in left.arrays.items()]
+        masked = sum(left.bytes for left in self.steps if left.masked)
+        said.append(f"Masked: {_size(masked)} of {_size(sum(left.bytes for left in self.steps))}. No genotype leaves.")
+        said.append(f"Yet this site would refuse it: {self.refused}" if self.refused else "The policy allows it.")
+        return said
+
+
+def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -> RehearsedStudy:
+    """Play a study on a site's files.
+
+    Args:
+        policy: the site's; None: the default.
+
+    Raises:
+        HanseError: INVALID_INPUT for a job that is no study; else what is wrong with the files or the study.
+    """
+    from hanse_genomics.files import open_cohort
+    from hanse_genomics.rehearsal import RehearsalVerbs
+    from hanse_genomics.site import STEPS
+    from hanse_genomics.study import conduct
+
+    if job.study is None:
+        raise invalid("job.workflow", job.workflow, STUDY_WORKFLOW)
+    # One cohort is too few for a study, and may be too small: here nothing leaves.
+    study = job.study.model_copy(update={"few_cohorts": True, "few_samples": True})
+    cohort = open_cohort(data.prefix, study, data.phenotypes, data.covariates)
+    steps: dict[str, Left] = {}
+
+    class Watched(RehearsalVerbs):
+        """Notes what each step makes."""
+
+        def _answer(self, name: str, asked: Any) -> dict[str, Any]:
+            arrays = super()._answer(name, asked)
+            left = steps.get(asked.step)
+            if left is None:
+                says = (inspect.getdoc(STEPS[asked.step]) or "").partition("\n")[0]
+                left = steps[asked.step] = Left(asked.step, says, asked.rings is not None)
+            left.times += 1
+            left.bytes += sum(array.nbytes for array in arrays.values())
+            left.arrays = {key: f"{array.dtype} {list(array.shape)}" for key, array in arrays.items()}
+            return arrays
+
+    with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
+        made = asyncio.run(conduct(Watched({_ALONE: cohort}, study, Path(folder)), study))
+    summary = json.loads(made["summary"]["json"].tobytes())
+    return RehearsedStudy(list(steps.values()), summary, _refusal(job, policy or Policy()))
+
+
+def _refusal(job: Job, policy: Policy) -> str:
+    """What the policy says against a masked step of the study among three cohorts; empty: nothing. The compensator is
+    taken to be the one that is pinned."""
+    now = datetime.now(UTC)
+    ring = Ring(bits=64, fraction=0, bound=1.0)
+    plan = RingPlan(participants=_COHORTS, default=ring, refuse_out_of_range=True)
+    pinned = policy.masking.compensator
+    mode = MaskingMode.COMPENSATOR if job.secure_aggregation is None else job.secure_aggregation.mode
+    study = job.study.model_dump(mode="json") if job.study is not None else None
+    masking = Masking(mode=mode, session="rehearsal", minimum=_COHORTS, ring=plan)
+    task = Task(
+        id="0" * 32, project=(policy.projects or ("rehearsal",))[0], run="0" * 12, step="rehearsal", participant=_ALONE,
+        workflow=STUDY_WORKFLOW, kind=TaskKind.STUDY, round=0, seed=0, peers=_COHORTS, issued_at=now,
+        deadline=now + timedelta(hours=1), config={"study": study, "step": "rehearsal"},
+        masking=masking.model_copy(update={"compensator": pinned}),
+    )  # fmt: skip
+    try:
+        policy.check(task)
+    except HanseError as error:
+        return str(error)
+    return ""
+
+
+def settings_for(data: Path, given: Mapping[str, Path | None]) -> DataSettings:
+    """The data settings of a rehearsal's options."""
+    return DataSettings(
+        train=data, kind="plink", phenotypes=given.get("phenotypes"), covariates=given.get("covariates")
+    )  # fmt: skip
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

@@ -1,0 +1,1 @@
+"""Steps of association studies at this site: their tasks, their lanes, their answers."""

@@ -1,0 +1,67 @@
+"""What a site answers to a step of a study: arrays of which each has its ring, or the list of its SNPs."""
+
+from __future__ import annotations
+
+import re
+
+from hanse_datapod.answers.plain import resting
+from hanse_datapod.home.journal import Finished
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Outcome, Task
+from hanse_fabric.site import SiteLink
+from hanse_fabric.site.link import result_for
+
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)"""
+_NUMBER = r"(?:[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|[-+]?inf)\b"
+_CODES = r"(?:[012](?:, | and )?)+(?=, (?:expected|control))"
+_VALUE = re.compile(
+    rf"(?<=\bis ){_QUOTED}|\bb{_QUOTED}|(?<=\bis ){_NUMBER}"
+    rf"|(?<=its values are )(?!{_CODES}).*?(?=, (?:expected|control))"
+    r"|\d+(?= (?:samples|persons|bytes|are beyond)\b)|(?<=bytes, expected )\d+"
+)
+"""A value that a message about a file tells: `AGE is 'soon'`, `the person is 'F1 I1'`, bytes, some of a column's values
+(but the codes of cases and controls); and what tells how many people there are: their number, the size of a file.
+"""
+
+
+def without_values(reason: HanseError) -> HanseError:
+    """A reason as it may leave: file, line and column are named, what stands there is not, for it is somebody's. The
+    datapod's log has it.
+    """
+    told = _VALUE.sub("(not told)", reason.message)
+    return reason if told == reason.message else HanseError(reason.code, told, hint=reason.hint)
+
+
+def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
+    """Whether what was computed may leave: of enough people, and each array in the ring that was announced for it.
+
+    Raises:
+        HanseError: POLICY; INVALID_INPUT where hub and site do not mean the same step.
+    """
+    policy.studies.check_samples(outcome.examples)
+    policy.check_examples(outcome.examples, tell=False)
+    if task.masking is None or outcome.update is None:
+        return
+    from hanse_fabric.tensors.file import layout_of
+
+    rings = task.masking.ring.entries
+    strangers = sorted({entry.name for entry in layout_of(outcome.update)} ^ rings.keys())
+    if strangers:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"task {task.id}: of arrays {', '.join(strangers[:8])} either a ring is announced or values are computed "
+            "here, expected both",
+            hint="hub and datapod are of different releases: upgrade the older one",
+        )
+
+
+def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> Finished:
+    """The signed answer of a step that is not masked. How many people there are is not in it.
+
+    Raises:
+        HanseError: NO_SPACE.
+    """
+    ref, data = (None, None) if outcome.update is None else resting(link, task, outcome.update)
+    return Finished(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)

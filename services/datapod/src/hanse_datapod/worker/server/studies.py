@@ -1,0 +1,151 @@
+"""Answers requests for studies inside the worker's process, which never loads torch.
+
+Keeps what was read of the studies under way, and the objects that their steps were given, for a step comes once for
+each chunk. All of it can be read again, so the process may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+import traceback
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from hanse_datapod.data.genotypes import check_genotypes, complete_samples, version_of
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.server.answering import Send
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.schema import DataSchema
+from hanse_fabric.study import Study
+from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
+from hanse_genomics.arrays import Arrays
+from hanse_genomics.files import open_cohort
+from hanse_genomics.site import STEPS, SiteStudy
+
+_SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
+_STUDIES_KEPT = 4
+_GIVEN_BYTES = 64 << 20
+_FILES = "files"
+"""In the study's folder: what the site's files were at its first step."""
+
+
+class StudyServer:
+    """Turns a request into an answer's body; `send` tells the agent of progress."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._studies: OrderedDict[str, SiteStudy] = OrderedDict()
+        self._given: OrderedDict[str, Arrays] = OrderedDict()
+
+    def do(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Do one request. What a step raises that is no HanseError is told by its type alone: its words may quote the
+        site's data, and are in the datapod's log.
+
+        Raises:
+            HanseError: what is wrong with the files, the study or the step.
+        """
+        data = DataSettings.model_validate(body["data"])
+        if body["operation"] == "check":
+            return check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
+        if body["operation"] == "rest":
+            self._studies.clear()
+            self._given.clear()
+            _give_memory_back()
+            return {}
+        began = time.monotonic()
+        config = body["config"]
+        site = self._study(data, Study.model_validate(config["study"]), Path(body["state"]))
+        given = {name: self._read(Path(path)) for name, path in body["extras"].items()}
+        self._send({"kind": "progress", "fraction": 0.0, "text": str(config["step"])})
+        arrays = _computed(str(config["step"]), site, config.get("settings") or {}, given)
+        write_tensors(Path(body["output"]), layout_like(arrays), arrays)
+        return {"examples": complete_samples(site.cohort), "seconds": time.monotonic() - began}
+
+    def _study(self, data: DataSettings, study: Study, state: Path) -> SiteStudy:
+        """The study at this site, whose files are opened once.
+
+        Raises:
+            HanseError: CONFLICT when a file is another than at the study's first step.
+        """
+        version = version_of(data)
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _hold(state / _FILES, version)
+        key = "|".join((data.model_dump_json(), study.model_dump_json(), str(state), version))
+        found = self._studies.get(key)
+        if found is None:
+            cohort = open_cohort(data.prefix, study, data.phenotypes, data.covariates)
+            found = self._studies[key] = SiteStudy(cohort, study, state)
+            while len(self._studies) > _STUDIES_KEPT:
+                self._studies.popitem(last=False)
+        self._studies.move_to_end(key)
+        return found
+
+    def _read(self, path: Path) -> Arrays:
+        """An object's arrays; the file is named by its content. It is read, not mapped: its place is written over."""
+        found = self._given.get(path.name)
+        if found is None:
+            found = self._given[path.name] = decode_tensors(path.read_bytes())[1]
+            while len(self._given) > 1 and sum(map(_size, self._given.values())) > _GIVEN_BYTES:
+                self._given.popitem(last=False)
+        self._given.move_to_end(path.name)
+        return found
+
+
+def _hold(path: Path, version: str) -> None:
+    """Note the files' version at a study's first step, and hold later steps to it: sums of which some are over other
+    people than the rest would be wrong, and the difference between two such sums is about those who came or went.
+
+    Raises:
+        HanseError: CONFLICT naming the files that were changed.
+    """
+    try:
+        noted = path.read_text()
+    except FileNotFoundError:
+        partial = path.with_suffix(".partial")
+        partial.write_text(version)
+        partial.replace(path)
+        return
+    if noted == version:
+        return
+    changed = {line.split(":")[0] for line in set(noted.split("|")) ^ set(version.split("|"))}
+    raise HanseError(
+        ErrorCode.CONFLICT, f"{', '.join(sorted(changed))}: changed while the study ran",
+        hint="a study's files stay as they are until it has ended; start the study anew",
+    )  # fmt: skip
+
+
+def _computed(step: str, site: SiteStudy, settings: dict[str, Any], given: dict[str, Arrays]) -> Arrays:
+    function = STEPS.get(step)
+    if function is None:
+        raise HanseError(
+            ErrorCode.UNKNOWN_SCHEMA, f"step {step}: this datapod has no such step of a study",
+            hint="upgrade the datapod: the hub is newer",
+        )  # fmt: skip
+    try:
+        return {name: np.ascontiguousarray(array) for name, array in function(site, settings, given).items()}
+    except (HanseError, MemoryError):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise HanseError(
+            ErrorCode.INTERNAL, f"step {step} of the study: {type(error).__name__} at this site",
+            hint="the datapod's log says more; it is not told here, for it may quote the site's data",
+        ) from None  # fmt: skip
+
+
+def _give_memory_back() -> None:
+    """What was freed goes back to the system: there may be no other study for days."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc has it
+        trim(0)
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())

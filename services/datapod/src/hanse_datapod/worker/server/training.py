@@ -1,0 +1,103 @@
+"""Answers requests inside the worker's process. Keeps the data that were read, by settings and file dates."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.server.answering import Receive, Send, throttled
+from hanse_datapod.worker.server.remote_sums import RemoteSums
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.execute import execute
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.resources import resources_of
+from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
+from hanse_learning.site.devices import Device, choose_device
+
+_SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
+_KEPT_BYTES = 8 << 30
+
+
+class Server:
+    """Turns a request into an answer; `send` writes frames to the agent, `receive` waits for what it answers to one in
+    the middle of a request."""
+
+    def __init__(self, send: Send, receive: Receive) -> None:
+        self._send, self._receive = send, receive
+        self._data: OrderedDict[str, SiteData] = OrderedDict()
+        self._bytes = 0
+
+    def do(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Do one request: the answer's body. Raises what goes wrong."""
+        schema = learnable(_SCHEMA.validate_python(body["schema"])) if body["schema"] is not None else OpenSchema()
+        settings = DataSettings.model_validate(body["data"])
+        code = Path(body["code"]) if body["code"] is not None else None
+        if body["operation"] == "check":
+            data = self._load(settings, schema, code)
+            device = choose_device(body["device"])
+            return {
+                "examples": len(data.train),
+                "test_examples": len(data.test) if data.test is not None else 0,
+                "fingerprint": fingerprint(data),
+                "device": {
+                    "kind": device.kind, "label": device.label, "memory_gib": device.memory_gib,
+                    "warning": device.warning,
+                },
+            }  # fmt: skip
+        began = time.monotonic()
+        device = _device_of(body)
+        outcome = execute(
+            WorkContext(
+                kind=TaskKind(body["kind"]),
+                config=body["config"],
+                seed=body["seed"],
+                round=body["round"],
+                model=Path(body["model"]) if body["model"] is not None else None,
+                output=Path(body["output"]),
+                state=Path(body["state"]),
+                schema=schema,
+                code=code,
+                data=lambda: self._load(settings, schema, code),
+                on_progress=throttled(self._send),
+                extras={name: Path(path) for name, path in body["extras"].items()},
+                trained=body["trained"],
+                sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
+                device=device.name,
+            )
+        )
+        return {
+            "update": outcome.wrote,
+            "examples": outcome.examples,
+            "metrics": outcome.metrics,
+            "seconds": time.monotonic() - began,
+            "code_digest": outcome.code_digest,
+            "extras": list(outcome.extras),
+            "info": outcome.info,
+            "note": "; ".join(part for part in (device.warning, outcome.note) if part),
+        }
+
+    def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
+        key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
+        known = self._data.get(key)
+        if known is not None:
+            self._data.move_to_end(key)
+            return known
+        data = read_site_data(settings, schema, code)
+        self._data[key] = data
+        self._bytes += data.nbytes
+        while self._bytes > _KEPT_BYTES and len(self._data) > 1:
+            self._bytes -= self._data.popitem(last=False)[1].nbytes
+        return data
+
+
+def _device_of(body: dict[str, Any]) -> Device:
+    """The device of a task. The first model is made on the processor, so that all sites would make the same."""
+    if body["kind"] == TaskKind.INITIALIZE.value:
+        return choose_device(body["device"], "cpu")
+    return choose_device(body["device"], body["wanted"] or resources_of(body["config"]).device)

@@ -1,0 +1,141 @@
+"""Built-in models and trainers: the first model, a round's training, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from hanse_datapod.worker.port import SPARE, extra_output
+from hanse_datapod.worker.work.context import Done, WorkContext
+from hanse_datapod.worker.work.modules import Received, module_of, receive
+from hanse_datapod.worker.work.private import made_private
+from hanse_datapod.worker.work.site_state import LOCAL, write_state
+from hanse_fabric.errors import invalid
+from hanse_fabric.tensors.file import read_tensors, write_tensors
+from hanse_fabric.tensors.layout import Layout
+from hanse_learning.config import check_train
+from hanse_learning.site.algorithms import adapt, train_round
+from hanse_learning.site.devices import on_device
+from hanse_learning.site.entries import arrays_of, update_of, views_of
+from hanse_learning.site.evaluation import evaluate as measure
+from hanse_learning.site.examples import Examples
+from hanse_learning.site.session import Session, Trained
+from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy
+
+
+def initialize(work: WorkContext) -> Done:
+    """Write the run's first model."""
+    module, _, entries = module_of(work, examples_or_none(work))
+    write_tensors(work.output, entries.travelling, only(arrays_of(module), entries.travelling))
+    return Done(True, 0, {})
+
+
+def evaluate(work: WorkContext) -> Done:
+    """Measure the received model, or the site's personal one, on the test examples."""
+    examples = test_examples(work)
+    received = receive(work, examples)
+    with on_device(received.module, work.device):
+        note = adapt(_session(work, received, work.data().train))
+        metrics = measure(received.module, examples, received.problem)
+    return Done(False, len(examples), metrics, note=note or received.note)
+
+
+def train(work: WorkContext) -> Done:
+    """Train, and write the update, the extras, and what stays at the site for its next round."""
+    examples = work.data().train
+    received = receive(work, examples)
+    module, entries = received.module, received.entries
+    private = check_site_privacy(work.config)
+    with on_device(module, work.device):
+        made = _trained(work, received, examples, private)
+        module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
+    # The module's own memory becomes the update: whatever task comes next loads its every value first.
+    trained = views_of(module)
+    kept = dict(made.keep)
+    if entries.local.entries:
+        kept[LOCAL] = only(trained, entries.local)
+    write_state(work.state, work.round, kept, received.state)
+    update = update_of(received.arrays, trained, entries.travelling, consume=True)
+    metrics, info = made.metrics, made.info
+    if private is not None:
+        if made.extras:
+            raise invalid("train.algorithm", ", ".join(made.extras), "nothing beside the update, which has noise alone")
+        update, metrics = made_private(update, metrics, entries.travelling, private)
+        info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}
+    write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
+    for name, changes in made.extras.items():
+        write_tensors(extra_output(work.output, name), entries.travelling, _filled(changes, entries.travelling))
+    note = "; ".join(part for part in (received.note, made.note) if part)
+    return Done(True, len(examples), metrics, extras=tuple(made.extras), info=info, note=note)
+
+
+def _trained(work: WorkContext, received: Received, examples: Examples, private: SitePrivacy | None) -> Trained:
+    session = _session(work, received, examples)
+    if private is None:
+        return train_round(session)
+    if private.mechanism == "dp_sgd":
+        from hanse_learning.site.dp_sgd import train_privately  # torch.func: only where it is needed
+
+        metrics = train_privately(
+            received.module, examples, session.config, received.problem, private.dp_sgd(), work.on_progress,
+            round_number=work.round,
+        )  # fmt: skip
+        return Trained(metrics=metrics, info={})
+    return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(work)))
+
+
+def _session(work: WorkContext, received: Received, examples: Examples) -> Session:
+    return Session(
+        module=received.module,
+        data=examples,
+        config=check_train(work.config.get("train") or {}),
+        problem=received.problem,
+        seed=work.seed,
+        round=max(1, work.round),
+        local=frozenset(entry.name for entry in received.entries.local),
+        kept={name: group for name, group in received.state.groups.items() if name != LOCAL},
+        lost=received.state.lost,
+        extras={name: read_tensors(path)[1] for name, path in work.extras.items()},
+        wanted=frozenset(work.config.get("info") or ()),
+        on_progress=work.on_progress,
+        sums=work.sums,
+    )
+
+
+def examples_or_none(work: WorkContext) -> Examples | None:
+    """The data, only where the schema leaves the model's shape open: the first model shall not depend on the site."""
+    if work.schema.kind == "open" or (work.schema.task == "classification" and work.schema.classes is None):
+        return work.data().train
+    return None
+
+
+def test_examples(work: WorkContext) -> Examples:
+    """The site's test examples.
+
+    Raises:
+        HanseError: INVALID_INPUT where there are none.
+    """
+    examples = work.data().test
+    if examples is None or not len(examples):
+        raise invalid("test data", None, "a test file or a test fraction above 0, which evaluation needs")
+    return examples
+
+
+def only(arrays: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
+    """The arrays that the layout has."""
+    return {entry.name: arrays[entry.name] for entry in layout if entry.name in arrays}
+
+
+def _filled(changes: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
+    """An extra in the model's layout: zeros where it says nothing."""
+    return {
+        entry.name: changes[entry.name] if entry.name in changes else np.zeros(entry.shape, entry.numpy)
+        for entry in layout
+    }
+
+
+def _quiet(work: WorkContext) -> Callable[[float, str], None]:
+    """Progress without the loss, which nothing was paid for."""
+    return lambda fraction, _text: work.on_progress(fraction, "training privately")

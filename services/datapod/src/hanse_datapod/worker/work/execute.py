@@ -1,0 +1,40 @@
+"""What a task does: initialize, train or evaluate, by a built-in trainer or by site code."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from hanse_datapod.worker.port import TRAINED
+from hanse_datapod.worker.work import built_in
+from hanse_datapod.worker.work.by_site_code import by_code
+from hanse_datapod.worker.work.context import Done, WorkContext
+from hanse_datapod.worker.work.site_code import load_code
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import TaskKind
+from hanse_learning.config import BUILT_IN
+from hanse_learning.site.training import make_repeatable
+
+__all__ = ["Done", "WorkContext", "execute"]
+
+
+def execute(work: WorkContext) -> Done:
+    """Do the work.
+
+    Raises:
+        HanseError: see `Worker.work`.
+    """
+    if work.kind not in TRAINED:
+        raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
+    make_repeatable(work.seed % 2**63)
+    np.random.seed(work.seed % 2**32)
+    if work.config.get("code"):
+        torch.manual_seed(work.seed % 2**63)  # of all devices: site code chooses its own
+    code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
+    if code is not None:
+        return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
+    if work.kind is TaskKind.INITIALIZE:
+        return built_in.initialize(work)
+    if work.kind is TaskKind.EVALUATE:
+        return built_in.evaluate(work)
+    return built_in.train(work)

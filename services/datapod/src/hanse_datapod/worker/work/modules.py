@@ -1,0 +1,109 @@
+"""The job's module at this site: built, filled with what was received and with what the site keeps of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.site_state import LOCAL, SiteState, read_state
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.config import check_model, state_rules
+from hanse_learning.site.entries import Entries, entries_of, freeze, load
+from hanse_learning.site.examples import Examples, Problem, pose
+from hanse_learning.site.models import build
+
+LOST = "entries that stay at this site were lost and begin anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A module with the values that a round begins with.
+
+    Attributes:
+        arrays: the received model, read-only.
+        state: what the site has kept.
+        note: for the owner; empty where there is nothing to say.
+    """
+
+    module: nn.Module
+    problem: Problem
+    entries: Entries
+    arrays: dict[str, np.ndarray]
+    state: SiteState
+    note: str
+
+
+def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, Problem, Entries]:
+    """The module that the task's `model` section describes, with some values or other, and its entries this round."""
+    config = check_model(work.config.get("model") or {})
+    train = dict(work.config.get("train") or {})
+    problem = pose(work.schema, examples, loss=loss_name(train), inputs=config.inputs, outputs=config.outputs)
+    rules = state_rules(config, train)
+    fresh = work.kind is TaskKind.INITIALIZE or work.config.get("code") is not None
+    module = build(config, problem, seed=work.seed) if fresh else _reused(config.model_dump_json(), problem)
+    entries = entries_of(module, config.buffers, rules, max(1, work.round))
+    if not fresh and entries.local.entries:
+        module = build(config, problem, seed=work.seed)  # what stays here begins with values of its own
+    freeze(module, entries)
+    return module, problem, entries
+
+
+def receive(work: WorkContext, examples: Examples) -> Received:
+    """The module with the received model, and what the site has kept of its last round that counted.
+
+    Raises:
+        HanseError: INVALID_INPUT where either is of another model.
+    """
+    module, problem, entries = module_of(work, examples)
+    arrays = read_model(work)
+    load(module, arrays, entries.travelling)
+    # Evaluation comes after the round's training; a repeated training starts from where it started the first time.
+    before = work.round if work.kind is TaskKind.TRAIN else work.round + 1
+    state = read_state(work.state, before=before, trained=work.trained)
+    kept = state.groups.get(LOCAL)
+    if kept is not None:
+        load(module, kept, entries.local, what="what this site keeps of the model")
+    lost = state.lost and bool(entries.local.entries)
+    return Received(module, problem, entries, arrays, state, LOST if lost else "")
+
+
+def read_model(work: WorkContext) -> dict[str, np.ndarray]:
+    """The received model's arrays.
+
+    Raises:
+        HanseError: INVALID_INPUT where none came.
+    """
+    return read_tensors(given_model(work))[1]
+
+
+def given_model(work: WorkContext) -> Path:
+    """The received model's file.
+
+    Raises:
+        HanseError: INVALID_INPUT where none came.
+    """
+    if work.model is None:
+        raise invalid("model", None, f"a tensor file, which {work.kind.value} needs")
+    return work.model
+
+
+def loss_name(train: Mapping[str, Any]) -> str | None:
+    """Name of the configured loss; None: by the schema."""
+    loss = train.get("loss")
+    return loss.get("name") if isinstance(loss, Mapping) else loss
+
+
+@lru_cache(maxsize=1)
+def _reused(config: str, problem: Problem) -> nn.Module:
+    """A module whose every value is loaded before its use: drawing 25 million weights anew takes 0.3 s a task."""
+    return build(check_model(json.loads(config)), problem)
