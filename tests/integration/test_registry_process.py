@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -20,12 +21,14 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.provision import provision
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import Lineage, PublishModel, RegistryReply, RegistryRequest, Stage
+from hanse_fabric.messages import Lineage, ObjectRef, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.models import verify_model
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import free_ports
 from hanse_fabric.servers.seaweedfs import BUCKET, store_keys
+from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import PUBLISH_MODEL, REGISTRY, Role
+from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
 
 PROJECT = "triage"
@@ -112,10 +115,10 @@ async def coordinator(server: NatsServer) -> AsyncIterator[NatsBus]:
     await bus.close()
 
 
-async def publish(bus: NatsBus, number: int) -> RegistryReply:
+async def publish(bus: NatsBus, number: int, model: ObjectRef | None = None) -> RegistryReply:
     request = PublishModel(
         project=PROJECT,
-        model=ref_of_bytes(f"model {number}".encode(), inline=True),
+        model=model or ref_of_bytes(f"model {number}".encode(), inline=True),
         architecture={"name": "linear"},
         lineage=Lineage(
             run="abcdefghijkl", round=number, workflow="federated_averaging", participants=("north",), examples=1,
@@ -165,3 +168,24 @@ async def test_replicas_share_one_numbering_and_a_killed_one_is_not_missed(
     _, log = await asyncio.to_thread(second.communicate, timeout=60)
     assert second.returncode == 0, log
     assert '"stopped"' in log
+
+
+async def test_a_model_that_was_altered_in_the_store_after_its_reduction_is_not_signed(
+    start: Start, coordinator: NatsBus, weed: Weed
+) -> None:
+    pair = store_keys(weed.folder)["aggregator"]
+    store = S3Store(weed.url, pair.access_key, pair.secret_key, BUCKET)
+    key = f"models/{PROJECT}/abcdefghijkl/r77-reduce/model"
+    data = random.Random(77).randbytes(LEAF_BYTES + 1000)
+    altered = bytearray(data)
+    altered[LEAF_BYTES + 500] ^= 1
+    start()
+    try:
+        await asyncio.to_thread(store.put, key, altered)
+        refused = await publish(coordinator, 77, ref_of_bytes(data, key=key))
+        assert (refused.version, refused.code) == (None, "tampered")
+        assert f"{key}: leaf 1 " in refused.message
+        await asyncio.to_thread(store.put, key, data)
+        assert (await publish(coordinator, 77, ref_of_bytes(data, key=key))).version is not None
+    finally:
+        store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
-from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, digest_bytes, digest_file, leaf_count
+from hanse_fabric.tensors.digest import LEAF_BYTES, Digester, digest_bytes, digest_file, digest_object, leaf_count
 from hanse_fabric.tensors.refs import check_leaves, ref_of_bytes, ref_of_file, verify_bytes, verify_file, verify_leaf
 
 
@@ -36,16 +38,29 @@ def test_a_whole_leaf_is_still_one_leaf_and_a_byte_more_makes_two() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(data=st.binary(max_size=60))
-def test_a_file_and_its_bytes_have_one_digest(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60), max_size=6))
+def test_bytes_have_one_digest_in_memory_in_a_file_in_the_store_and_piece_by_piece(
+    data: bytes, cuts: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    hashed = [hashlib.sha256(data[start : start + 8]) for start in range(0, max(len(data), 1), 8)]
+    expected = (
+        hashed[0].hexdigest() if len(hashed) == 1 else hashlib.sha256(b"".join(h.digest() for h in hashed)).hexdigest(),
+        tuple(h.hexdigest() for h in hashed) if len(hashed) > 1 else (),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digest, "LEAF_BYTES", 8)
-        path = tmp_path_factory.mktemp("digest") / "file"
-        path.write_bytes(data)
-        found, leaves = digest_bytes(data)
-        assert digest_file(path) == (found, leaves)
-        assert len(leaves or (found,)) == leaf_count(len(data))
-        assert combine_leaves(leaves or (found,)) == found
+        patch.setattr(digest, "_BLOCK_BYTES", 12)
+        folder = tmp_path_factory.mktemp("digest")
+        (folder / "file").write_bytes(data)
+        store, pieces = DirectoryStore(folder / "store"), Digester()
+        store.put("models/a", data)
+        for start, end in pairwise([0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]):
+            pieces.update(data[start:end])
+        assert digest_bytes(data) == expected
+        assert digest_file(folder / "file") == expected
+        assert digest_object(store, "models/a", len(data)) == expected
+        assert pieces.result() == expected
+        assert leaf_count(len(data)) == len(hashed)
 
 
 def test_a_reference_verifies_what_it_was_made_of(small_leaves: int, tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.models import verify_model
 from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.port import RangeReader
 from hanse_fabric.subjects import AUDIT, PUBLISH_MODEL, REGISTRY
+from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
@@ -115,7 +117,7 @@ async def test_a_model_in_the_store_must_be_there_with_its_size_and_in_its_proje
         await hub.registry.publish(request.model_copy(update={"model": ref_of_bytes(data, key=key)}))
     assert absent.value.code is ErrorCode.NOT_FOUND
     hub.store.put(key, data + b"!")
-    with pytest.raises(HanseError, match="14 bytes in the store, 13 were announced"):
+    with pytest.raises(HanseError, match="14 bytes are in the store, 13 were announced"):
         await hub.registry.publish(request.model_copy(update={"model": ref_of_bytes(data, key=key)}))
     hub.store.put(key, data)
     version = await hub.registry.publish(request.model_copy(update={"model": ref_of_bytes(data, key=key)}))
@@ -123,6 +125,62 @@ async def test_a_model_in_the_store_must_be_there_with_its_size_and_in_its_proje
     elsewhere = ref_of_bytes(data, key="models/other/x")
     with pytest.raises(HanseError, match="models/triage/"):
         await hub.registry.publish(a_model(2).model_copy(update={"model": elsewhere}))
+
+
+class AlteringStore(DirectoryStore):
+    """Alters one byte of what is read from it: `at` counts from the object's first."""
+
+    at = 0
+
+    def open_range(self, key: str, offset: int, length: int) -> RangeReader:
+        reader, store, position = super().open_range(key, offset, length), self, offset
+
+        class Altered:
+            def read_into(self, buffer: memoryview) -> None:
+                nonlocal position
+                reader.read_into(buffer)
+                if position <= store.at < position + len(buffer):
+                    buffer[store.at - position] ^= 1
+                position += len(buffer)
+
+            def close(self) -> None:
+                reader.close()
+
+            def __enter__(self) -> Altered:
+                return self
+
+            def __exit__(self, *exception: object) -> None:
+                self.close()
+
+        return Altered()
+
+
+@pytest.mark.parametrize("at", [0, LEAF_BYTES - 1, LEAF_BYTES, LEAF_BYTES + 9])
+async def test_a_model_of_which_the_store_alters_one_byte_is_not_signed(hub: Hub, tmp_path: Path, at: int) -> None:
+    data = bytes(LEAF_BYTES) + b"the model's"[:10]
+    key = f"models/{PROJECT}/{RUN}/r1-reduce/model"
+    hub.store = AlteringStore(tmp_path / "store")
+    hub.store.at = at
+    hub.store.put(key, data)
+    request = a_model(1).model_copy(update={"model": ref_of_bytes(data, key=key)})
+    with pytest.raises(HanseError) as refusal:
+        await hub.replica().publish(request)
+    assert refusal.value.code is ErrorCode.TAMPERED
+    assert f"{key}: leaf {at // LEAF_BYTES} " in refusal.value.message
+    assert await hub.stages() == {}
+    assert await hub.audit() == []
+    assert (await hub.registry.publish(request)).version == 1
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_leaves_that_do_not_make_the_digest_are_not_signed(hub: Hub, inline: bool) -> None:
+    data = b"the model"
+    key = f"models/{PROJECT}/{RUN}/r1-reduce/model"
+    hub.store.put(key, data)
+    lying = ref_of_bytes(data, inline=inline, key=key).model_copy(update={"leaves": ("0" * 64,)})
+    with pytest.raises(HanseError, match="its leaves do not make its digest") as refusal:
+        await hub.registry.publish(a_model(1).model_copy(update={"model": lying}))
+    assert refusal.value.code is ErrorCode.TAMPERED
 
 
 async def test_inline_bytes_that_are_not_what_they_claim_are_refused(hub: Hub) -> None:

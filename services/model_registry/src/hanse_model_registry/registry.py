@@ -18,7 +18,7 @@ from hanse_fabric.names import derive_id
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import AUDIT
 from hanse_fabric.telemetry import catalogue
-from hanse_fabric.tensors.digest import digest_bytes
+from hanse_fabric.tensors.refs import check_leaves, verify_bytes, verify_object
 from hanse_model_registry import rules
 from hanse_model_registry.ledger import Ledger
 
@@ -46,6 +46,8 @@ class Registry:
 
     async def publish(self, request: PublishModel) -> ModelVersion:
         """Record a version. The same run, round and digest is the same version.
+
+        The signature says what the registry read itself: it hashes the model's bytes before it signs their digest.
 
         Raises:
             HanseError: TAMPERED when the bytes are not what the reference says, NOT_FOUND when they are not in the
@@ -147,10 +149,14 @@ class Registry:
         return swept
 
     async def _settle_bytes(self, project: str, ref: ObjectRef) -> str:
-        """Make sure that the model's bytes are in the store; returns their key."""
+        """Make sure that the model's bytes are in the store, and are those of its digest; returns their key.
+
+        A stored object is read once, block by block, while the project is locked: a request that is repeated because
+        reading takes longer than its sender waits finds the version, and does not read again.
+        """
+        check_leaves(ref)
         if ref.inline is not None:
-            if len(ref.inline) != ref.size or digest_bytes(ref.inline)[0] != ref.digest:
-                raise HanseError(ErrorCode.TAMPERED, f"model: the inline bytes do not have the digest {ref.digest}")
+            verify_bytes(ref, ref.inline)
             key = f"models/{project}/{ref.digest}"
             await asyncio.to_thread(self._store.put, key, ref.inline)
             return key
@@ -158,11 +164,7 @@ class Registry:
             raise invalid("model", ref.digest, "a reference with its bytes inline or a key in the object store")
         if not ref.key.startswith(f"models/{project}/") or ".." in ref.key:
             raise invalid("model.key", ref.key, f"a key under models/{project}/")
-        size = await asyncio.to_thread(self._store.size, ref.key)
-        if size != ref.size:
-            raise HanseError(
-                ErrorCode.TAMPERED, f"model: {ref.key} has {size} bytes in the store, {ref.size} were announced"
-            )
+        await asyncio.to_thread(verify_object, ref, self._store, ref.key)
         return ref.key
 
     def _record(self, request: PublishModel, number: int, key: str) -> ModelVersion:

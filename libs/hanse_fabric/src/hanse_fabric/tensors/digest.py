@@ -10,6 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hanse_fabric.store.port import ObjectStore
 
 LEAF_BYTES = 8 << 20
 _BLOCK_BYTES = 256 << 10
@@ -28,26 +32,57 @@ def combine_leaves(leaves: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(bytes.fromhex(leaf) for leaf in listed)).hexdigest()
 
 
+class Digester:
+    """The digest of bytes that come one after another, in pieces of any size: of what is being written or received."""
+
+    def __init__(self) -> None:
+        self._leaves: list[str] = []
+        self._hash, self._room = hashlib.sha256(), LEAF_BYTES
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        """Take the next bytes."""
+        view = memoryview(data).cast("B")
+        while view:
+            piece, view = view[: self._room], view[self._room :]
+            self._hash.update(piece)
+            self._room -= len(piece)
+            if not self._room:
+                self._leaves.append(self._hash.hexdigest())
+                self._hash, self._room = hashlib.sha256(), LEAF_BYTES
+
+    def result(self) -> tuple[str, tuple[str, ...]]:
+        """(digest, leaves) of the bytes so far; leaves are empty when there is only one."""
+        begun = self._room < LEAF_BYTES or not self._leaves
+        leaves = (*self._leaves, self._hash.hexdigest()) if begun else tuple(self._leaves)
+        return combine_leaves(leaves), leaves if len(leaves) > 1 else ()
+
+
 def digest_bytes(data: bytes | memoryview) -> tuple[str, tuple[str, ...]]:
     """(digest, leaves) of bytes; leaves are empty when there is only one."""
-    view = memoryview(data).cast("B")
-    leaves = tuple(
-        hashlib.sha256(view[start : start + LEAF_BYTES]).hexdigest() for start in range(0, len(view), LEAF_BYTES)
-    ) or (hashlib.sha256(b"").hexdigest(),)
-    return combine_leaves(leaves), leaves if len(leaves) > 1 else ()
+    digester = Digester()
+    digester.update(data)
+    return digester.result()
 
 
 def digest_file(path: Path) -> tuple[str, tuple[str, ...]]:
     """(digest, leaves) of a file, reading it once, in blocks that stay in the processor's cache."""
-    leaves, block = [], memoryview(bytearray(_BLOCK_BYTES))
+    digester, block = Digester(), memoryview(bytearray(_BLOCK_BYTES))
     with path.open("rb", buffering=0) as file:
-        hashed, left = hashlib.sha256(), LEAF_BYTES
-        while got := file.readinto(block[: min(left, _BLOCK_BYTES)]):
-            hashed.update(block[:got])
-            left -= got
-            if not left:
-                leaves.append(hashed.hexdigest())
-                hashed, left = hashlib.sha256(), LEAF_BYTES
-    if left < LEAF_BYTES or not leaves:
-        leaves.append(hashed.hexdigest())
-    return combine_leaves(leaves), tuple(leaves) if len(leaves) > 1 else ()
+        while got := file.readinto(block):
+            digester.update(block[:got])
+    return digester.result()
+
+
+def digest_object(store: ObjectStore, key: str, size: int) -> tuple[str, tuple[str, ...]]:
+    """(digest, leaves) of the first `size` bytes of a stored object, reading it once, one block in memory at a time.
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT when the object is shorter; UNAVAILABLE.
+    """
+    digester, block = Digester(), memoryview(bytearray(_BLOCK_BYTES))
+    with store.open_range(key, 0, size) as reader:
+        for start in range(0, size, _BLOCK_BYTES):
+            piece = block[: size - start]
+            reader.read_into(piece)
+            digester.update(piece)
+    return digester.result()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.objects import ObjectRef
-from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, digest_bytes, digest_file
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, digest_bytes, digest_file, digest_object
 
 
 def ref_of_bytes(data: bytes, *, inline: bool = False, key: str | None = None) -> ObjectRef:
@@ -32,7 +33,7 @@ def check_leaves(ref: ObjectRef) -> None:
     """
     expected = max(1, -(-ref.size // LEAF_BYTES))
     if len(ref.leaves or (ref.digest,)) != expected or combine_leaves(ref.leaves or (ref.digest,)) != ref.digest:
-        raise HanseError(ErrorCode.TAMPERED, f"object {ref.digest[:12]}: its leaves do not make its digest")
+        raise HanseError(ErrorCode.TAMPERED, f"{_name(ref)}: its leaves do not make its digest")
 
 
 def verify_bytes(ref: ObjectRef, data: bytes | memoryview) -> None:
@@ -57,6 +58,19 @@ def verify_file(ref: ObjectRef, path: Path) -> None:
     _verify(ref, digest, leaves)
 
 
+def verify_object(ref: ObjectRef, store: ObjectStore, key: str) -> None:
+    """Check size and digest of a stored object, one block in memory at a time.
+
+    Raises:
+        HanseError: TAMPERED naming the first leaf that differs; NOT_FOUND, UNAVAILABLE.
+    """
+    size = store.size(key)
+    if size != ref.size:
+        raise HanseError(ErrorCode.TAMPERED, f"{_name(ref)}: {size} bytes are in the store, {ref.size} were announced")
+    digest, leaves = digest_object(store, key, ref.size)
+    _verify(ref, digest, leaves)
+
+
 def verify_leaf(ref: ObjectRef, index: int, data: bytes | memoryview) -> None:
     """Check one leaf of an object."""
     expected = ref.leaves[index] if ref.leaves else ref.digest
@@ -68,7 +82,7 @@ def _verify_size(ref: ObjectRef, size: int) -> None:
     if size != ref.size:
         raise HanseError(
             ErrorCode.TOO_LARGE if size > ref.size else ErrorCode.TAMPERED,
-            f"object {ref.digest[:12]}: {size} bytes, {ref.size} were announced",
+            f"{_name(ref)}: {size} bytes, {ref.size} were announced",
         )
 
 
@@ -84,5 +98,9 @@ def _verify(ref: ObjectRef, digest: str, leaves: tuple[str, ...]) -> None:
 def _tampered(ref: ObjectRef, leaf: int) -> HanseError:
     return HanseError(
         ErrorCode.TAMPERED,
-        f"object {ref.digest[:12]}: leaf {leaf} (from byte {leaf * LEAF_BYTES}) does not match its digest",
+        f"{_name(ref)}: leaf {leaf} (from byte {leaf * LEAF_BYTES}) does not match its digest",
     )
+
+
+def _name(ref: ObjectRef) -> str:
+    return f"object {ref.digest[:12]}" + (f" at {ref.key}" if ref.key else "")

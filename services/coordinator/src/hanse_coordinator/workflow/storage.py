@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 
 from hanse_coordinator.workflow.failures import RunFailure
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, leaf_count
+from hanse_fabric.tensors.digest import digest_object
 
 
 class RunObjects:
@@ -83,14 +82,7 @@ class RunObjects:
             ) from None
         if size > largest:
             raise RunFailure(ErrorCode.TOO_LARGE, f"initial_model: {size} bytes are more than {largest}")
-        leaves = [self._leaf(key, index, size) for index in range(leaf_count(size))]
-        if combine_leaves(leaves) != digest:
+        found, leaves = digest_object(self._store, key, size)
+        if found != digest:
             raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the uploaded content is not that of {digest}")
-        return ObjectRef(digest=digest, size=size, leaves=tuple(leaves) if len(leaves) > 1 else (), key=key)
-
-    def _leaf(self, key: str, index: int, size: int) -> str:
-        start = index * LEAF_BYTES
-        buffer = bytearray(min(LEAF_BYTES, size - start))
-        if buffer:
-            self._store.read_into(key, start, memoryview(buffer))
-        return hashlib.sha256(buffer).hexdigest()
+        return ObjectRef(digest=digest, size=size, leaves=leaves, key=key)
