@@ -21,13 +21,13 @@ from gwas_equality import compare, judged
 from gwas_plink import plink
 from gwas_studies import NAMES, PHENOTYPES, SIZES, Size, plan, study
 
-from hanse_fabric.study import Study
 from hanse_genomics.compare import read_associations
 from hanse_genomics.compare.tables import Associations
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.rehearsal import rehearse
 from hanse_genomics.results import of_arrays, write_tsv
 from hanse_genomics.simulation import Simulated, simulate
+from hanse_schemas.study import Study
 
 TESTS = ("chi_square", "linear", "logistic")
 SPLINK_GB = {"chi_square": 0.967, "linear": 2.49, "logistic": 11.06}

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from statsmodels.discrete.discrete_model import Logit
 
-from hanse_fabric.study import Study
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.genotypes.dosages import dosages, missing
+from hanse_schemas.study import Study
 
 _NA = frozenset({"NA", "nan", "-nan", "inf"})
 _UNTURNED = frozenset({"NMISS", "CHISQ", "P", "SE"})

@@ -14,11 +14,11 @@ import hanse
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.site import SiteIdentity, SiteLink, enrol
 from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_site import SiteIdentity, SiteLink, enrol
 
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
 AT_ONCE = 16

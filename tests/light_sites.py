@@ -26,9 +26,9 @@ from hanse_datapod.privacy.noise import SiteNoise, is_exchange
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
-from hanse_fabric.site import SiteLink, enrol
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_privacy.masks.seal import statement
+from hanse_site import SiteLink, enrol
 
 TAIL = 200
 LATE_S = 2.0

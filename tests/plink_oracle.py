@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.results.numbers import plink_texts
+from hanse_schemas.study import Study
 from plink_files import write_plink
 
 TOOLS = Path(__file__).parents[1] / ".tools" / "bin"

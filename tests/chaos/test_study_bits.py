@@ -24,12 +24,12 @@ import pytest_asyncio
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import rehearse
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_schemas.study import Study
 
 SEEDS = int(os.environ.get("HANSE_CHAOS_SEEDS", "2"))
 SERVICES = ["coordinator", "aggregator", "compensator", "nats-server", "object-store"]

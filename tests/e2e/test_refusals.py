@@ -43,9 +43,9 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import ObjectRef, Outcome
-from hanse_fabric.site.link import result_for
 from hanse_fabric.subjects import RESULT, TASK
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_site.link import result_for
 
 GOOD = {name: np.ones_like(array) for name, array in START.items()}
 LARGE = {"weight": np.zeros((200, 200), np.float32)}

@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.demo.datasets import hapmap1
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
+from hanse_schemas.study import Study
 
 PLAN = Plan(
     snps=700,

@@ -17,11 +17,11 @@ import pytest_asyncio
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_datapod.home.outbox import verify_log
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, Simulated, simulate
+from hanse_schemas.study import Study
 
 SECTION = {"test": "chi_square", "chunk": 256, "in_flight": 3}
 SCHEMA = {"kind": "genotypes", "phenotypes": ["TRAIT"], "covariates": ["AGE"]}

@@ -15,7 +15,6 @@ from test_role_views import Seen, tapped
 from threadpoolctl import threadpool_limits
 
 from hanse.embedded.deployment import Deployment, SiteFiles
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import RehearsalVerbs
@@ -23,6 +22,7 @@ from hanse_genomics.simulation import CohortPlan, Covariate, Plan, Simulated, si
 from hanse_genomics.study import conduct
 from hanse_genomics.verbs import Asked
 from hanse_privacy.ring.codec import encode
+from hanse_schemas.study import Study
 
 # That a site accepts mode ring is what the control needs; the other modes are masked all the same.
 POLICY = {"workflows": ["association_study"], "studies": {"masked": False}}

@@ -17,10 +17,10 @@ import pytest
 
 from hanse.embedded.deployment import Deployment
 from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.site import SiteLink, enrol
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_site import SiteLink, enrol
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
 ROUNDS = 20

@@ -26,12 +26,12 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Presence, Result, Task, TaskKind
 from hanse_fabric.names import derive_id
-from hanse_fabric.schema import DataSchema, OpenSchema
 from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.servers.program import free_ports
-from hanse_fabric.site import SiteIdentity, SiteLink, load_identity
-from hanse_fabric.site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
 from hanse_fabric.subjects import PRESENCE, RESULT, TASK, UPDATE, Role
+from hanse_schemas.schema import DataSchema, OpenSchema
+from hanse_site import SiteIdentity, SiteLink, load_identity
+from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
 
 RUN = "a" * 12
 

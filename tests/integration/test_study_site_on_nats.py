@@ -21,12 +21,12 @@ from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.names import derive_id
-from hanse_fabric.schema import GenotypesSchema
-from hanse_fabric.site import SiteLink, load_identity
-from hanse_fabric.site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
-from hanse_fabric.study import Study
 from hanse_fabric.subjects import RESULT, TASK, UPDATE, Role
 from hanse_fabric.tensors.file import decode_tensors
+from hanse_schemas.schema import GenotypesSchema
+from hanse_schemas.study import Study
+from hanse_site import SiteLink, load_identity
+from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
 from servers import NatsServer
 
 COHORT = Path(__file__).parents[1] / "data" / "hapmap1" / "client1" / "hapmap1_100_1"

@@ -35,12 +35,12 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.health import HealthServer
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import new_run_id
-from hanse_fabric.privacy import Privacy
 from hanse_fabric.records import Bucket
 from hanse_fabric.servers.program import find_binary, free_ports
-from hanse_fabric.site.link import result_for
 from hanse_fabric.subjects import LEASES, MASK_ANSWER, MASK_REQUEST, PARTICIPANTS, Role
+from hanse_site.link import result_for
 from masked_sites import mask_request, masked_sites
 from prometheus import WHY_NOT, program
 

@@ -13,7 +13,6 @@ import numpy as np
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
 from hanse_fabric.messages.reductions import RingSum
-from hanse_fabric.privacy import SecureAggregation
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
@@ -23,6 +22,7 @@ from hanse_privacy.pairwise.recovery import Recovery, encode_recovery
 from hanse_privacy.ring.files import mask_shape, ring_layout, write_masked
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.tally import encode_tally, tally_count
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 
 def layout_of(n):

@@ -8,9 +8,8 @@ import pytest
 
 from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
-from hanse_fabric.privacy import Privacy
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 

@@ -7,11 +7,11 @@ from masked_round import MaskedRound
 from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind, ObjectRef
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
-from hanse_fabric.privacy import SecureAggregation
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_privacy.ring.tally import encode_tally
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (40_000,)), Entry("m", "F32", (9,), Rule.AVERAGE), Entry("n", "I64", (2,), Rule.KEEP_NEWEST),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.privacy import SecureAggregation
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
@@ -12,6 +11,7 @@ from hanse_privacy.masks.seal import new_keypair
 from hanse_privacy.ring.files import mask_shape, write_masked
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.tally import encode_tally, tally_count
+from hanse_schemas.secure_aggregation import SecureAggregation
 from masked_sites import masked_sites
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from workflow_hub import PROJECT, Hub, Site, job_of, loud, ref_of, stopped
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.job import Job
 from hanse_fabric.messages import (
     CompensatorRecord,
     JobKind,
@@ -37,6 +36,7 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import COMPENSATORS, MASK_ANSWER, MASK_REQUEST, MASKS, UPDATE, Role
+from hanse_schemas.job import Job
 
 KEY_BYTES = b"k" * 32
 

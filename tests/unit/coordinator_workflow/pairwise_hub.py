@@ -14,10 +14,10 @@ from masked_hub import MaskedHub, MaskedSite, masked_job
 from workflow_hub import PROJECT, loud, ref_of, stopped
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.job import Job
 from hanse_fabric.messages import JobKind, MaskingMode, Reduced, ReduceJob, Refusal, Result, Tally, Task, TaskKind
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 from hanse_privacy.pairwise.streams import residual_masks
+from hanse_schemas.job import Job
 
 PROTOCOL = {TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK}
 

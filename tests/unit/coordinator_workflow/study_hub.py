@@ -17,13 +17,13 @@ from workflow_hub import PROJECT, ref_of
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import Job, check_job
 from hanse_fabric.messages import ObjectRef, Reduced, Refusal, Result, SealedSeed, StudyJob, Task, TaskKind
 from hanse_fabric.messages.masking import Ring
-from hanse_fabric.study import Study
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Role
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Handle, Made, StudyVerbs
+from hanse_schemas.job import Job, check_job
+from hanse_schemas.study import Study
 
 COHORTS = ("east", "north", "south")
 CHUNKS, ITERATIONS = 5, 2

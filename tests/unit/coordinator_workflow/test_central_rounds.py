@@ -11,8 +11,8 @@ from test_workflow_faults import MortalBus
 from workflow_hub import Hub, at_work, job_of, stopped
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Reduced, ReduceJob, TaskKind
+from hanse_schemas.job import Job
 
 PRIVATE = {"placement": "central", "mechanism": "gaussian", "noise_multiplier": 2.0, "adaptive_clip": 0.5}
 

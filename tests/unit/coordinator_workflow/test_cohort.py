@@ -13,8 +13,8 @@ from hanse_coordinator.workflow.federated_averaging import LARGEST_COHORT, LARGE
 from hanse_coordinator.workflow.journal import JournalEntry
 from hanse_coordinator.workflow.outcomes import Answer, Gathered
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.job import Job
 from hanse_fabric.messages import MAX_MESSAGE_BYTES, MaskShape, ObjectRef, SealedSeed
+from hanse_schemas.job import Job
 
 CROWD = tuple(f"site-{number:05d}" for number in range(10_000))
 

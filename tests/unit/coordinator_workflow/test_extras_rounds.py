@@ -14,9 +14,9 @@ from workflow_hub import PROJECT, Hub, Site, at_work, job_of, ref_of, stopped
 from hanse_coordinator.workflow.carried import Carried, reducible
 from hanse_coordinator.workflow.reducible import former_name
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.job import Job
 from hanse_fabric.messages import ObjectRef, Reduced, ReduceJob, Refusal, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
+from hanse_schemas.job import Job
 
 DELTA = {"north": 3.0, "south": 6.0, "east": 9.0}
 

@@ -15,8 +15,8 @@ from hanse_coordinator.workflow.metrics import EarlyStopping, summarize
 from hanse_coordinator.workflow.outcomes import Answer
 from hanse_fabric.clock import VirtualClock
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.job import EarlyStop
 from hanse_fabric.messages import ObjectRef, Outcome, Result, TaskKind
+from hanse_schemas.job import EarlyStop
 
 TERMS = Terms(TaskKind.EVALUATE, PROJECT, RUN, 1000)
 TASK_ID = "0" * 32

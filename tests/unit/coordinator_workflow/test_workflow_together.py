@@ -14,8 +14,8 @@ from hanse_coordinator.workflow.collector import Collector, Terms
 from hanse_coordinator.workflow.outcomes import Answer, Failure, Gathered
 from hanse_coordinator.workflow.together import patience_of, remaining
 from hanse_fabric.clock import VirtualClock
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
+from hanse_schemas.job import Job
 
 FAILED = {"outcome": "failed", "code": "training-failed", "reason": "diverged", "update": None, "examples": 0}
 IN_VAIN = {"outcome": "failed", "code": "quorum", "reason": "exchange l0-mean: not all", "update": None, "examples": 0}

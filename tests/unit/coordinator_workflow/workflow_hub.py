@@ -26,7 +26,6 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.job import Job, check_job
 from hanse_fabric.messages import (
     ExchangeJob,
     JobKind,
@@ -58,6 +57,7 @@ from hanse_fabric.subjects import (
     UPDATE,
     Role,
 )
+from hanse_schemas.job import Job, check_job
 
 PROJECT = "triage"
 RUN = "run000000001"

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from site_actors import CountingWorker, Site, task
 
+from hanse_fabric import durable
 from hanse_fabric.bus.memory import MemoryBus
-from hanse_fabric.site import durable
 
 
 def die_at(what: str, number: int) -> None:

@@ -21,11 +21,11 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Result, Task, TaskKind
 from hanse_fabric.names import derive_id
-from hanse_fabric.schema import OpenSchema
-from hanse_fabric.site import SiteIdentity, SiteLink, load_identity
-from hanse_fabric.site.identity import RECORD, SIGNING_KEY, SiteRecord
 from hanse_fabric.subjects import RESULT, TASK, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_schemas.schema import OpenSchema
+from hanse_site import SiteIdentity, SiteLink, load_identity
+from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
 
 MODEL = b"a model of few bytes"
 MODEL_BASE64 = base64.b64encode(MODEL)

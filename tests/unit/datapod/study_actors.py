@@ -15,8 +15,8 @@ from site_actors import CountingWorker, task
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import STUDIED, WorkOutcome, WorkRequest
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_schemas.study import Study
 
 RUN = "a" * 12
 COUNTS = {"counts": np.arange(12, dtype=np.int64).reshape(3, 4), "sums": np.linspace(-1, 1, 6)}

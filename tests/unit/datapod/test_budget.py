@@ -15,8 +15,7 @@ from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.privacy.budget import SiteBudget
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.ledger import NAME, read_ledger
 
 # Two sensitivities of scale: epsilon 0.5 for each round, and no delta.

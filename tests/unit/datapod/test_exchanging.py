@@ -24,10 +24,10 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import ExchangeJob, Ring, Task, TaskKind
-from hanse_fabric.privacy import SecureAggregation
-from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.subjects import EXCHANGE
 from hanse_privacy.ring.plan import AVERAGE, make_plan
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_site import OpenTask, SiteLink
 
 RUN = "a" * 12
 

@@ -10,9 +10,9 @@ import pytest
 from site_actors import Site, task
 
 from hanse_datapod.home.outbox import verify_log
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
-from hanse_fabric.site.durable import write_durably
 
 
 @pytest.fixture

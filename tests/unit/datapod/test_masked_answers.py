@@ -31,7 +31,7 @@ from hanse_fabric.messages import (
     Task,
     TaskKind,
 )
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import LINK, PROGRESS, UPDATE

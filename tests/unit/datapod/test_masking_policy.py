@@ -13,7 +13,7 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, PrivacyTerms, Ring, RingPlan, Task, TaskKind
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy
 
 PINNED, OTHER = base64.b64encode(b"k" * 32).decode(), base64.b64encode(b"x" * 32).decode()
 

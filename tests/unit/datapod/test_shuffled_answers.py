@@ -12,7 +12,7 @@ from test_masked_answers import answers, elements, site_of, total_of
 from hanse_datapod.privacy.noise import noise_for
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import PrivacyTerms, Result, Task
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.tensors.file import decode_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.seal import statement

@@ -12,7 +12,7 @@ from study_actors import masked_step, plan, study_policy, study_step
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 OPEN_HEARTED: dict[str, Any] = {
     "minimum_participants": 1, "masking": {"minimum": 1},

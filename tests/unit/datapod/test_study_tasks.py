@@ -18,9 +18,9 @@ from hanse_datapod.home.outbox import verify_log
 from hanse_datapod.study.answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Outcome, Task, TaskKind
-from hanse_fabric.site import SiteLink
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.stream import MaskStream, Purpose
+from hanse_site import SiteLink
 
 STEPS = [f"c{number:04}-counts" for number in range(6)]
 

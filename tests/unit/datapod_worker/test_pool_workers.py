@@ -31,7 +31,7 @@ from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.port import Exchanging, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema
+from hanse_schemas.schema import ArraySchema
 
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 POOL = "lab"

@@ -9,10 +9,10 @@ import pytest
 from hanse_datapod.worker.pool.choice import Pool, choose, local_pool, read_pools
 from hanse_datapod.worker.port import DeviceReport
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import check_job
-from hanse_fabric.resources import Resources, resources_of
 from hanse_learning.config import check_train
 from hanse_learning.site.devices import choose_device
+from hanse_schemas.job import check_job
+from hanse_schemas.resources import Resources, resources_of
 
 CPU = local_pool(DeviceReport(memory_gib=8.0))
 SLICE = Pool(name="slice", device="gpu", memory_gib=10, labels={"mig": "1g.10gb"})

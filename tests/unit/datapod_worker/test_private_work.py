@@ -15,10 +15,10 @@ from hanse_datapod.data.load import read_site_data
 from hanse_datapod.rehearsal.training import rehearse
 from hanse_datapod.worker.work.execute import Done, WorkContext, execute
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import check_job
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema
 from hanse_fabric.tensors.file import read_tensors
+from hanse_schemas.job import check_job
+from hanse_schemas.schema import ArraySchema
 
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 SGD = {"mechanism": "dp_sgd", "clip": 1.0, "scale": 1.0, "steps": 4, "batch": 20, "rate": 0.25}

@@ -10,8 +10,8 @@ import pytest
 
 from hanse_datapod.rehearsal.training import evaluate_file, rehearse
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import check_job
 from hanse_fabric.tensors.file import read_tensors
+from hanse_schemas.job import check_job
 
 STEPS: dict[str, Any] = {"steps": 5, "batch_size": "all"}
 

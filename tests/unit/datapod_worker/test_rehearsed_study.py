@@ -13,7 +13,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.rehearsal.study import rehearse_study
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import parse_job
+from hanse_schemas.job import parse_job
 
 COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1" / "hapmap1_100_1"
 JOB = b"workflow: association_study\nstudy: {test: chi_square, chunk: 1}\n"

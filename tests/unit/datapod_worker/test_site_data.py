@@ -8,7 +8,7 @@ from PIL import Image
 from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import fingerprint, read_site_data
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, Column, OpenSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 
 TABLE = TabularSchema(
     features=(Column(name="age", minimum=0, maximum=120), Column(name="beds", dtype="integer")), target="ill", classes=2

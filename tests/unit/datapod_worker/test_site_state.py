@@ -15,9 +15,9 @@ from hanse_datapod.worker.work.context import Done, WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema
 from hanse_fabric.tensors.file import layout_of, read_tensors, write_tensors
 from hanse_learning.site.examples import Examples
+from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema
 
 SCHEMA = ArraySchema(shape=(5,), classes=3)
 MLP = {"name": "mlp", "hidden": [6]}

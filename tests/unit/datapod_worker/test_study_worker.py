@@ -26,10 +26,10 @@ from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_datapod.worker.server.studies import StudyServer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.site import SiteStudy
+from hanse_schemas.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
+from hanse_schemas.study import Study
 
 COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1"
 

@@ -24,10 +24,10 @@ from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.work.execute import WorkContext, execute
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import check_job
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema
 from hanse_fabric.tensors.file import layout_of, read_tensors
+from hanse_schemas.job import check_job
+from hanse_schemas.schema import ArraySchema
 
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "site_code.py"

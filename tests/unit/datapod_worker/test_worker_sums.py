@@ -18,8 +18,8 @@ from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.port import Exchanging, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import ArraySchema
 from hanse_fabric.tensors.file import read_tensors
+from hanse_schemas.schema import ArraySchema
 
 SCHEMA = ArraySchema(shape=(3,), classes=2)
 MODEL = {"name": "mlp", "hidden": [6, 4], "batch_norm": True}

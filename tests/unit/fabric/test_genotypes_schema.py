@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import GenotypesSchema, OpenSchema, learnable
-from hanse_fabric.site.identity import parse_schema
+from hanse_schemas.schema import GenotypesSchema, OpenSchema, learnable
+from hanse_site.identity import parse_schema
 
 
 def test_a_schema_of_genotypes_lists_the_columns_that_every_site_has() -> None:

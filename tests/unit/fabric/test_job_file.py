@@ -3,7 +3,7 @@
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import check_job, parse_job
+from hanse_schemas.job import check_job, parse_job
 
 GOOD = {"rounds": 3, "model": {"name": "linear"}}
 

@@ -7,8 +7,8 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.site.cache import KEPT, ModelCache
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_site.cache import KEPT, ModelCache
 
 
 def inline(data: bytes) -> ObjectRef:

@@ -15,10 +15,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from hanse_fabric.bus.jwt import read_credentials
+from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_join_token
-from hanse_fabric.site import enrol, identity, load_identity
-from hanse_fabric.site.durable import sole_owner
+from hanse_site import enrol, identity, load_identity
 
 TOKEN = make_join_token().text
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_genomics.files import Cohort, CommonSnps, match, open_cohort, text
 from hanse_genomics.files.alleles import decide, oriented
@@ -21,6 +20,7 @@ from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.hub import STEPS as HUB
 from hanse_genomics.hub.step import Finished
 from hanse_genomics.site.opening import offered
+from hanse_schemas.study import Study
 from plink_files import Snp, random_copies, write_plink
 
 STUDY = Study(test="chi_square")

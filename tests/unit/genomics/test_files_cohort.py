@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics.files import Cohort, Matched, open_cohort
 from hanse_genomics.genotypes import count, dosages, group
+from hanse_schemas.study import Study
 from plink_files import random_copies, write_plink
 
 HAPMAP = Path(__file__).parents[2] / "data" / "hapmap1"

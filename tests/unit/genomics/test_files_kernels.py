@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hanse_fabric.study import TILE
 from hanse_genomics.genotypes import count, dosages, group, missing, room, swap
+from hanse_schemas.study import TILE
 from plink_files import bed_bytes, random_copies, write_plink
 
 

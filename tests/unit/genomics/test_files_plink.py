@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import Study
 from hanse_genomics.files import Cohort, open_cohort
 from hanse_genomics.genotypes import count, group
 from hanse_genomics.site.opening import offered
+from hanse_schemas.study import Study
 from plink_files import random_copies, write_plink
 from plink_oracle import only, run, table, tool
 

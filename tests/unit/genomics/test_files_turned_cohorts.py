@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import Structure, Study
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import rehearse
+from hanse_schemas.study import Structure, Study
 from plink_files import random_copies, write_plink
 
 SNPS, PEOPLE = 300, 40

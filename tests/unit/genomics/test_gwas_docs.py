@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_fabric.job import STUDY, check_job, parse_job
-from hanse_fabric.study import Study
 from hanse_genomics.reasons import WORDS, Reason
 from hanse_genomics.report import shared
 from hanse_genomics.results.columns import columns_of
+from hanse_schemas.job import STUDY, check_job, parse_job
+from hanse_schemas.study import Study
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "gwas.md").read_text()

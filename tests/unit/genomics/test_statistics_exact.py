@@ -12,12 +12,12 @@ import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hanse_fabric.study import Study
 from hanse_genomics import wide
 from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.files import text
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import allelic, hardy_weinberg, symmetric, tails
+from hanse_schemas.study import Study
 from plink_files import write_plink
 from plink_oracle import Pool, a1, federated, make_pool
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import QualityControl, Study
 from hanse_genomics.files import text
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
+from hanse_schemas.study import QualityControl, Study
 from plink_oracle import Pool, Table, beyond_single_precision, differences, federated, only
 
 DATA = Path(__file__).parents[2] / "data"

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import Study
 from hanse_genomics.files import text
 from hanse_genomics.reasons import Reason
+from hanse_schemas.study import Study
 from plink_oracle import (
     Pool,
     Table,

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import QualityControl, Structure, Study
 from hanse_genomics import rings
 from hanse_genomics.files import Cohort, CommonSnps, open_cohort
 from hanse_genomics.genotypes import dosages, missing
@@ -25,6 +24,7 @@ from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import image
 from hanse_genomics.verbs import Asked, Fact
+from hanse_schemas.study import QualityControl, Structure, Study
 
 PLAN = Plan(
     snps=1200, cohorts=(CohortPlan("a", 70, 40), CohortPlan("b", 30, 60), CohortPlan("c", 20, 80)), seed=3,

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import Structure, Study
 from hanse_genomics.files import open_cohort
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.simulation import CohortPlan, Plan, Simulated, simulate
+from hanse_schemas.study import Structure, Study
 
 # Who is in which population decides about the trait and about being a case; no SNP does. Cohorts are uneven in both.
 PLAN = Plan(

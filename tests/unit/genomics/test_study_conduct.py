@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import groups, rings
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
@@ -24,6 +23,7 @@ from hanse_genomics.study import conduct, cut
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Made
 from hanse_privacy.ring.plan import capacity, largest_sum
+from hanse_schemas.study import Study
 from plink_files import random_copies, write_plink
 from plink_oracle import Pool, beside, federated, make_pool
 

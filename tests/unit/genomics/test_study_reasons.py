@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_fabric.study import Study
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.reasons import Reason
 from hanse_genomics.rehearsal import rehearse
+from hanse_schemas.study import Study
 from plink_files import write_plink
 
 PEOPLE, COHORTS = 20, 3

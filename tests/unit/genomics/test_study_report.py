@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.study import Structure, Study
 from hanse_genomics.reasons import Reason
 from hanse_genomics.report import figures, write_report
 from hanse_genomics.report.page import page
@@ -18,6 +17,7 @@ from hanse_genomics.report.points import KEPT_ABOVE, genome, quantiles, thinned
 from hanse_genomics.report.shared import shared_by
 from hanse_genomics.report.tables import size_text, top_hits
 from hanse_genomics.results import Results
+from hanse_schemas.study import Structure, Study
 from made_results import made_results
 
 SUMMARY = {

@@ -27,10 +27,10 @@ from hanse.hub import read_job
 from hanse.studies import asave_study, save_study
 from hanse.views import Event
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import check_job
 from hanse_fabric.tensors.digest import digest_file
 from hanse_genomics.__main__ import main as formatter_main
 from hanse_genomics.results import write
+from hanse_schemas.job import check_job
 from made_results import made_results
 
 PROJECT = "/v1/projects/triage"

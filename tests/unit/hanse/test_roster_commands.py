@@ -14,8 +14,8 @@ from scripted_hub import ScriptedHub
 
 from hanse.cli import main
 from hanse_fabric.identity.keys import SigningKey, roster_digest
-from hanse_fabric.schema import OpenSchema
-from hanse_fabric.site.identity import RECORD, SIGNING_KEY, SiteRecord
+from hanse_schemas.schema import OpenSchema
+from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
 
 KEYS = [base64.b64encode(SigningKey.from_seed(bytes([n]) * 32).public_bytes).decode() for n in range(3)]
 DIGEST = roster_digest(base64.b64decode(key) for key in KEYS).hex()

@@ -9,7 +9,7 @@ import pytest
 from hanse.display import metrics_table
 from hanse.history import History, size_text, sparkline
 from hanse_fabric.errors import HanseError
-from hanse_fabric.targets import Reached
+from hanse_schemas.targets import Reached
 
 ROUNDS: list[dict[str, Any]] = [
     {

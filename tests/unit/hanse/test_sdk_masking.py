@@ -13,11 +13,11 @@ from hanse.site import cannot, refuse
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, PrivacyTerms, Result, Ring, RingPlan, Task, TaskKind
-from hanse_fabric.privacy import Privacy
-from hanse_fabric.schema import OpenSchema
-from hanse_fabric.site import SiteIdentity, SiteLink
-from hanse_fabric.site.identity import SIGNING_KEY, SiteRecord
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.subjects import RESULT, UPDATE
+from hanse_schemas.schema import OpenSchema
+from hanse_site import SiteIdentity, SiteLink
+from hanse_site.identity import SIGNING_KEY, SiteRecord
 
 MASKING = Masking(
     mode=MaskingMode.COMPENSATOR, session="r1-train", minimum=3, compensator=base64.b64encode(bytes(32)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hanse.cli.site import next_steps
-from hanse_fabric.schema import GenotypesSchema, OpenSchema
+from hanse_schemas.schema import GenotypesSchema, OpenSchema
 
 
 def test_a_site_with_genotypes_is_told_that_studies_are_opted_in_to() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hanse.hub import read_job
-from hanse_fabric.job import check_job
+from hanse_schemas.job import check_job
 
 
 @pytest.mark.parametrize("cohorts", [2, 3, 5])

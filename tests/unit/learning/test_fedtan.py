@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import check_job
 from hanse_fabric.tensors.layout import Rule
 from hanse_learning.communication import BROADCAST, Traffic
 from hanse_learning.config import TrainConfig, check_model
@@ -26,6 +25,7 @@ from hanse_learning.site.shared_statistics import shared_statistics
 from hanse_learning.site.sums import Alone, Counted, Floats, Meeting, Sums
 from hanse_learning.site.training import train
 from hanse_learning.utility import check_utility
+from hanse_schemas.job import check_job
 
 MLP = {"name": "mlp", "hidden": [12, 8], "batch_norm": True, "dtype": "float64"}
 CNN = {"name": "cnn", "channels": [4, 6], "hidden": 8, "batch_norm": True, "dtype": "float64"}

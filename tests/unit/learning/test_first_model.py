@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import Job
-from hanse_fabric.schema import ArraySchema
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.config import check_model
 from hanse_learning.config.first_model import Form, check_first_model
 from hanse_learning.site.entries import entries_of
 from hanse_learning.site.examples import pose
 from hanse_learning.site.models import build
+from hanse_schemas.job import Job
+from hanse_schemas.schema import ArraySchema
 
 SCHEMA = ArraySchema(kind="array", shape=(8, 8), task="classification", classes=10)
 MODELS: dict[str, dict[str, Any]] = {

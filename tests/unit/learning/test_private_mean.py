@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_learning.server.config import check_strategy, needs_measure
 from hanse_learning.server.private_mean import LEARNING_RATE, PrivateMean
 from hanse_learning.server.reduction import Array

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job
 from hanse_learning.config import TrainConfig
 from hanse_learning.server.config import check_strategy, needs_info, needs_measure, state_names
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
+from hanse_schemas.job import Job
 
 
 def test_an_empty_section_is_federated_averaging():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from hanse_fabric.job import Job
 from hanse_learning.config import TrainConfig
 from hanse_learning.server.config import AdaptiveConfig, OptimizerConfig, ReductionConfig, checks
+from hanse_schemas.job import Job
 
 PAGE = (Path(__file__).parents[3] / "docs" / "strategies.md").read_text()
 

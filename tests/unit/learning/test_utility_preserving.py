@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import Job, check_job
 from hanse_learning.utility import check_utility, require_utility
+from hanse_schemas.job import Job, check_job
 
 
 def job_of(**changes: Any) -> Job:

@@ -15,7 +15,6 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from hanse_fabric.schema import ArraySchema
 from hanse_learning.config import check_model, check_train
 from hanse_learning.on_device import OnDevice, differences
 from hanse_learning.site.algorithms import adapt, train_round
@@ -26,6 +25,7 @@ from hanse_learning.site.examples import Examples, pose
 from hanse_learning.site.models import build
 from hanse_learning.site.session import Session
 from hanse_learning.site.sums import Alone
+from hanse_schemas.schema import ArraySchema
 
 NAME = "far"
 _MAY_MIX = ("aten._to_copy", "aten.copy_", "aten.index")  # as CUDA may: copies, and indices from the processor

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_fabric.job import check_job
 from hanse_learning.config import AnyAlgorithm, StateRule, check_learning
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.site.algorithms.registry import ALGORITHMS
+from hanse_schemas.job import check_job
 
 PAGE = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
 JOBS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

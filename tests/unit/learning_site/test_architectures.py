@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.schema import ArraySchema
 from hanse_learning.config import BUILT_IN, check_model, has_batch_statistics
 from hanse_learning.config.models import SMALLEST_SIDE
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.models import BUILDERS, build
+from hanse_schemas.schema import ArraySchema
 
 
 def module_of(config: dict[str, Any], shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 
-from hanse_fabric.job import check_job
 from hanse_learning.config import BUILT_IN, AlgorithmConfig, FocalConfig, check_learning, check_model
 from hanse_learning.config.models import Normalization
 from hanse_learning.config.state import StateRule
@@ -24,6 +23,7 @@ from hanse_learning.site.models import build
 from hanse_learning.site.state_policy import kept_by
 from hanse_learning.utility import check_utility, require_utility
 from hanse_privacy.rules import check_rules
+from hanse_schemas.job import check_job
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "models.md").read_text()

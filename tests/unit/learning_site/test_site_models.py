@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import check_job
-from hanse_fabric.schema import ArraySchema, Column, OpenSchema, TabularSchema
 from hanse_fabric.tensors.layout import Rule
 from hanse_learning.config import check_learning, check_model, check_train
 from hanse_learning.partition import label_skew
 from hanse_learning.site.entries import apply_update, arrays_of, entries_of, load, update_of
 from hanse_learning.site.examples import Examples, Problem, pose
 from hanse_learning.site.models import build
+from hanse_schemas.job import check_job
+from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 
 IMAGES = Problem((1, 9, 7), 3, "classification")
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.job import check_job
-from hanse_fabric.schema import ArraySchema
 from hanse_learning.config import ALL_EXAMPLES, check_learning, check_model, check_train, state_rules
 from hanse_learning.server.config.checks import check_job_strategy
+from hanse_schemas.job import check_job
+from hanse_schemas.schema import ArraySchema
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedfgd"])

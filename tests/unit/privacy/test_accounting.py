@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.calibration import noise_for, noise_multiplier_for
 from hanse_privacy.accounting.events import Event, discrete_gaussian, gaussian, laplace, pure

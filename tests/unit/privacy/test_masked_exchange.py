@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.privacy import SecureAggregation
 from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
 from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 BOUND = 1000.0
 

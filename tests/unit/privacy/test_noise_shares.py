@@ -13,8 +13,7 @@ from scipy import stats
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.masking import RingPlan
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_privacy.accounting.terms import round_noise
@@ -27,6 +26,7 @@ from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.files import write_masked
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.plan import noise_tail as laplace_tail
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 N = 20_000
 FRACTION = 20

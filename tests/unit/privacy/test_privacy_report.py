@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hanse_fabric.job import Job, check_job
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.report import describe, run_epsilon
+from hanse_schemas.job import Job, check_job
 
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
-from hanse_fabric.privacy import LARGEST_WEIGHT, SecureAggregation
 from hanse_fabric.tensors.layout import Entry, Rule
 from hanse_privacy.ring.codec import decode, encode, error_bound
 from hanse_privacy.ring.plan import (
@@ -25,6 +24,7 @@ from hanse_privacy.ring.plan import (
     ring_of,
     weighted,
 )
+from hanse_schemas.secure_aggregation import LARGEST_WEIGHT, SecureAggregation
 
 
 def section(**values: object) -> SecureAggregation:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job, check_job
 from hanse_learning.config import BUILT_IN, check_model
 from hanse_learning.config.models import has_batch_statistics
 from hanse_privacy.rules import check_rules, markdown
 from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.sections import batch_statistics
 from hanse_privacy.rules.table import RULES
+from hanse_schemas.job import Job, check_job
 
 MASKED = {"mode": "compensator"}
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}

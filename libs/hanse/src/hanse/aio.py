@@ -15,7 +15,7 @@ from hanse.history import History
 from hanse.hub import read_job
 from hanse.transport import AsyncTransport
 from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
-from hanse_fabric.job import Job
+from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
     from hanse.uploads import ModelSource

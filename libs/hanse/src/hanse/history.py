@@ -7,7 +7,7 @@ from typing import Any
 
 from hanse.display import Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.targets import Reached, reached
+from hanse_schemas.targets import Reached, reached
 
 Values = list[float | None]
 """Of one metric by finished round; None where it was not measured."""

@@ -12,7 +12,7 @@ from hanse.files import read_file, save_model, save_output
 from hanse.history import History
 from hanse.transport import SyncTransport
 from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
-from hanse_fabric.job import Job, check_job, parse_job
+from hanse_schemas.job import Job, check_job, parse_job
 
 if TYPE_CHECKING:
     from hanse.uploads import ModelSource
@@ -82,7 +82,7 @@ class Projects:
 
         Args:
             name: lower-case letters, digits and hyphens.
-            schema: what every site's data must look like (`hanse_fabric.schema`).
+            schema: what every site's data must look like (`hanse_schemas.schema`).
         """
         return Project(self._transport, self._transport.send(calls.create_project(name, schema, description)).name)
 

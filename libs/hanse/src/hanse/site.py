@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from hanse.background import LoopThread
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
-from hanse_fabric.site.enrol import enrol
-from hanse_fabric.site.identity import SiteIdentity, load_identity
-from hanse_fabric.site.link import OpenTask, SiteLink
+from hanse_site.enrol import enrol
+from hanse_site.identity import SiteIdentity, load_identity
+from hanse_site.link import OpenTask, SiteLink
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import STUDY
+from hanse_schemas.job import STUDY
 
 if TYPE_CHECKING:
     from hanse.aio import AsyncRun

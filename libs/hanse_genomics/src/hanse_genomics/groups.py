@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 Ploidy = Literal["diploid", "x", "y", "mt"]
 

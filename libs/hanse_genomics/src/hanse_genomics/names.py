@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 
 def covariates(study: Study) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import groups, rings
 from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
+from hanse_schemas.study import Study
 
 X = 23
 NULL_ITERATIONS = 50

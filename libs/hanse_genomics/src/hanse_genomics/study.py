@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import groups, regression, rings
 from hanse_genomics.groups import Ploidy
 from hanse_genomics.names import covariates
 from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
+from hanse_schemas.study import Study
 
 LEAST_COHORTS = 3
 

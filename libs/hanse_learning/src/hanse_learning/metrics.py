@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.targets import Reached, reached
+from hanse_schemas.targets import Reached, reached
 
 __all__ = ["Reached", "confusion", "matthews", "reached"]
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job
 from hanse_learning.config import (
     ALL_EXAMPLES,
     AnyModel,
@@ -35,6 +34,7 @@ from hanse_learning.server.config import (
     check_strategy,
 )
 from hanse_learning.server.config import SgdConfig as ServerSgd
+from hanse_schemas.job import Job
 
 
 @dataclass(frozen=True, slots=True)

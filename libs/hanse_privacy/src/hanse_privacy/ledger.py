@@ -1,6 +1,6 @@
 """A site's privacy ledger: what each release cost, written down before its noise is made, and refused beyond budget.
 
-A chained log (`hanse_fabric.site.chain`) of charges. A charge is on the disk before anything is drawn, and stands
+A chained log (`hanse_fabric.chain`) of charges. A charge is on the disk before anything is drawn, and stands
 whatever becomes of the answer: a round that is discarded was seen by somebody. Asking again for a charge that has not
 been settled (a crash between the charge and the answer) costs nothing more, for nothing had left; once settled, the
 same work again is a new release and a new charge.
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hanse_fabric.chain import ChainedLog, Entry, LogCheck, read_chain, verify_chain
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site.chain import ChainedLog, Entry, LogCheck, read_chain, verify_chain
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
 

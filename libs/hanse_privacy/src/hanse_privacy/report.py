@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hanse_fabric.job import Job
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
+from hanse_schemas.job import Job
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
 

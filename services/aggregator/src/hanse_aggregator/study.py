@@ -17,10 +17,10 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced, StudyJob
 from hanse_fabric.messages.base import explain
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_genomics import hub
+from hanse_schemas.study import Study
 
 STUDY_INLINE = 8 << 10
 """Outputs up to this size (bytes) travel on the bus, and stand in the run's journal: larger ones go to the store."""

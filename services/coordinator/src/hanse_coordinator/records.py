@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.job import Job
 from hanse_fabric.messages.base import Message
 from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
-from hanse_fabric.schema import DataSchema
 from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
+from hanse_schemas.job import Job
+from hanse_schemas.schema import DataSchema
 
 
 class ApiRole(StrEnum):

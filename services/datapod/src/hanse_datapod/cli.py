@@ -92,8 +92,8 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
 def _join(given: argparse.Namespace) -> None:
     from hanse_datapod.home.outbox import Leaving, Outbox
-    from hanse_fabric.site import enrol
-    from hanse_fabric.site.durable import sole_owner
+    from hanse_fabric.durable import sole_owner
+    from hanse_site import enrol
 
     with sole_owner(given.home):
         outbox = Outbox(given.home)
@@ -166,7 +166,7 @@ def _budget(given: argparse.Namespace) -> int:
 def _status(given: argparse.Namespace) -> None:
     from hanse_datapod.home.journal import FILE, Journal
     from hanse_datapod.home.outbox import LOG, verify_log
-    from hanse_fabric.site import load_identity
+    from hanse_site import load_identity
 
     identity = load_identity(given.home)
     if identity is None:

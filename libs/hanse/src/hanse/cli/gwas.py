@@ -14,7 +14,7 @@ from hanse.cli.output import emit_json
 from hanse.hub import Hub, Project, Run, read_job
 from hanse.studies import Traffic, check_completed, check_formatter, publish, save_study
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import STUDY, check_job
+from hanse_schemas.job import STUDY, check_job
 
 app = typer.Typer(no_args_is_help=True, help="Genome-wide association studies over cohorts that stay where they are.")
 

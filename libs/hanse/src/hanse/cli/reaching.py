@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hanse.history import History, size_text
 from hanse.views import RunView
-from hanse_fabric.targets import Reached
+from hanse_schemas.targets import Reached
 
 
 def asked_for(view: RunView, history: History, metric: str, target: float | None) -> tuple[str, float | None]:

@@ -15,7 +15,7 @@ import typer
 from hanse.cli.connection import Json
 from hanse.cli.output import emit_json
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.schema import DataSchema, GenotypesSchema
+from hanse_schemas.schema import DataSchema, GenotypesSchema
 
 app = typer.Typer(no_args_is_help=True, help="For site administrators: join a project, run the datapod.")
 
@@ -29,7 +29,7 @@ def join(
     json: Json = False,
 ) -> None:
     """Enrol this site. Its keys are made here and never leave."""
-    from hanse_fabric.site.enrol import enrol
+    from hanse_site.enrol import enrol
 
     identity = asyncio.run(enrol(url, token, home, ca))
     if json:
@@ -70,7 +70,7 @@ def key(
     json: Json = False,
 ) -> None:
     """Show this site's public key, for the other sites' rosters."""
-    from hanse_fabric.site.identity import load_identity
+    from hanse_site.identity import load_identity
 
     identity = load_identity(home)
     if identity is None:

@@ -17,7 +17,7 @@ from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Project, Run
 from hanse.studies import fetch_study
-from hanse_fabric.job import STUDY
+from hanse_schemas.job import STUDY
 
 if TYPE_CHECKING:
     from hanse.cli.study_progress import StudyDisplay

@@ -100,7 +100,7 @@ class Deployment:
 
     async def add_multiplexed(self, name: str, count: int, files: SiteFiles) -> Child:
         """Join `count` sites, `<name>-0001` and on, that one process serves with the same data."""
-        from hanse_fabric.site import enrol
+        from hanse_site import enrol
 
         if files.test is None:
             raise ValueError("multiplexed sites need a test file")

@@ -1,11 +1,53 @@
-"""Differential privacy in a task: what the site adds, and what its ledger is charged with."""
+"""Differential privacy: the job's section `privacy`, and what a task says of it. What it means is `hanse_privacy`'s.
+
+The section stands here, among the messages, because every task of such a job carries it to the site's ledger.
+"""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Literal
+
+from pydantic import Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.names import Slug
+
+
+class Privacy(Frozen):
+    """Differential privacy of a run.
+
+    Attributes:
+        placement: `local`: each site makes its own answer private, by itself; `distributed`: each adds a share of the
+            noise within the masked sum; `central`: the hub clips and adds noise, and is trusted with plain updates.
+        mechanism: `dp_sgd` (local, per example, within training), or noise on the clipped update.
+        clip: norm to which the update (dp_sgd: the gradient of each example) is clipped: L2 for Gaussian kinds, L1 for
+            Laplace kinds and staircase.
+        epsilon, delta: the whole run's guarantee; or
+        noise_multiplier: noise per unit of `clip` (standard deviation for Gaussian, scale for the others) per round.
+        adaptive_clip: central: the quantile of the updates' norms that the clipping norm is moved to; None: fixed.
+        noise: distributed: how the sites' shares of it are made (docs/privacy.md).
+        colluding: `distributed-gamma`: how many sites may collude, without the noise of the others becoming short.
+        scale: `calibrated`, or `literal`: as Mugunthan (2022) prints it, of which the true epsilon is larger.
+        site_epsilon: by participant, where it differs from `epsilon` (local placements; Mugunthan, 2022, Table 5.2).
+    """
+
+    placement: Literal["local", "distributed", "central"]
+    mechanism: Literal["dp_sgd", "gaussian", "laplace", "staircase", "discrete_gaussian", "discrete_laplace"]
+    clip: float = Field(default=1.0, gt=0, le=1e6)
+    epsilon: float | None = Field(default=None, gt=0, le=1e6)
+    delta: float = Field(default=1e-5, ge=0, lt=1)
+    noise_multiplier: float | None = Field(default=None, gt=0, le=1e6)
+    adaptive_clip: float | None = Field(default=None, gt=0, lt=1)
+    noise: Literal["local-laplace", "distributed-gamma", "oblivious", "oblivious-shuffled"] | None = None
+    colluding: int = Field(default=0, ge=0)
+    scale: Literal["calibrated", "literal"] = "calibrated"
+    site_epsilon: dict[Slug, float] = {}
+
+    @model_validator(mode="after")
+    def _determined(self) -> Privacy:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError("give epsilon or noise_multiplier, one of them")
+        return self
 
 
 class PrivacyTerms(Frozen):

@@ -125,7 +125,7 @@ class StudyJob(Message):
 
     Attributes:
         function: name of the function of `hanse_genomics.hub`.
-        study: the job's section (`hanse_fabric.study.Study` reads it).
+        study: the job's section (`hanse_schemas.study.Study` reads it).
         settings: what this step is told.
         updates: sorted by participant; none where the sites have no part in it.
         sum: how the updates are masked; None: the function is given each cohort's arrays.

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 _TESTS: dict[str, tuple[list[str], str]] = {
     "chi_square": (["--assoc"], ".assoc"),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.compare.agreement import GENOME_WIDE, Agreement, agreement, bonferroni
 from hanse_genomics.compare.meta import meta_analysis
 from hanse_genomics.compare.plink import plink_program, plink_table
@@ -20,6 +19,7 @@ from hanse_genomics.demo.datasets import Dataset, Files
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import rehearse
 from hanse_genomics.results import of_arrays, write_tsv
+from hanse_schemas.study import Study
 
 FEDERATED, FIXED, RANDOM = "federated", "meta-analysis, fixed", "meta-analysis, random"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.simulation import Causal, CohortPlan, Covariate, Plan, simulate
+from hanse_schemas.study import Study
 
 TESTS = ("chi_square", "linear", "logistic")
 SNPS = 4000

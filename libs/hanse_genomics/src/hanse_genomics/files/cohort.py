@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Floats, Packed
 from hanse_genomics.files.bed import Bed, open_bed
 from hanse_genomics.files.bim import read_bim
@@ -17,6 +16,7 @@ from hanse_genomics.files.columns import numbers, read_columns
 from hanse_genomics.files.fam import Fam, Person, read_fam
 from hanse_genomics.files.phenotype import coded
 from hanse_genomics.files.snps import SnpTable
+from hanse_schemas.study import Study
 
 SEX = "SEX"
 """Name of the covariate that a study's `sex` adds."""

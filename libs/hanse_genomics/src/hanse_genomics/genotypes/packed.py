@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Packed, PackedRows
+from hanse_schemas.study import TILE
 
 Words = NDArray[np.uint64]
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
 from hanse_genomics.files.alleles import Pair, decide
@@ -20,6 +19,7 @@ from hanse_genomics.files.snps import LABELS, CommonSnps
 from hanse_genomics.hub.intersection import Rows, intersection
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 _EXAMPLES = 5
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Array, Arrays, Counts
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, described, tally, turned
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import allelic, tails
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 
 def chi_square(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from hanse_fabric.study import Study
 from hanse_genomics import groups, reasons
 from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
+from hanse_schemas.study import Study
 
 MEDIAN = 0.454936423119573
 """Of chi-square with 1 df."""

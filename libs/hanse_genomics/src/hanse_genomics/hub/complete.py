@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.hub.tally import Tally, described
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky
+from hanse_schemas.study import Study
 
 CORRELATED = 0.999
 """Correlation of two predictors above which PLINK gives NA."""

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import wide
 from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.names import covariates
 from hanse_genomics.statistics.symmetric import cholesky, packed_size, unpacked
+from hanse_schemas.study import Study
 
 CONSTANT = 1e-12
 """Spread relative to the mean at which a column is constant: below it there is only rounding."""

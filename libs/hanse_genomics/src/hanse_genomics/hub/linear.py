@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.hub.complete import Genotypes, collinear, genotypes, prepared, refuse
 from hanse_genomics.hub.step import Finished, HubStep
@@ -16,6 +15,7 @@ from hanse_genomics.hub.tally import tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, packed_size, unpacked
+from hanse_schemas.study import Study
 
 EXPLAINED = 1e-14
 """Share of the outcome's variance below which nothing is left but rounding."""

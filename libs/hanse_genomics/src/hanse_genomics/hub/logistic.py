@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.hub.complete import collinear, complete_statuses, genotypes, prepared, refuse
 from hanse_genomics.hub.linear import columns_of
@@ -23,6 +22,7 @@ from hanse_genomics.reasons import Reason
 from hanse_genomics.regression import FIRTH_ITERATIONS
 from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import packed_size
+from hanse_schemas.study import Study
 
 SHORT = 1e-5
 """Length of a step, in standard errors, after which the coefficient is right: the error is about its square."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.hub.step import Finished, HubStep
+from hanse_schemas.study import Study
 
 
 def ready(study: Study, settings: Mapping[str, Any], total: Any, given: Mapping[str, Arrays]) -> Finished:  # noqa: ARG001

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import groups
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 LEAST = 10
 PER_PREDICTOR = 5

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.structure import bits, krylov, linkage
@@ -21,6 +20,7 @@ from hanse_genomics.structure.chunk import Chunk, chunks, founder_widths
 from hanse_genomics.structure.greedy import prune
 from hanse_genomics.structure.linkage import Candidates
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 _MEMORY = 1 << 25
 """Numbers (256 MiB) that the blocks of the Krylov space may have before they are restarted."""

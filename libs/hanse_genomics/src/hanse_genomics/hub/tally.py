@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hanse_fabric.study import QualityControl, Study
 from hanse_genomics.arrays import Array, Arrays, Counts, Floats
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import hardy_weinberg
+from hanse_schemas.study import QualityControl, Study
 
 _EPSILON = 2.0**-44
 """Thresholds are met within it, as PLINK's are."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.rehearsal.verbs import RehearsalVerbs
 from hanse_genomics.study import conduct
+from hanse_schemas.study import Study
 
 
 @dataclass(frozen=True, slots=True, eq=False)

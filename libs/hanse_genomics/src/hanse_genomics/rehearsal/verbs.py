@@ -11,13 +11,13 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring
-from hanse_fabric.study import Study
 from hanse_genomics import hub, site
 from hanse_genomics.arrays import Array, Arrays
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.site import SiteStudy
 from hanse_genomics.verbs import Asked, Fact, Made
 from hanse_privacy.ring.codec import DTYPES, decode, encode
+from hanse_schemas.study import Study
 
 _SIGNED: dict[int, Any] = {32: np.int32, 64: np.int64}
 

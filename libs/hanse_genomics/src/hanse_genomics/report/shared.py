@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 
 @dataclass(frozen=True, slots=True)

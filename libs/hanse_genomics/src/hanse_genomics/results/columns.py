@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hanse_fabric.study import Study
 from hanse_genomics.reasons import Reason
 from hanse_genomics.results.numbers import NOT_AVAILABLE, Texts, p_texts, plink_texts
 from hanse_genomics.results.table import Results
+from hanse_schemas.study import Study
 
 NOTHING = "."
 """In column REASON of a SNP that was tested."""

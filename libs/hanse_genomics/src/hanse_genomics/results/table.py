@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_genomics.arrays import Array, Arrays, Floats
 from hanse_genomics.files.snps import CommonSnps
+from hanse_schemas.study import Study
 
 RESULTS, SUMMARY = "results.safetensors", "summary.safetensors"
 _JSON = "json"

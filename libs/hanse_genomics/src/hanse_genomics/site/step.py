@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.study import Study
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import Study
 
 
 @dataclass(frozen=True, slots=True, eq=False)

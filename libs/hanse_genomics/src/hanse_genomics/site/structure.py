@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Array, Arrays, Counts, Floats, Packed
 from hanse_genomics.genotypes import count, dosages, group, missing
 from hanse_genomics.genotypes.packed import swap
@@ -23,6 +22,7 @@ from hanse_genomics.structure.chunk import Chunk, founder_widths
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import Read, across, image
 from hanse_genomics.verbs import Fact
+from hanse_schemas.study import TILE
 
 _PANEL = "panel.npz"
 _SLACK = 1e-9

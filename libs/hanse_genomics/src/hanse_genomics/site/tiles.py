@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Counts, Floats, Packed, PackedRows
 from hanse_genomics.genotypes import dosages, missing, room
 from hanse_genomics.site.samples import Members, members
 from hanse_genomics.site.step import SiteStudy
+from hanse_schemas.study import TILE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.study import Study
 from hanse_genomics import groups, rings
 from hanse_genomics.structure import ranges
 from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
+from hanse_schemas.study import Study
 
 AUTOSOMES = 22
 _SAMPLES_PER_COLUMN = 10

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hanse_fabric.study import TILE
 from hanse_genomics.arrays import Floats, Packed
 from hanse_genomics.genotypes import dosages, missing, room
 from hanse_genomics.structure.panel import Panel
+from hanse_schemas.study import TILE
 
 Read = Callable[[int, int], Packed]
 """Packed genotypes of the panel's SNPs [start, stop)."""

@@ -8,9 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.job import Job
 from hanse_fabric.messages.base import explain
-from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 from hanse_learning.config.combinations import check_groups, check_together
 from hanse_learning.config.models import (
     BUILT_IN,
@@ -22,6 +20,8 @@ from hanse_learning.config.models import (
     ModelConfig,
 )
 from hanse_learning.config.training import TrainConfig
+from hanse_schemas.job import Job
+from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 
 _MODEL: TypeAdapter[AnyModel] = TypeAdapter(ModelConfig)
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from hanse_fabric.errors import invalid
-from hanse_fabric.job import Job
-from hanse_fabric.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 from hanse_learning.config.checks import check_model, check_train
 from hanse_learning.config.combinations import state_rules
 from hanse_learning.config.models import BUILT_IN, AnyModel, LinearConfig, LogisticConfig, MlpConfig
+from hanse_schemas.job import Job
+from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 
 Shape = tuple[int, ...]
 Form = tuple[str, Shape]

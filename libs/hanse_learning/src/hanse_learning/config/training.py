@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.resources import Resources
 from hanse_learning.config.algorithms import AlgorithmConfig, FedAvgConfig
+from hanse_schemas.resources import Resources
 
 _FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
 _ONE_STEP = frozenset({"fedsgd", "fedfgd", "fedsmb"})

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
-from hanse_fabric.job import Job
 from hanse_fabric.messages.base import explain
 from hanse_learning.config import check_learning
 from hanse_learning.lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.server.config.checks import check_job_strategy
+from hanse_schemas.job import Job
 
 _FORMAT = 1
 """Of outcomes: those of another are played anew."""

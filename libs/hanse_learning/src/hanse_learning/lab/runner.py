@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site.durable import write_durably
 from hanse_learning.lab.cells import Cell, Task
 from hanse_learning.lab.play import Outcome, play
 

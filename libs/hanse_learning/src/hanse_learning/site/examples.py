@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
-from hanse_fabric.schema import DataSchema, OpenSchema, TabularSchema, learnable
+from hanse_schemas.schema import DataSchema, OpenSchema, TabularSchema, learnable
 
 _OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
 

@@ -14,8 +14,7 @@ import math
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.noise.gaussian import concentrated_epsilon
 
 SURELY = 2.0**-64

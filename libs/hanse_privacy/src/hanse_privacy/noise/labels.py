@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hanse_fabric.messages.privacy import PrivacyTerms
-from hanse_fabric.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.noise.aggregate import GAUSSIAN, aggregate, check_distributed, least_answers, parts_of
 from hanse_privacy.noise.gaussian import concentrated_epsilon
 from hanse_privacy.noise.parts import PAIRS

@@ -10,10 +10,10 @@ import hashlib
 from pathlib import Path
 from typing import ClassVar
 
+from hanse_fabric.durable import space_errors, sync_folder, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import Digest, Slug, StepKey
-from hanse_fabric.site.durable import space_errors, sync_folder, write_durably
 from hanse_privacy.pairwise.keys import RunKey
 from hanse_privacy.pairwise.messages import MaskOrder, Raw, ShareAnswer, ShareRequest, UnmaskAnswer, UnmaskRequest
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import Ring, RingPlan
-from hanse_fabric.privacy import LARGEST_WEIGHT, SecureAggregation
+from hanse_schemas.secure_aggregation import LARGEST_WEIGHT, SecureAggregation
 
 if TYPE_CHECKING:  # the layout loads numpy
     from hanse_fabric.tensors.layout import Entry, Rule

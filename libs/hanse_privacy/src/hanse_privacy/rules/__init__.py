@@ -7,9 +7,9 @@ holds it to this one.
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job
 from hanse_privacy.rules.pairs import LEGAL
 from hanse_privacy.rules.table import RULES
+from hanse_schemas.job import Job
 
 
 def check_rules(job: Job) -> None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from hanse_fabric.job import LEAST_COHORTS, Job
-from hanse_fabric.privacy import Privacy, SecureAggregation
+from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import LAYERS, algorithm_of, batch_statistics, reduction_of, sign_mask_of, stay
+from hanse_schemas.job import LEAST_COHORTS, Job
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 Condition = Callable[[Job], str | None]
 

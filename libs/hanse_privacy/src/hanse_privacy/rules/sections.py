@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hanse_fabric.job import Job
+from hanse_schemas.job import Job
 
 _BATCH_BY_DEFAULT = ("resnet", "preact_resnet")
 LAYERS = ("norm0", "features.1")

@@ -21,7 +21,7 @@ from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Slug
 from hanse_fabric.records import Entry
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 ALLOWED_SKEW_S = 300.0
 _KEY_BYTES = 32

@@ -12,7 +12,7 @@ from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Slug
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 
 class CreateProject(Frozen):

@@ -11,7 +11,6 @@ from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.records import RunRecord, RunState
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Digest, RunId, Slug, new_run_id
@@ -19,6 +18,7 @@ from hanse_fabric.subjects import EVENT, Stream
 from hanse_fabric.telemetry import inject
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
+from hanse_schemas.job import Job
 
 FINAL = frozenset({"completed", "failed", "cancelled"})
 _EVENTS: Stream = EVENT.stream or Stream("")

@@ -9,16 +9,16 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
 from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.job import Job
-from hanse_fabric.privacy import SecureAggregation
-from hanse_fabric.schema import DataSchema, GenotypesSchema, OpenSchema
-from hanse_fabric.study import Study
 from hanse_learning.config import check_learning
 from hanse_learning.config.first_model import check_first_model
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
 from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
+from hanse_schemas.job import Job
+from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_schemas.study import Study
 
 
 async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, StudyJob, TaskKind, UpdateInput
 from hanse_fabric.messages.masking import Ring
 from hanse_fabric.names import derive_seed
-from hanse_fabric.privacy import SecureAggregation
-from hanse_fabric.study import Study
 from hanse_genomics.verbs import Asked, Fact, Made
 from hanse_privacy.ring.plan import check_plan
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_schemas.study import Study
 
 LONGEST_KEY = 44
 """Characters of a computation's key, so that those of its steps, which begin with it, are keys as well."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from hanse_coordinator.workflow.outcomes import Reduction
 from hanse_coordinator.workflow.reducible import Extra, Reducible, Strategy
-from hanse_fabric.job import Job
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.config.algorithms import EXTRAS
 from hanse_learning.server.config import FedDynConfig, check_strategy, needs_info
+from hanse_schemas.job import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,10 @@ from hanse_coordinator.workflow.waiting import first_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, PublishModel, SealedSeed, StudyJob
 from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
+from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -19,9 +19,9 @@ from hanse_coordinator.workflow.metrics import EarlyStopping, RoundMetrics
 from hanse_coordinator.workflow.outcomes import Gathered
 from hanse_coordinator.workflow.rounds import Trained, evaluate, train
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Lineage, ObjectRef, TaskKind
 from hanse_fabric.names import derive_seed
+from hanse_schemas.job import Job
 
 _INITIALIZE_SECONDS = 60.0
 _OTHER_INITIALIZERS = 3

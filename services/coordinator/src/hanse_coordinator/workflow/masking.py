@@ -15,11 +15,11 @@ from hanse_coordinator.workflow.context import RunContext
 from hanse_coordinator.workflow.outcomes import Answer
 from hanse_coordinator.workflow.pairwise import PairwiseSessions
 from hanse_coordinator.workflow.reducing import Unmasking
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
-from hanse_fabric.privacy import SecureAggregation
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
+from hanse_schemas.job import Job
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 
 @dataclass(frozen=True, slots=True)

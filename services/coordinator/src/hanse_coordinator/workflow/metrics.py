@@ -10,7 +10,7 @@ from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.outcomes import Answer
 from hanse_coordinator.workflow.traffic import Traffic
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.job import EarlyStop
+from hanse_schemas.job import EarlyStop
 
 
 @dataclass(frozen=True, slots=True)

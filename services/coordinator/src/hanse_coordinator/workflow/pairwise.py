@@ -19,10 +19,10 @@ from hanse_coordinator.workflow.pairwise_session import PairwiseSession
 from hanse_coordinator.workflow.reducing import Unmasking
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
-from hanse_fabric.privacy import SecureAggregation
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
 from hanse_privacy.pairwise.messages import Member
 from hanse_privacy.pairwise.recovering import recover
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 _PROTOCOL_S = 60.0
 """How long the protocol's own steps are open at most: they take a site milliseconds, once it is there."""

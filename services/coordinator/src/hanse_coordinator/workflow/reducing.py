@@ -17,8 +17,8 @@ from hanse_coordinator.workflow.steps import Steps, attempt_key
 from hanse_coordinator.workflow.storage import RunObjects
 from hanse_coordinator.workflow.vitals import RunVitals
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.job import Job
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
+from hanse_schemas.job import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from hanse_coordinator.workflow.failures import RunFailure
 from hanse_coordinator.workflow.outcomes import Gathered
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Outcome
 from hanse_learning.config.algorithms import EXCHANGING
 from hanse_learning.config.together import round_patience
+from hanse_schemas.job import Job
 
 _LEAST_SPARE = 2.0
 

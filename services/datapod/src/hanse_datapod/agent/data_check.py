@@ -7,8 +7,8 @@ import logging
 
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import HanseError
-from hanse_fabric.schema import DataSchema
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
+from hanse_schemas.schema import DataSchema
 
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from hanse_datapod.study.lanes import StudyLanes
 from hanse_datapod.study.tasks import of_study
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import DataSchema
-from hanse_fabric.site import OpenTask, SiteLink
 from hanse_fabric.subjects import PRESENCE
+from hanse_schemas.schema import DataSchema
+from hanse_site import OpenTask, SiteLink
 
 PRESENCE_S = 60.0
 _log = logging.getLogger(__name__)

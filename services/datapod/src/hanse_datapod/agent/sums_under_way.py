@@ -19,9 +19,9 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import Exchanging
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, MaskingMode, Task, TaskKind
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import keep_trying
 from hanse_fabric.subjects import EXCHANGE
+from hanse_site import SiteLink
+from hanse_site.link import keep_trying
 
 if TYPE_CHECKING:
     from hanse_learning.config import TrainConfig

@@ -6,7 +6,7 @@ import asyncio
 
 from hanse_datapod.agent.sums_under_way import waits_for_others
 from hanse_fabric.messages import Task
-from hanse_fabric.site import OpenTask
+from hanse_site import OpenTask
 
 SETTLE_S = 0.25
 

@@ -34,11 +34,11 @@ from hanse_datapod.study.tasks import is_study, of_study
 from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
-from hanse_fabric.site import OpenTask, SiteLink
-from hanse_fabric.site.enrol import ALLOWED_SKEW_S
-from hanse_fabric.site.link import result_for
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
+from hanse_site import OpenTask, SiteLink
+from hanse_site.enrol import ALLOWED_SKEW_S
+from hanse_site.link import result_for
 
 _REFUSALS = frozenset(
     {

@@ -10,9 +10,9 @@ from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import open_or_unknown
 from hanse_fabric.subjects import PROGRESS
+from hanse_site import SiteLink
+from hanse_site.link import open_or_unknown
 
 TICK_S = 1.0
 LOOK_S = 10.0

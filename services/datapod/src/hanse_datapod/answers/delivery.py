@@ -11,8 +11,8 @@ from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, ObjectRef, Task
-from hanse_fabric.site import SiteLink
 from hanse_fabric.subjects import LINK, RESULT, UPDATE
+from hanse_site import SiteLink
 
 
 def leaving(task: Task, finished: Finished) -> list[Leaving]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Outcome, Task, TaskKind
-from hanse_fabric.site import SiteLink, durable
-from hanse_fabric.site.link import result_for
+from hanse_site import SiteLink
+from hanse_site.link import result_for
 
 
 def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> Finished:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema
 from hanse_learning.site.examples import Examples
+from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ import numpy as np
 
 from hanse_datapod.data.settings import PLINK_FILES, DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_genomics.files.bed import open_bed
 from hanse_genomics.files.bim import read_bim
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.files.columns import read_columns
 from hanse_genomics.files.fam import Person, read_fam
+from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 
 
 def check_genotypes(data: DataSettings, schema: DataSchema) -> dict[str, Any]:

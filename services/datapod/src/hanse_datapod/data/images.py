@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from hanse_datapod.data.check import Raw, mismatch
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, LearnableSchema
+from hanse_schemas.schema import ArraySchema, LearnableSchema
 
 _ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
 

@@ -13,8 +13,8 @@ from hanse_datapod.data.check import Raw, checked
 from hanse_datapod.data.npz import read_npz
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.schema import LearnableSchema
 from hanse_learning.site.examples import Examples
+from hanse_schemas.schema import LearnableSchema
 
 
 @dataclass(frozen=True, slots=True)

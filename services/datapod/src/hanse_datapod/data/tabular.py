@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, mismatch
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import ArraySchema, Column, LearnableSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema
 
 _TARGETS = ("target", "label", "y")
 

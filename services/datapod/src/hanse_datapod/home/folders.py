@@ -13,8 +13,8 @@ from hanse_datapod.home.disk_space import needed_for, require_space
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.study.tasks import is_study
 from hanse_datapod.worker.port import SPARE, extra_output
+from hanse_fabric import durable
 from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.site import durable
 
 PAIRWISE = "pairwise"
 """Folder of a home: keys and secrets of pairwise masking, by run."""

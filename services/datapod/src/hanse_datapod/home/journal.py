@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hanse_fabric import durable
 from hanse_fabric.messages import Result, Task
-from hanse_fabric.site import durable
 
 FILE = "journal.jsonl"
 COMPACT_ABOVE = 16 << 20

@@ -1,6 +1,6 @@
 """The outbox log: everything that leaves the site, written down and on the disk before it leaves.
 
-The log is chained (`hanse_fabric.site.chain`): no line can be changed, dropped or reordered unseen. A reserve file
+The log is chained (`hanse_fabric.chain`): no line can be changed, dropped or reordered unseen. A reserve file
 keeps some space back, so that on a full disk the refusal can still be written down and sent.
 """
 
@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hanse_fabric.chain import ChainedLog, LogCheck, verify_chain
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site.chain import ChainedLog, LogCheck, verify_chain
 
 NAME = "outbox"
 LOG = f"{NAME}.jsonl"

@@ -27,8 +27,8 @@ from hanse_datapod.privacy.noise import AnswerNoise, SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, MaskShape, ObjectRef, Outcome, SealedSeed, Task
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import result_for
+from hanse_site import SiteLink
+from hanse_site.link import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.streams import Masks

@@ -18,8 +18,8 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import of_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, Task, TaskKind
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import result_for
+from hanse_site import SiteLink
+from hanse_site.link import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite

@@ -10,7 +10,7 @@ from hanse_datapod.home.folders import Workplace, masked
 from hanse_datapod.home.journal import Finished, Journal, work_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
-from hanse_fabric.site import SiteLink
+from hanse_site import SiteLink
 
 
 def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task) -> Finished | None:

@@ -16,7 +16,7 @@ from hanse_datapod.masking.answer import smallest_sum
 from hanse_datapod.masking.pairwise import pairwise_sums
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.messages import Masking, MaskingMode, Ring, Task
-from hanse_fabric.site import SiteLink
+from hanse_site import SiteLink
 
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.sums import SumMasks

@@ -10,8 +10,8 @@ from hanse_datapod.home.journal import Finished
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import result_for
+from hanse_site import SiteLink
+from hanse_site.link import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.noise.exchange import NoiseSite

@@ -17,9 +17,9 @@ from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.bus.port import HEARTBEAT_S
+from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site import SiteIdentity, SiteLink, enrol, load_identity
-from hanse_fabric.site.durable import sole_owner
+from hanse_site import SiteIdentity, SiteLink, enrol, load_identity
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hanse_datapod.rehearsal.training import Metrics, evaluate_file, rehearse
 from hanse_fabric.errors import invalid
-from hanse_fabric.job import Job, parse_job
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.job import Job, parse_job
+from hanse_schemas.schema import DataSchema
 
 
 def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

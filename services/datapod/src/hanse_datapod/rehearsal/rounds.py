@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.worker.port import extra_output
-from hanse_fabric.job import Job
+from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,8 +19,8 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW
 from hanse_fabric.errors import HanseError, invalid
-from hanse_fabric.job import Job
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
+from hanse_schemas.job import Job
 
 _COHORTS = 3
 _ALONE = "here"

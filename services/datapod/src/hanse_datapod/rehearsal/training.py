@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.rounds import RehearsedRounds
-from hanse_fabric.job import Job
 from hanse_fabric.messages import PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
-from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
+from hanse_schemas.job import Job
+from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 if TYPE_CHECKING:
     from hanse_datapod.worker.work.execute import Done

@@ -10,8 +10,8 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task
-from hanse_fabric.site import SiteLink
-from hanse_fabric.site.link import result_for
+from hanse_site import SiteLink
+from hanse_site.link import result_for
 
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)"""
 _NUMBER = r"(?:[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|[-+]?inf)\b"

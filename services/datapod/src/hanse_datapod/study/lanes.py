@@ -12,8 +12,8 @@ from hanse_datapod.home.folders import Workplace
 from hanse_datapod.study.tasks import ends_run, is_study
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.messages import Task
-from hanse_fabric.site import OpenTask, SiteLink
-from hanse_fabric.site.link import open_or_unknown
+from hanse_site import OpenTask, SiteLink
+from hanse_site.link import open_or_unknown
 
 _HANDED_IN = 8
 _log = logging.getLogger(__name__)

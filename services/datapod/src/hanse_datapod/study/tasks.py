@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind, explain
-from hanse_fabric.study import Study
+from hanse_schemas.study import Study
 
 STUDY_WORKFLOW = "association_study"
 PLAIN_STEPS = frozenset({"open"})

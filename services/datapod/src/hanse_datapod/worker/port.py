@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 SPARE = "spare"
 """Name, beside a request's `output`, of an old file that the worker may write over: faster than a new one."""

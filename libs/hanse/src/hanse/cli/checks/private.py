@@ -10,7 +10,7 @@ from hanse.cli.checks.finding import Finding, finding
 from hanse.cli.connection import DEFAULT_STATE
 from hanse.embedded.state import StateFolder
 from hanse_fabric.errors import HanseError
-from hanse_fabric.site.identity import BUS_CREDS, BUS_SEED, RECORD, SIGNING_KEY, SiteIdentity, load_identity
+from hanse_site.identity import BUS_CREDS, BUS_SEED, RECORD, SIGNING_KEY, SiteIdentity, load_identity
 
 
 def check_private() -> Iterator[Finding]:

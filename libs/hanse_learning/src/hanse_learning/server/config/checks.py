@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.job import Job
 from hanse_learning.config import BUILT_IN, check_model, check_train
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.reductions import BulyanConfig, KrumConfig, MultiKrumConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, needs_info, state_names
+from hanse_schemas.job import Job
 
 _ALONE = frozenset({"scaffold", "feddyn", "fedtan"})
 """Algorithms whose server's half takes the plain mean of what the sites send."""

@@ -12,8 +12,8 @@ from hanse_datapod.worker.pool.choice import LOCAL, Chosen, Pool, choose, local_
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINED, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.resources import resources_of
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.resources import resources_of
+from hanse_schemas.schema import DataSchema
 
 
 @dataclass(frozen=True, slots=True)

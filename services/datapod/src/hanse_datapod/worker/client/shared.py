@@ -13,7 +13,7 @@ from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.choice import Pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import Worker
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 
 class SharedWorker:

@@ -11,7 +11,7 @@ from hanse_datapod.worker.client.process import CHECK_LIMIT, WorkerProcess
 from hanse_datapod.worker.port import STUDIED, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 REST_LIMIT = 60.0
 

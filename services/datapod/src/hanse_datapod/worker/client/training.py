@@ -20,8 +20,8 @@ from hanse_datapod.worker.port import (
     extra_output,
 )
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.resources import resources_of
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.resources import resources_of
+from hanse_schemas.schema import DataSchema
 
 
 class Process(Protocol):

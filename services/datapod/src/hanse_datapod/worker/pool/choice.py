@@ -20,7 +20,7 @@ from hanse_datapod.worker.port import DeviceReport
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
-from hanse_fabric.resources import Resources
+from hanse_schemas.resources import Resources
 
 LOCAL = "local"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.worker.frames import MAX_FRAME
+from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site import durable
 
 VERSION = 1
 """Of the requests' form: a pool's worker of another release says so."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from hanse_datapod.worker.pool.files import folder_itself, hand_over, take_over
 from hanse_datapod.worker.port import extra_output
+from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site import durable
 
 _MODEL, _STATE, _OUTPUT = "model", "state", "made"
 

@@ -21,12 +21,12 @@ from hanse_datapod.data.genotypes import check_genotypes, complete_samples, vers
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.server.answering import Send
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.schema import DataSchema
-from hanse_fabric.study import Study
 from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
 from hanse_genomics.site import STEPS, SiteStudy
+from hanse_schemas.schema import DataSchema
+from hanse_schemas.study import Study
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _STUDIES_KEPT = 4

@@ -16,9 +16,9 @@ from hanse_datapod.worker.server.remote_sums import RemoteSums
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.resources import resources_of
-from hanse_fabric.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 from hanse_learning.site.devices import Device, choose_device
+from hanse_schemas.resources import resources_of
+from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30

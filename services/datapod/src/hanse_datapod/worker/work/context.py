@@ -9,8 +9,8 @@ from typing import Any
 
 from hanse_datapod.data.load import SiteData
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.schema import LearnableSchema
 from hanse_learning.site.sums import Sums
+from hanse_schemas.schema import LearnableSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_fabric.site import durable
+from hanse_fabric import durable
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 

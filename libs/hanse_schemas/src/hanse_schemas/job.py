@@ -10,10 +10,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest
-from hanse_fabric.privacy import Privacy, SecureAggregation
-from hanse_fabric.resources import FIELD, Resources
-from hanse_fabric.study import Study
+from hanse_schemas.resources import FIELD, Resources
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_schemas.study import Study
 
 STUDY = "association_study"
 """The workflow of genome-wide association studies."""

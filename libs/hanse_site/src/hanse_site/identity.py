@@ -19,7 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import Slug
-from hanse_fabric.schema import DataSchema
+from hanse_schemas.schema import DataSchema
 
 RECORD = "site.json"
 SIGNING_KEY = "signing.pem"

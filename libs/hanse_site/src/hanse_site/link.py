@@ -20,13 +20,13 @@ from hanse_fabric import __version__
 from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
-from hanse_fabric.site.cache import KEPT, ModelCache
-from hanse_fabric.site.identity import SiteIdentity
-from hanse_fabric.site.remote import ask_link
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
 from hanse_fabric.telemetry.traces import inject
 from hanse_fabric.tensors.digest import digest_file
+from hanse_site.cache import KEPT, ModelCache
+from hanse_site.identity import SiteIdentity
+from hanse_site.remote import ask_link
 
 if TYPE_CHECKING:
     from hanse_fabric.store.transfer import Transfer

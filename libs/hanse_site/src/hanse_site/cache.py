@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from hanse_fabric.durable import space_errors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.site.durable import space_errors
 from hanse_fabric.tensors.digest import digest_bytes, digest_file
 
 KEPT = 2

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.study import ColumnName
+from hanse_schemas.study import ColumnName
 
 
 class Column(Frozen):

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.site import durable
 
 ORIGIN = "0" * 64
 _TAIL = 64 << 10

@@ -21,14 +21,15 @@ from hanse_fabric import __version__
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.durable import sync_folder, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.names import Slug
-from hanse_fabric.site.durable import sync_folder, write_durably
-from hanse_fabric.site.identity import (
+from hanse_fabric.tls import client_context
+from hanse_site.identity import (
     BUS_CA,
     BUS_CREDS,
     BUS_SEED,
@@ -40,7 +41,6 @@ from hanse_fabric.site.identity import (
     load_identity,
     parse_schema,
 )
-from hanse_fabric.tls import client_context
 
 ALLOWED_SKEW_S = 300.0
 _MAX_REPLY = 1 << 20

@@ -1,0 +1,49 @@
+"""The job's section `secure_aggregation`: its form. What it means is `hanse_privacy`'s."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from hanse_fabric.frozen import Frozen
+
+LARGEST_WEIGHT = 1_000_000
+"""Examples of one site, where the job does not say how many there can be."""
+
+
+class SecureAggregation(Frozen):
+    """Sums of which nobody sees the summands.
+
+    Attributes:
+        mode: `ring` is ring arithmetic without masks, for comparisons; `compensator` has a third party sum the masks;
+            `pairwise` needs none.
+        minimum: the sum of fewer participants is never made.
+        bits: of the ring, 32 or 64; None: 64 where examples are weights and `largest_weight` is not given, else 32.
+        bound: the largest absolute value of a coordinate of an update.
+        buffer_bound: the same of averaged buffers (batch statistics).
+        largest_weight: the largest number of examples of a site, where they are weights.
+        metrics: the metrics whose means over all sites are made; others stay at the sites.
+        rounding: to the nearest, or to either neighbour without bias.
+        out_of_range: what a site does with a value beyond the bound.
+        threshold: `pairwise`: how many must help to recover the masks of those who dropped out; None: two thirds.
+    """
+
+    mode: Literal["ring", "compensator", "pairwise"]
+    minimum: int = Field(default=3, ge=1, le=1_000_000)
+    bits: Literal[32, 64] | None = None
+    bound: float = Field(default=8.0, gt=0, le=2.0**30)
+    buffer_bound: float = Field(default=65_536.0, gt=0, le=2.0**40)
+    largest_weight: int | None = Field(default=None, ge=1, le=2**40)
+    metrics: tuple[str, ...] = Field(default=("loss", "accuracy", "matthews", "mse", "r2"), max_length=32)
+    rounding: Literal["nearest", "stochastic"] = "nearest"
+    out_of_range: Literal["clip", "refuse"] = "clip"
+    threshold: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="after")
+    def _sound(self) -> SecureAggregation:
+        if self.mode != "ring" and self.minimum < 3:
+            raise ValueError(f"minimum: {self.minimum} is not at least 3: the sum of two tells each the other's")
+        if self.threshold is not None and self.mode != "pairwise":
+            raise ValueError(f"threshold belongs to mode pairwise, mode is {self.mode}")
+        return self
