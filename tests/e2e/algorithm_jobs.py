@@ -155,11 +155,11 @@ STATEFUL = [
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
-    "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "reduction.byzantine: 1 with"),
-    "more than bulyan can": (_reduced("bulyan", byzantine=1), "4 byzantine \\+ 3 = 7 updates at least"),
-    "everything trimmed": (_reduced("trimmed_mean", fraction=0.5), "trimmed_mean.fraction"),
-    "a norm of nothing": (_reduced("norm_clipping", norm=0.0), "norm_clipping.norm"),
-    "an unknown reduction": (_reduced("mode"), "strategy: reduction"),
+    "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "krum takes 5 updates at least"),
+    "more than bulyan can": (_reduced("bulyan", byzantine=1), "bulyan takes 7 updates at least"),
+    "everything trimmed": (_reduced("trimmed_mean", fraction=0.5), "reduction.fraction"),
+    "a norm of nothing": (_reduced("norm_clipping", norm=0.0), "reduction.norm"),
+    "an unknown reduction": (_reduced("mode"), "strategy: reduction.name: 'mode' is no strategy"),
     "an unknown server optimizer": (_optimized("lion"), "strategy: optimizer"),
     "signs that nobody can agree in": (job(strategy={"sign_mask": {"tau": 1.5}}), "sign_mask.tau"),
     "an unknown algorithm": (job("fedmagic"), "train: algorithm"),

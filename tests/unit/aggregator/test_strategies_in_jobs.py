@@ -11,7 +11,7 @@ from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_learning.server.config import check_strategy, needs_info, needs_measure, state_names
+from hanse_learning.server.config import check_strategy, state_names
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (150_000,)), Entry("v", "F64", (9_000,)), Entry("m", "F32", (30,), Rule.AVERAGE),
@@ -69,7 +69,7 @@ def setting(cases, store, small_leaves):
             opened = engine.run(job.model_copy(update={"kind": JobKind.OPEN}))
             assert (opened.error, opened.refused) == ("", ())
             job = job.model_copy(update={"uploads": opened.uploads})
-            if needs_measure(check_strategy(job.strategy)):
+            if check_strategy(job.strategy).reduction.measures():
                 measured = []
                 for first in range(0, count, MEASURE_LEAVES):
                     cut = (first, min(first + MEASURE_LEAVES, count))
@@ -120,7 +120,7 @@ def test_a_strategy_in_one_job_and_in_shards_has_the_same_bits_and_is_that_in_me
 def test_updates_without_the_numbers_that_a_strategy_needs_are_an_error_that_names_them(name, setting, store):
     job = setting.job(SECTIONS[name])
     without = tuple(update.model_copy(update={"info": {"steps": 3.0}}) for update in job.updates[:1]) + job.updates[1:]
-    needed = needs_info(check_strategy(SECTIONS[name]))[0]
+    needed = check_strategy(SECTIONS[name]).reduction.needs()[0]
     assert needed in Engine(store).run(job.model_copy(update={"updates": without})).error
 
 

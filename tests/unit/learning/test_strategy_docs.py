@@ -6,8 +6,9 @@ from pathlib import Path
 
 import yaml
 
+from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning.config import TrainConfig
-from hanse_learning.server.config import AdaptiveConfig, OptimizerConfig, ReductionConfig, checks
+from hanse_learning.server.config import AdaptiveConfig, OptimizerConfig, checks
 from hanse_schemas.job import Job
 
 PAGE = (Path(__file__).parents[3] / "docs" / "strategies.md").read_text()
@@ -22,7 +23,7 @@ def test_every_strategy_is_in_a_table():
     listed = set()
     for row in re.findall(r"^\| (`[^|]*`) \|", PAGE, re.MULTILINE):
         listed |= set(re.findall(r"`(\w+)`", row))
-    assert listed == (_names(ReductionConfig) - {"private_mean"}) | _names(OptimizerConfig)
+    assert listed == ({plugin.name for plugin in built_in(STRATEGIES)} - {"private_mean"}) | _names(OptimizerConfig)
     assert set(typing.get_args(AdaptiveConfig.model_fields["name"].annotation)) <= listed
 
 

@@ -128,6 +128,8 @@ def test_spurious_features_are_worse_out_of_distribution(spurious: str) -> None:
 
 
 def test_a_job_that_cannot_be_is_refused_before_any_is_played() -> None:
-    with pytest.raises(HanseError, match=r"algorithms\.bad: .*byzantine: 4 with participants\.minimum 5") as refused:
+    with pytest.raises(
+        HanseError, match=r"algorithms\.bad: .*'byzantine': 4\} with participants\.minimum 5"
+    ) as refused:
         cells(algorithms={"good": {}, "bad": {"strategy": {"reduction": {"name": "krum", "byzantine": 4}}}})
     assert refused.value.code is ErrorCode.INVALID_INPUT

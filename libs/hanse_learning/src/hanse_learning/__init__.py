@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hanse_learning.in_memory import Arrays, BufferRules, ServerState
+    from hanse_learning.server.config import ReductionConfig
 
 __all__ = ["reduce"]
 
 
 def reduce(
-    strategy: Mapping[str, Any],
+    strategy: Mapping[str, Any] | ReductionConfig,
     model: Arrays,
     updates: Sequence[Arrays],
     weights: Sequence[float] | None = None,
@@ -32,7 +33,7 @@ def reduce(
     """One round of a strategy, on arrays in memory: what the aggregators do with files, by the same code.
 
     Args:
-        strategy: a job's `strategy` section; {} is federated averaging.
+        strategy: a job's `strategy` section, {} for federated averaging; or a reduction of your own.
         model: one array, a sequence of arrays, or arrays by name; of float16, float32 or float64 (integers are buffers
             that keep the newest value). numpy arrays, or torch tensors on any device, for the same result to rounding.
         updates: K times the same: what the sites have made of the model minus the model (buffers: their values).

@@ -4,11 +4,14 @@ Only operations of which IEEE 754 fixes the result are used (sums, products and 
 sorting), each by itself: nothing that a device may fuse, or add up in another order. Two things are not so: roots,
 which some builds of torch round otherwise (adaptive server optimizers), and what is measured of whole updates (norms,
 Gram matrices), which is not here. `hanse_learning.on_device` looks whether a device keeps to it.
+
+A reduction has a form here (`has_form`) or not: one that has none is computed on the processor, by its own `combine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +20,17 @@ from torch import Tensor
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.feddyn import FedDyn
+from hanse_learning.server.fednova import FedNova
+from hanse_learning.server.geometric_median import GeometricMedian
+from hanse_learning.server.krum import Krum
+from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
 from hanse_learning.server.order_statistics import Median, TrimmedMean, trimmed
-from hanse_learning.server.private_mean import PrivateMean
+from hanse_learning.server.qfedavg import QFedAvg
 from hanse_learning.server.reduction import Array, Reduction
 from hanse_learning.server.sign_mask import SignMask
 from hanse_learning.server.strategy import Strategy
+from hanse_learning.server.weighted_mean import WeightedMean
 
 
 def moved(
@@ -31,7 +39,7 @@ def moved(
     """What `Strategy.apply` makes of `model` (n,) and `state` (n,) by `rows` K x (n,); nothing is changed in place.
 
     Raises:
-        HanseError: INTERNAL for a reduction that adds noise, which is made on the processor alone.
+        HanseError: INTERNAL for a reduction that has no form here.
     """
     wide = working_type(model.dtype)
     change = combined(strategy.reduction, [row.to(wide) for row in rows], weights)
@@ -54,26 +62,33 @@ def _number(value: float, like: Tensor) -> Tensor:
     return torch.tensor(value, dtype=like.dtype, device=like.device)
 
 
+def has_form(reduction: Reduction) -> bool:
+    """Whether `combined` can compute it."""
+    return type(reduction) in _FORMS
+
+
 def combined(reduction: Reduction, rows: list[Tensor], weights: Array) -> Tensor:
     """(n,) of `rows` K x (n,) of the working type, by `weights` (K,); see `Reduction.combine`.
 
     Raises:
-        HanseError: INTERNAL for a reduction that adds noise, which is made on the processor alone.
+        HanseError: INTERNAL for a reduction that has no form here.
     """
-    match reduction:
-        case PrivateMean():
-            raise HanseError(ErrorCode.INTERNAL, "private_mean: its noise is made on the processor")
-        case Median() | TrimmedMean():
-            trim = trimmed(reduction, len(rows))
-            return _mean_of([*_sorted(rows)[trim : len(rows) - trim]])
-        case Bulyan(byzantine=byzantine):
-            chosen = [row for row, weight in zip(rows, weights.tolist(), strict=True) if weight]
-            return _mean_of_nearest(_sorted(chosen), max(1, len(chosen) - 2 * byzantine))
-        case _:
-            return _weighted(rows, weights)
+    if not has_form(reduction):
+        raise HanseError(ErrorCode.INTERNAL, f"{type(reduction).__name__} has no form for tensors; see has_form")
+    return _FORMS[type(reduction)](reduction, rows, weights)
 
 
-def _weighted(rows: list[Tensor], weights: Array) -> Tensor:
+def _middle(reduction: Median | TrimmedMean, rows: list[Tensor], weights: Array) -> Tensor:  # noqa: ARG001
+    trim = trimmed(reduction, len(rows))
+    return _mean_of([*_sorted(rows)[trim : len(rows) - trim]])
+
+
+def _near_the_median(reduction: Bulyan, rows: list[Tensor], weights: Array) -> Tensor:
+    chosen = [row for row, weight in zip(rows, weights.tolist(), strict=True) if weight]
+    return _mean_of_nearest(_sorted(chosen), max(1, len(chosen) - 2 * reduction.byzantine))
+
+
+def _weighted(reduction: Reduction, rows: list[Tensor], weights: Array) -> Tensor:  # noqa: ARG001
     """See `hanse_learning.server.weighted_mean`."""
     factors = torch.from_numpy(weights.copy()).to(rows[0])
     total: Tensor | None = None
@@ -154,3 +169,17 @@ def _adapted(
         second = second - (square * share) * torch.sign(second - square)
     way = first / (second.sqrt() + _number(optimizer.tau, change)) * _number(optimizer.rate(round_), change)
     return model + way, {"momentum": first, "second_moment": second}
+
+
+_FORMS: Mapping[type, Callable[[Any, list[Tensor], Array], Tensor]] = {
+    WeightedMean: _weighted,
+    GeometricMedian: _weighted,
+    Krum: _weighted,
+    NormClipping: _weighted,
+    FedNova: _weighted,
+    QFedAvg: _weighted,
+    Median: _middle,
+    TrimmedMean: _middle,
+    Bulyan: _near_the_median,
+}
+"""By the exact type: a subclass may combine otherwise. `PrivateMean` is not here: its noise is the processor's."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.on_arrays import NumpyArrays
+from hanse_learning.server.config import ReductionConfig
 from hanse_learning.server.fednova import FedNova
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reduction, Reweighed, normalize
@@ -70,7 +71,7 @@ class Backend(Protocol):
 
 
 def reduce_arrays(
-    strategy: Mapping[str, Any],
+    strategy: Mapping[str, Any] | ReductionConfig,
     model: Arrays,
     updates: Sequence[Arrays],
     weights: Sequence[float] | None,

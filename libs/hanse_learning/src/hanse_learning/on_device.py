@@ -2,9 +2,10 @@
 
 The server optimizer stays on the processor: it reads and writes each number once, which the way there and back exceeds.
 
-A device is used only after it has made numpy's bits of every strategy on a block that was drawn to find differences
-(ties, signed and tiny numbers, numbers near overflow), and it is left for good when it fails in the middle: so a result
-does not depend on which device made which block, and replicas with and without one may share a reduction.
+A device is used only after it has made numpy's bits of every strategy that has a form there (`exact_tensors`), on a
+block that was drawn to find differences (ties, signed and tiny numbers, numbers near overflow), and it is left for good
+when it fails in the middle: so a result does not depend on which device made which block, and replicas with and without
+one may share a reduction. What has no form is computed on the processor.
 """
 
 from __future__ import annotations
@@ -18,17 +19,13 @@ import numpy as np
 import torch
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_learning.exact_tensors import combined, mask_of, working_type
-from hanse_learning.server.private_mean import PrivateMean
+from hanse_fabric.plugins import STRATEGIES, built_in
+from hanse_learning.exact_tensors import combined, has_form, mask_of, working_type
 from hanse_learning.server.reduction import Array, Rows, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy
 
 _log = logging.getLogger(__name__)
-_TRIED: tuple[Mapping[str, Any], ...] = (
-    {},
-    {"reduction": {"name": "median"}},
-    {"reduction": {"name": "trimmed_mean", "fraction": 0.2}},
-    {"reduction": {"name": "bulyan", "byzantine": 1}},
+_WITH_MASKS: tuple[Mapping[str, Any], ...] = (
     {"sign_mask": {"tau": 0.4}, "optimizer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}},
     {"sign_mask": {"tau": 0.7}, "reduction": {"name": "median"}},
 )
@@ -51,8 +48,8 @@ class OnDevice:
     warning: str = field(default="", init=False)
 
     def takes(self, strategy: Strategy) -> bool:
-        """Whether it is worked on here: not noise, whose source is the processor's, and nothing after a failure."""
-        return not self.warning and not isinstance(strategy.reduction, PrivateMean)
+        """Whether it is worked on here: only what has a form for devices, and nothing after a failure."""
+        return not self.warning and has_form(strategy.reduction)
 
     def apply(
         self, strategy: Strategy, model: Array, updates: Rows, weights: Array, state: Mapping[str, Array],
@@ -114,14 +111,24 @@ def open_device(setting: str) -> OnDevice:
 def differences(device: OnDevice) -> list[str]:
     """The strategies in which the device makes other bits than numpy, with the dtype; empty: none."""
     wrong: list[str] = []
-    for number, section in enumerate(_TRIED):
+    for number, section in enumerate(tried()):
         strategy = build_strategy(section)
         wrong += [
-            f"{dict(section) or 'the weighted mean'} of {np.dtype(dtype)}"
+            f"{dict(section)} of {np.dtype(dtype)}"
             for dtype in _DTYPES
             if _bits(strategy, dtype, number, None) != _bits(strategy, dtype, number, device)
         ]
     return wrong
+
+
+def tried() -> list[Mapping[str, Any]]:
+    """The sections that a device is tried with: every built-in strategy that has a form there, and masks."""
+    registered = [
+        {"reduction": {"name": plugin.name, **example}}
+        for plugin in built_in(STRATEGIES)
+        for example in plugin.load().examples
+    ]
+    return [section for section in registered if has_form(build_strategy(section).reduction)] + [*_WITH_MASKS]
 
 
 def _bits(strategy: Strategy, dtype: type[np.floating[Any]], seed: int, device: OnDevice | None) -> bytes:

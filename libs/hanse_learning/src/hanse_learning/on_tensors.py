@@ -2,18 +2,22 @@
 
 Two things are not to the bit: adaptive server optimizers (`exact_tensors`), and what is measured. That is summed in
 float64, in the device's order, and comes back to the processor, where the weights are chosen by the same code as for
-numpy arrays. Columns are worked on in blocks, so that memory is that of K blocks beside what is given.
+numpy arrays. What has no form for tensors is computed on the processor, by numpy. Columns are worked on in blocks, so
+that memory is that of K blocks beside what is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from hanse_learning.exact_tensors import moved
+from hanse_learning.exact_tensors import has_form, moved, working_type
+from hanse_learning.server.bulyan import Bulyan
+from hanse_learning.server.geometric_median import GeometricMedian
 from hanse_learning.server.gram import GRAM
+from hanse_learning.server.krum import Krum
 from hanse_learning.server.norm_clipping import SQUARES, NormClipping
 from hanse_learning.server.qfedavg import QFedAvg
 from hanse_learning.server.reduction import Array, Measured
@@ -43,12 +47,14 @@ class TorchTensors:
 
     def measure(self, reduction: Measured, rows: Sequence[Tensor]) -> list[Mapping[str, Array]]:
         """What is measured, block by block."""
-        squares = isinstance(reduction, NormClipping | QFedAvg)
+        form = _MEASURES.get(type(reduction))
         found: list[Mapping[str, Array]] = []
         for part in _parts(rows):
-            stack = torch.stack([row[part] for row in rows]).double()
-            made = stack.square().sum(dim=1) if squares else stack @ stack.T
-            found.append({SQUARES if squares else GRAM: made.cpu().numpy()})
+            if form is None:
+                found.append(reduction.measure([_array(row[part]) for row in rows]))
+            else:
+                name, measure = form
+                found.append({name: measure(torch.stack([row[part] for row in rows]).double()).cpu().numpy()})
         return found
 
     def apply(
@@ -61,6 +67,9 @@ class TorchTensors:
         round_: int,
     ) -> None:
         """See `Strategy.apply`; the bits are those of numpy, but for roots (see `exact_tensors`)."""
+        if not has_form(strategy.reduction):
+            _apply_on_processor(strategy, model, rows, weights, state, round_)
+            return
         for part in _parts(rows):
             own = {name: array[part] for name, array in state.items()}
             after, kept = moved(strategy, model[part], [row[part] for row in rows], weights, own, round_)
@@ -80,6 +89,40 @@ class TorchTensors:
             centers = torch.stack([*means]).double()
             center = (centers * factors).sum(dim=0)
             out.copy_(((stack.double() + (centers - center).square()) * factors).sum(dim=0))
+
+
+def _apply_on_processor(
+    strategy: Strategy, model: Tensor, rows: Sequence[Tensor], weights: Array, state: Mapping[str, Tensor], round_: int
+) -> None:
+    for part in _parts(rows):
+        block, own = _array(model[part]), {name: _array(array[part]) for name, array in state.items()}
+        strategy.apply(block, [_array(row[part]) for row in rows], weights, own, round_)
+        model[part] = torch.from_numpy(block).to(model)
+        for name, array in own.items():
+            state[name][part] = torch.from_numpy(array).to(state[name])
+
+
+def _array(tensor: Tensor) -> Array:
+    """A copy on the processor, of the working type."""
+    return tensor.to("cpu", working_type(tensor.dtype), copy=True).numpy()
+
+
+def _squares(stack: Tensor) -> Tensor:
+    return stack.square().sum(dim=1)
+
+
+def _inner_products(stack: Tensor) -> Tensor:
+    return stack @ stack.T
+
+
+_MEASURES: Mapping[type, tuple[str, Callable[[Tensor], Tensor]]] = {
+    NormClipping: (SQUARES, _squares),
+    QFedAvg: (SQUARES, _squares),
+    Krum: (GRAM, _inner_products),
+    Bulyan: (GRAM, _inner_products),
+    GeometricMedian: (GRAM, _inner_products),
+}
+"""What is measured of (K, n) float64, by the exact type; what is not here is measured on the processor."""
 
 
 def _parts(rows: Sequence[Tensor]) -> Iterator[slice]:

@@ -16,7 +16,7 @@ from hanse_learning.lab.cells import Task
 from hanse_learning.lab.data import shares_of
 from hanse_learning.lab.server import LabServer
 from hanse_learning.lab.site import Answer, Given, LabSite, Setting
-from hanse_learning.server.config import check_strategy, needs_info
+from hanse_learning.server.config import check_strategy
 from hanse_learning.site.entries import Entries
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.sums import Meeting
@@ -76,7 +76,7 @@ class _Game:
         train = check_train(job.train)
         self.setting = Setting(
             check_model(job.model), train, shares.problem, job.seed,
-            frozenset(needs_info(check_strategy(job.strategy))) & {"first_loss"},
+            frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"},
         )  # fmt: skip
         bad = hostile(task.attack, task.sites, task.seed)
         self.sites = [

@@ -12,7 +12,7 @@ from hanse_learning import reduce
 from hanse_learning.config import AnyAlgorithm, extras_of
 from hanse_learning.in_memory import BufferRules, ServerState
 from hanse_learning.lab.site import Answer
-from hanse_learning.server.config import check_strategy, needs_info
+from hanse_learning.server.config import check_strategy
 from hanse_learning.server.config.optimizers import FedDynConfig
 
 Arrays = dict[str, np.ndarray]
@@ -49,7 +49,7 @@ class LabServer:
         if not self.model:
             return  # every entry stays at its site
         weights = [float(answer.examples) if self._by_examples else 1.0 for answer in answers]
-        info = {name: [answer.made.info[name] for answer in answers] for name in needs_info(self._config)}
+        info = {name: [answer.made.info[name] for answer in answers] for name in self._config.reduction.needs()}
         self.model, self._state = reduce(
             self._of_round(len(answers)), self.model, [answer.update for answer in answers], weights, self._state,
             info=info, buffers=self._buffers,

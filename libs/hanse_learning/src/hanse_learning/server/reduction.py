@@ -17,6 +17,7 @@ TILE = 1 << 17
 one call of numpy works long enough that two threads do not fight for the interpreter."""
 
 
+@runtime_checkable
 class Reduction(Protocol):
     """Combines rows. Every output column depends on its own input column and the weights only, by a fixed order of
     operations: results do not change by a bit when the columns are cut into other blocks or given to other threads."""

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
-from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.config import (
     AdaptiveConfig,
-    BulyanConfig,
     FedDynConfig,
-    FedNovaConfig,
-    GeometricMedianConfig,
-    KrumConfig,
-    MedianConfig,
-    MultiKrumConfig,
-    NormClippingConfig,
-    PrivateMeanConfig,
-    QFedAvgConfig,
+    NoOptimizerConfig,
+    OptimizerConfig,
+    ReductionConfig,
     SgdConfig,
-    StrategyConfig,
-    TrimmedMeanConfig,
     check_strategy,
 )
 from hanse_learning.server.feddyn import FedDyn
-from hanse_learning.server.fednova import FedNova
-from hanse_learning.server.geometric_median import GeometricMedian
-from hanse_learning.server.krum import Krum
-from hanse_learning.server.norm_clipping import NormClipping
 from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
-from hanse_learning.server.order_statistics import Median, TrimmedMean
 from hanse_learning.server.private_mean import PrivateMean
-from hanse_learning.server.qfedavg import QFedAvg
 from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
 from hanse_learning.server.sign_mask import SignMask, damp
-from hanse_learning.server.weighted_mean import WeightedMean
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +94,7 @@ class Strategy:
                 array[...] = kept[name]
 
 
-def build_strategy(config: Mapping[str, Any]) -> Strategy:
+def build_strategy(config: Mapping[str, Any] | ReductionConfig) -> Strategy:
     """The strategy that a job's `strategy` section describes; an empty section is federated averaging.
 
     Raises:
@@ -118,42 +102,18 @@ def build_strategy(config: Mapping[str, Any]) -> Strategy:
     """
     checked = check_strategy(config)
     mask = None if checked.sign_mask is None else SignMask(checked.sign_mask.tau)
-    return Strategy(_reduction(checked), _optimizer(checked), mask)
+    return Strategy(checked.reduction.build(), _optimizer(checked.optimizer), mask)
 
 
-def _reduction(config: StrategyConfig) -> Reduction:
-    match config.reduction:
-        case MedianConfig():
-            return Median()
-        case TrimmedMeanConfig(fraction=fraction):
-            return TrimmedMean(fraction)
-        case GeometricMedianConfig(smoothing=smoothing, iterations=iterations):
-            return GeometricMedian(smoothing, iterations)
-        case KrumConfig(byzantine=byzantine):
-            return Krum(byzantine)
-        case MultiKrumConfig(byzantine=byzantine, keep=keep):
-            return Krum(byzantine, keep)
-        case BulyanConfig(byzantine=byzantine):
-            return Bulyan(byzantine)
-        case NormClippingConfig(norm=norm):
-            return NormClipping(norm)
-        case FedNovaConfig():
-            return FedNova()
-        case QFedAvgConfig(q=q, lr=lr):
-            return QFedAvg(q, lr)
-        case PrivateMeanConfig(terms=terms, seed=seed, clip=clip):
-            return PrivateMean.of(terms, seed, clip)
-        case _:
-            return WeightedMean()
-
-
-def _optimizer(config: StrategyConfig) -> ServerOptimizer:
-    match config.optimizer:
+def _optimizer(config: OptimizerConfig) -> ServerOptimizer:
+    match config:
         case SgdConfig(lr=lr, momentum=momentum):
             return Sgd(lr, momentum)
         case AdaptiveConfig() as given:
             return Adaptive(given.name, given.lr, given.beta1, given.beta2, given.tau, given.flower_compat)
         case FedDynConfig(share=share):
             return FedDyn(share)
-        case _:
+        case NoOptimizerConfig():
             return Plain()
+        case unknown:
+            assert_never(unknown)

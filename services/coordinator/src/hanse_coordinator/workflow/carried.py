@@ -13,7 +13,7 @@ from hanse_coordinator.workflow.outcomes import Reduction
 from hanse_coordinator.workflow.reducible import Extra, Reducible, Strategy
 from hanse_fabric.messages import ObjectRef
 from hanse_learning.config.algorithms import EXTRAS
-from hanse_learning.server.config import FedDynConfig, check_strategy, needs_info
+from hanse_learning.server.config import FedDynConfig, check_strategy
 from hanse_schemas.job import Job
 
 
@@ -59,7 +59,7 @@ def extras_named(job: Job) -> tuple[str, ...]:
 
 def info_named(job: Job) -> tuple[str, ...]:
     """Names of the numbers that the strategy needs of each update. Pure."""
-    return needs_info(check_strategy(job.strategy))
+    return check_strategy(job.strategy).reduction.needs()
 
 
 def reducible(job: Job, carried: Carried, strategy: dict[str, Any] | None) -> Reducible:

@@ -19,7 +19,7 @@ from hanse_fabric.messages import JobKind, Reduced, ReduceJob, StudyJob, UpdateI
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_fabric.tensors.digest import leaf_count
-from hanse_learning.server.config import check_strategy, needs_measure
+from hanse_learning.server.config import check_strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Reductions:
         job = job.model_copy(update={"uploads": opened.uploads})
         leaves = leaf_count(size)
         adopts = job.model is None and not job.from_zero
-        if not adopts and job.sum is None and needs_measure(check_strategy(job.strategy)):
+        if not adopts and job.sum is None and check_strategy(job.strategy).reduction.measures():
             outcomes = await self._shared(job, JobKind.MEASURE, shards_of(leaves, MEASURE_LEAVES))
             if refused := _refused(outcomes):
                 return refused

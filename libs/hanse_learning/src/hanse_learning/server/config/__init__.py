@@ -1,5 +1,6 @@
 """The `strategy` section of a job file: its form and its checks. Loads no numpy, so that the coordinator can use it."""
 
+from hanse_learning.server.config.contract import ReductionConfig
 from hanse_learning.server.config.optimizers import (
     AdaptiveConfig,
     FedDynConfig,
@@ -17,7 +18,6 @@ from hanse_learning.server.config.reductions import (
     NormClippingConfig,
     PrivateMeanConfig,
     QFedAvgConfig,
-    ReductionConfig,
     TrimmedMeanConfig,
     WeightedMeanConfig,
 )
@@ -25,8 +25,6 @@ from hanse_learning.server.config.strategy import (
     SignMaskConfig,
     StrategyConfig,
     check_strategy,
-    needs_info,
-    needs_measure,
     state_names,
 )
 
@@ -51,7 +49,5 @@ __all__ = [
     "TrimmedMeanConfig",
     "WeightedMeanConfig",
     "check_strategy",
-    "needs_info",
-    "needs_measure",
     "state_names",
 ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import BUILT_IN, check_model, check_train
 from hanse_learning.server.config.optimizers import FedDynConfig
-from hanse_learning.server.config.reductions import BulyanConfig, KrumConfig, MultiKrumConfig
-from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, needs_info, state_names
+from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
 
 _ALONE = frozenset({"scaffold", "feddyn", "fedtan"})
@@ -24,7 +23,7 @@ def check_job_strategy(job: Job) -> StrategyConfig:
     _check_frozen(job, config)
     check_participants(config, job.participants.minimum, "participants.minimum")
     if job.code is not None:
-        if needed := needs_info(config):
+        if needed := config.reduction.needs():
             raise _refused(config, f"site code, which does not tell the {needed[0]} that it needs")
         if isinstance(config.optimizer, FedDynConfig):
             raise invalid("strategy.optimizer.name", "feddyn", "another optimizer: site code has no algorithm feddyn")
@@ -40,19 +39,13 @@ def check_participants(config: StrategyConfig, count: int, field: str) -> None:
         HanseError: INVALID_INPUT.
     """
     reduction = config.reduction
-    if not isinstance(reduction, KrumConfig | MultiKrumConfig | BulyanConfig):
-        return
-    factor = 4 if isinstance(reduction, BulyanConfig) else 2
-    least = factor * reduction.byzantine + 3
-    if count < least:
+    if count < reduction.least():
         raise HanseError(
             ErrorCode.INVALID_INPUT,
-            f"strategy.reduction.byzantine: {reduction.byzantine} with {field} {count}: {reduction.name} takes "
-            f"{factor} byzantine + 3 = {least} updates at least",
-            hint=f"raise participants.minimum to {least}, or lower byzantine",
+            f"strategy.reduction: {reduction.model_dump(mode='json', exclude_none=True)} with {field} {count}: "
+            f"{reduction.name} takes {reduction.least()} updates at least",
+            hint=f"raise participants.minimum to {reduction.least()}, or ask less of it",
         )
-    if isinstance(reduction, MultiKrumConfig) and reduction.keep is not None and reduction.keep > count:
-        raise invalid("strategy.reduction.keep", reduction.keep, f"at most {field}, {count}", hint="lower keep")
 
 
 def _check_frozen(job: Job, config: StrategyConfig) -> None:

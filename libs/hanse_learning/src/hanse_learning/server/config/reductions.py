@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Base64Bytes, Field
 
-from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_learning.server.config.contract import ReductionConfig
+
+if TYPE_CHECKING:
+    from hanse_learning.server.reduction import Reduction
 
 Byzantine = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class WeightedMeanConfig(Frozen):
+class _Measuring(ReductionConfig):
+    """Those that look at all updates before they combine any."""
+
+    def measures(self) -> bool:
+        """See `ReductionConfig`."""
+        return True
+
+
+class WeightedMeanConfig(ReductionConfig):
     """The mean of the updates, weighted as the job's `weighting` says."""
 
     name: Literal["weighted_mean"] = "weighted_mean"
 
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.weighted_mean import WeightedMean
 
-class MedianConfig(Frozen):
+        return WeightedMean()
+
+
+class MedianConfig(ReductionConfig):
     """The median of every coordinate; weights do not count."""
 
     name: Literal["median"]
 
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.order_statistics import Median
 
-class TrimmedMeanConfig(Frozen):
+        return Median()
+
+
+class TrimmedMeanConfig(ReductionConfig):
     """The mean of every coordinate without the `fraction` smallest and the `fraction` largest values."""
 
     name: Literal["trimmed_mean"]
     fraction: float = Field(default=0.1, ge=0, lt=0.5)
+    examples: ClassVar = ({"fraction": 0.2},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.order_statistics import TrimmedMean
+
+        return TrimmedMean(self.fraction)
 
 
-class GeometricMedianConfig(Frozen):
+class GeometricMedianConfig(_Measuring):
     """The point whose weighted distances to the updates sum to least (Pillutla et al., 2022).
 
     Attributes:
@@ -43,8 +73,14 @@ class GeometricMedianConfig(Frozen):
     smoothing: float = Field(default=1e-6, gt=0, le=1e6)
     iterations: int = Field(default=100, ge=1, le=10_000)
 
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.geometric_median import GeometricMedian
 
-class KrumConfig(Frozen):
+        return GeometricMedian(self.smoothing, self.iterations)
+
+
+class KrumConfig(_Measuring):
     """The update that is nearest to its neighbours (Blanchard et al., 2017); weights do not count.
 
     Attributes:
@@ -53,9 +89,20 @@ class KrumConfig(Frozen):
 
     name: Literal["krum"]
     byzantine: Byzantine
+    examples: ClassVar = ({"byzantine": 1},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.krum import Krum
+
+        return Krum(self.byzantine)
+
+    def least(self) -> int:
+        """See `ReductionConfig`."""
+        return 2 * self.byzantine + 3
 
 
-class MultiKrumConfig(Frozen):
+class MultiKrumConfig(_Measuring):
     """The mean of the `keep` updates of the best scores of Krum; weights do not count.
 
     Attributes:
@@ -66,9 +113,20 @@ class MultiKrumConfig(Frozen):
     name: Literal["multi_krum"]
     byzantine: Byzantine
     keep: int | None = Field(default=None, ge=1, le=1_000_000)
+    examples: ClassVar = ({"byzantine": 2},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.krum import Krum
+
+        return Krum(self.byzantine, self.keep)
+
+    def least(self) -> int:
+        """See `ReductionConfig`."""
+        return max(2 * self.byzantine + 3, self.keep or 0)
 
 
-class BulyanConfig(Frozen):
+class BulyanConfig(_Measuring):
     """Of the updates that Krum chooses one after another, the mean of the values nearest to each coordinate's median
     (El Mhamdi et al., 2018); weights do not count.
 
@@ -78,22 +136,50 @@ class BulyanConfig(Frozen):
 
     name: Literal["bulyan"]
     byzantine: Byzantine
+    examples: ClassVar = ({"byzantine": 1},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.bulyan import Bulyan
+
+        return Bulyan(self.byzantine)
+
+    def least(self) -> int:
+        """See `ReductionConfig`."""
+        return 4 * self.byzantine + 3
 
 
-class NormClippingConfig(Frozen):
+class NormClippingConfig(_Measuring):
     """The weighted mean of updates that are scaled down to the L2 norm `norm` (over all parameters) where longer."""
 
     name: Literal["norm_clipping"]
     norm: float = Field(gt=0, le=1e12)
+    examples: ClassVar = ({"norm": 3.0},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.norm_clipping import NormClipping
+
+        return NormClipping(self.norm)
 
 
-class FedNovaConfig(Frozen):
+class FedNovaConfig(ReductionConfig):
     """The mean of updates that are divided by how much work is in them (Wang et al., 2020)."""
 
     name: Literal["fednova"]
 
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.fednova import FedNova
 
-class QFedAvgConfig(Frozen):
+        return FedNova()
+
+    def needs(self) -> tuple[str, ...]:
+        """See `ReductionConfig`."""
+        return ("normalizer",)
+
+
+class QFedAvgConfig(_Measuring):
     """Sites with a greater loss count for more (Li et al., 2020). q = 0 is weighted_mean.
 
     Attributes:
@@ -104,9 +190,20 @@ class QFedAvgConfig(Frozen):
     name: Literal["qfedavg"]
     q: float = Field(ge=0, le=100)
     lr: float = Field(gt=0, le=1e6)
+    examples: ClassVar = ({"q": 1.0, "lr": 0.1},)
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.qfedavg import QFedAvg
+
+        return QFedAvg(self.q, self.lr)
+
+    def needs(self) -> tuple[str, ...]:
+        """See `ReductionConfig`."""
+        return ("first_loss",) if self.q else ()
 
 
-class PrivateMeanConfig(Frozen):
+class PrivateMeanConfig(_Measuring):
     """Central differential privacy: the coordinator puts it in place of `weighted_mean`; it is not for job files.
 
     Attributes:
@@ -118,30 +215,10 @@ class PrivateMeanConfig(Frozen):
     terms: PrivacyTerms
     seed: Base64Bytes
     clip: float | None = Field(default=None, gt=0)
+    examples: ClassVar = ()
 
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        from hanse_learning.server.private_mean import PrivateMean
 
-ReductionConfig = Annotated[
-    WeightedMeanConfig
-    | MedianConfig
-    | TrimmedMeanConfig
-    | GeometricMedianConfig
-    | KrumConfig
-    | MultiKrumConfig
-    | BulyanConfig
-    | NormClippingConfig
-    | FedNovaConfig
-    | QFedAvgConfig
-    | PrivateMeanConfig,
-    Field(discriminator="name"),
-]
-
-MEASURED = (
-    GeometricMedianConfig,
-    KrumConfig,
-    MultiKrumConfig,
-    BulyanConfig,
-    NormClippingConfig,
-    QFedAvgConfig,
-    PrivateMeanConfig,
-)
-"""Those that look at all updates before they combine any."""
+        return PrivateMean.of(self.terms, self.seed, self.clip)

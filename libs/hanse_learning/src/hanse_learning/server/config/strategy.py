@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_learning.server.config.contract import AnyReduction, ReductionConfig
 from hanse_learning.server.config.optimizers import (
     AdaptiveConfig,
     FedDynConfig,
@@ -16,13 +17,7 @@ from hanse_learning.server.config.optimizers import (
     OptimizerConfig,
     SgdConfig,
 )
-from hanse_learning.server.config.reductions import (
-    MEASURED,
-    FedNovaConfig,
-    QFedAvgConfig,
-    ReductionConfig,
-    WeightedMeanConfig,
-)
+from hanse_learning.server.config.reductions import WeightedMeanConfig
 
 
 class SignMaskConfig(Frozen):
@@ -45,17 +40,19 @@ class StrategyConfig(Frozen):
         optimizer: of the server.
     """
 
-    reduction: ReductionConfig = WeightedMeanConfig()
+    reduction: AnyReduction = WeightedMeanConfig()
     sign_mask: SignMaskConfig | None = None
     optimizer: OptimizerConfig = NoOptimizerConfig()
 
 
-def check_strategy(config: Mapping[str, Any]) -> StrategyConfig:
-    """Validate a job's `strategy` section.
+def check_strategy(config: Mapping[str, Any] | ReductionConfig) -> StrategyConfig:
+    """Validate a job's `strategy` section, or that of a reduction alone.
 
     Raises:
         HanseError: INVALID_INPUT naming each field, its value and what was expected.
     """
+    if isinstance(config, ReductionConfig):
+        return StrategyConfig(reduction=config)
     try:
         return StrategyConfig.model_validate(dict(config))
     except ValidationError as error:
@@ -71,25 +68,11 @@ def state_names(config: StrategyConfig) -> tuple[str, ...]:
     match config.optimizer:
         case AdaptiveConfig():
             return ("momentum", "second_moment")
-        case SgdConfig(momentum=momentum) if momentum:
-            return ("momentum",)
+        case SgdConfig(momentum=momentum):
+            return ("momentum",) if momentum else ()
         case FedDynConfig():
             return ("correction",)
-        case _:
+        case NoOptimizerConfig():
             return ()
-
-
-def needs_measure(config: StrategyConfig) -> bool:
-    """Whether all updates are looked at before any is combined (`reduction.Measured`)."""
-    return isinstance(config.reduction, MEASURED)
-
-
-def needs_info(config: StrategyConfig) -> tuple[str, ...]:
-    """The numbers that must come with every update (`Result.info`): `normalizer`, `first_loss`."""
-    match config.reduction:
-        case FedNovaConfig():
-            return ("normalizer",)
-        case QFedAvgConfig(q=q) if q:
-            return ("first_loss",)
-        case _:
-            return ()
+        case unknown:
+            assert_never(unknown)

@@ -1,0 +1,169 @@
+"""Strategies, site algorithms and workflows by name, found by Python entry points: Hanse's own, and those of packages
+that an operator has installed.
+
+A name that nobody offers, or that two packages offer, is an error; nothing stands in for it. A plug-in is loaded when
+it is asked for, so that one that cannot be loaded is in nobody else's way. `python -m hanse_fabric.plugins` lists all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+STRATEGIES, ALGORITHMS, WORKFLOWS = "hanse.strategies", "hanse.algorithms", "hanse.workflows"
+KINDS = {STRATEGIES: "strategy", ALGORITHMS: "algorithm", WORKFLOWS: "workflow"}
+"""The groups of entry points, with the word for one of each."""
+
+_OURS = frozenset({"hanse-learning", "hanse-workflows"})
+_DESCRIBING = frozenset({"METADATA", "entry_points.txt"})
+"""Of a distribution's own notes, those that its maker wrote; the others are the installer's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What one package offers under one name."""
+
+    group: str
+    name: str
+    entry: EntryPoint
+
+    @property
+    def distribution(self) -> str:
+        """The package and its version."""
+        return _named(self.entry)
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is Hanse's own."""
+        return self.entry.dist is not None and self.entry.dist.name in _OURS
+
+    def __str__(self) -> str:
+        return f"{KINDS[self.group]} {self.name} of {self.distribution}"
+
+    def load(self) -> Any:
+        """The object itself.
+
+        Raises:
+            HanseError: INVALID_INPUT naming the plug-in, where its module cannot be imported.
+        """
+        try:
+            return self.entry.load()
+        except Exception as error:  # whatever a foreign module raises
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"{self} cannot be loaded: {self.entry.value} raised {type(error).__name__}: {error}",
+                hint="mend the package, or uninstall it",
+            ) from error
+
+    def digest(self) -> str:
+        """SHA-256 of its code, the same on every machine.
+
+        It is made of the distribution's files as its RECORD lists them, without bytecode, scripts and the installer's
+        notes; of the package's Python files, where it is installed in editable form.
+
+        Raises:
+            HanseError: NOT_FOUND where a file is gone.
+        """
+        made = hashlib.sha256()
+        try:
+            files = sorted(_files(self.entry))
+            for name, path in files:
+                made.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        except OSError as error:
+            raise HanseError(ErrorCode.NOT_FOUND, f"{self}: {error}", hint="install the package again") from None
+        if not files:
+            raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
+        return made.hexdigest()
+
+
+def names(group: str) -> tuple[str, ...]:
+    """All names that are offered, sorted."""
+    return tuple(sorted(_found(group, tuple(sys.path))))
+
+
+def find(group: str, name: str) -> Plugin:
+    """The plug-in of a name.
+
+    Raises:
+        HanseError: INVALID_INPUT where nobody offers the name, listing those that are known; CONFLICT where two do.
+    """
+    offered = _found(group, tuple(sys.path)).get(name, ())
+    if not offered:
+        known = ", ".join(names(group)) or "none: is Hanse installed (`make setup`)?"
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{name!r} is no {KINDS[group]} that is installed here; known are {known}",
+            hint="docs/extending.md says how another one is installed",
+        )  # fmt: skip
+    if len(offered) > 1:
+        raise HanseError(
+            ErrorCode.CONFLICT,
+            f"{KINDS[group]} {name} is offered by {' and by '.join(sorted(map(_named, offered)))}",
+            hint="uninstall all of them but one",
+        )
+    return Plugin(group, name, offered[0])
+
+
+def built_in(group: str) -> tuple[Plugin, ...]:
+    """Hanse's own, sorted by name."""
+    found = (find(group, name) for name in names(group))
+    return tuple(plugin for plugin in found if plugin.built_in)
+
+
+@cache
+def _found(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:  # noqa: ARG001 - part of the key
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for entry in entry_points(group=group):
+        found[entry.name] = (*found.get(entry.name, ()), entry)
+    return found
+
+
+def _named(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
+
+
+def _files(entry: EntryPoint) -> Iterator[tuple[str, Path]]:
+    """The files that a digest is made of, by a name that is the same on every machine."""
+    listed = [*_recorded(entry.dist)] if entry.dist else []
+    top = entry.module.partition(".")[0]
+    if any(name.split("/")[0] in (top, f"{top}.py") for name, _ in listed):
+        yield from listed
+        return
+    spec = find_spec(top)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in Path(folder).rglob("*.py"):
+            yield path.relative_to(Path(folder).parent).as_posix(), path
+    if spec and not spec.submodule_search_locations and spec.origin:
+        yield f"{top}.py", Path(spec.origin)
+
+
+def _recorded(distribution: Distribution) -> Iterator[tuple[str, Path]]:
+    for listed in distribution.files or ():
+        path = PurePosixPath(listed)
+        note = path.parent.suffix == ".dist-info" and path.name not in _DESCRIBING
+        if ".." not in path.parts and path.suffix != ".pyc" and not note:
+            yield path.as_posix(), Path(str(listed.locate()))
+
+
+def main() -> None:
+    """Print every plug-in with its package and, unless it is Hanse's own, its digest."""
+    for group in KINDS:
+        for name in names(group):
+            try:
+                plugin = find(group, name)
+            except HanseError as error:
+                print(f"{KINDS[group]} {name}: {error}")
+            else:
+                print(plugin, "" if plugin.built_in else plugin.digest())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Every registered strategy is in every table, and one from another package is itself wherever it is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hanse_learning
+from hanse_aggregator.arithmetic import Processor
+from hanse_fabric.plugins import STRATEGIES, built_in
+from hanse_learning import exact_tensors, on_tensors
+from hanse_learning.on_device import open_device, tried
+from hanse_learning.server.config import ReductionConfig
+from hanse_learning.server.reduction import Measured
+from hanse_learning.server.strategy import build_strategy
+from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
+
+ON_PROCESSOR = {"private_mean"}
+"""Built-in strategies without a form for devices; whoever adds one says so here."""
+
+BUILT_IN = [
+    (plugin.name, {"reduction": {"name": plugin.name, **example}})
+    for plugin in built_in(STRATEGIES)
+    for example in plugin.load().examples
+]
+VALUES = [1.0, 2.0, 3.0, 1000.0]
+SECTION = {"reduction": {"name": "winsorized_mean"}}
+
+
+@pytest.fixture
+def winsorized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(install(tmp_path, "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY))
+
+
+@pytest.mark.parametrize(("name", "section"), BUILT_IN, ids=[name for name, _ in BUILT_IN])
+def test_every_registered_strategy_has_a_form_for_devices_and_measures_there_what_it_measures(name, section):
+    reduction = build_strategy(section).reduction
+    assert exact_tensors.has_form(reduction)
+    assert isinstance(reduction, Measured) == (type(reduction) in on_tensors._MEASURES)
+    assert section in tried()
+
+
+def test_only_the_strategies_that_are_named_here_are_left_to_the_processor():
+    registered = {plugin.name for plugin in built_in(STRATEGIES)}
+    assert registered - {name for name, _ in BUILT_IN} == ON_PROCESSOR
+
+
+@pytest.mark.usefixtures("winsorized")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_winsorized_mean_from_a_package_is_2_5_on_arrays_tensors_and_devices(dtype):
+    updates = [np.full(3, value, dtype) for value in VALUES]
+    made, _ = hanse_learning.reduce(SECTION, np.zeros(3, dtype), updates)
+    assert made.tolist() == [2.5] * 3
+    tensors, _ = hanse_learning.reduce(SECTION, torch.zeros(3).to(torch.from_numpy(made).dtype),
+                                       [torch.from_numpy(update) for update in updates])  # fmt: skip
+    assert tensors.tolist() == [2.5] * 3
+    strategy = build_strategy(SECTION)
+    device = open_device("torch-cpu")
+    assert not device.takes(strategy)
+    for arithmetic in (Processor(), device):
+        model = np.zeros(3, dtype)
+        arithmetic.apply(strategy, model, updates, np.full(4, 0.25), {}, 1)
+        assert model.tolist() == [2.5] * 3
+
+
+@pytest.mark.usefixtures("winsorized")
+def test_tensors_keep_the_state_and_the_masks_around_a_strategy_that_has_no_form_for_them():
+    rng = np.random.default_rng(0)
+    model, updates = rng.standard_normal(50), [rng.standard_normal(50) for _ in range(5)]
+    section = SECTION | {"sign_mask": {"tau": 0.4}, "optimizer": {"name": "sgd"}}
+    state, kept, found = None, None, torch.from_numpy(model)
+    for _ in range(2):
+        model, state = hanse_learning.reduce(section, model, updates, state=state)
+        found, kept = hanse_learning.reduce(section, found, [torch.from_numpy(each) for each in updates], state=kept)
+    assert found.numpy().tobytes() == model.tobytes()
+    assert kept.arrays["momentum"]["0"].numpy().tobytes() == state.arrays["momentum"]["0"].tobytes()
+
+
+def test_a_strategy_that_a_notebook_defines_reduces_arrays_without_being_installed():
+    class Largest(ReductionConfig):
+        name: str = "largest"
+
+        def combine(self, updates, weights, out):
+            out[...] = np.max(np.stack(updates), axis=0)
+
+    made, _ = hanse_learning.reduce(Largest(), np.zeros(2), [np.array([1.0, 5.0]), np.array([2.0, 4.0])])
+    assert made.tolist() == [2.0, 5.0]
