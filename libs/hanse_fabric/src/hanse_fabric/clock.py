@@ -1,11 +1,13 @@
-"""Time as a parameter: the machine's clock, or a virtual one for tests and simulations."""
+"""Time as a parameter. Whatever sleeps, waits or reads the time is handed a `Clock`; none asks the machine itself.
+
+`SystemClock` is the machine's; `hanse_fabric.virtual_time` has the one of simulations.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -13,11 +15,19 @@ class Clock(Protocol):
     """What services ask about time. Durations are in seconds."""
 
     def now(self) -> datetime:
-        """The current time, in UTC."""
+        """The time of day, in UTC. It may be set back: durations are measured with `monotonic`."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back. For any thread."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds` have passed on this clock."""
+        """Return after `seconds`; at the next turn of the event loop where they are 0 or fewer."""
+        ...
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """An async context that cancels its body after `seconds` (None: never) and then raises TimeoutError."""
         ...
 
 
@@ -27,37 +37,11 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
+    def monotonic(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-
-class VirtualClock:
-    """A clock that stands still until `advance` is called; sleepers wake in the order of their times."""
-
-    def __init__(self, start: datetime | None = None) -> None:
-        self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
-        self._order = itertools.count()
-        self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
-
-    def now(self) -> datetime:
-        return self._now
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds <= 0:
-            await asyncio.sleep(0)
-            return
-        wake = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + timedelta(seconds=seconds), next(self._order), wake))
-        await wake
-
-    async def advance(self, seconds: float) -> None:
-        """Move time on by `seconds`, waking every sleeper whose time has come and letting it run."""
-        target = self._now + timedelta(seconds=seconds)
-        while self._sleepers and self._sleepers[0][0] <= target:
-            when, _, wake = heapq.heappop(self._sleepers)
-            self._now = when
-            if not wake.done():
-                wake.set_result(None)
-            for _ in range(20):
-                await asyncio.sleep(0)
-        self._now = target
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        return asyncio.timeout(seconds)

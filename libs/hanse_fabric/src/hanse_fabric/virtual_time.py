@@ -1,0 +1,137 @@
+"""Virtual time for simulations: an event loop whose time moves only when nothing else can happen.
+
+The loop's own time is virtual, so timers of any code on it are (`asyncio.sleep`, `asyncio.timeout`, `call_later`), not
+only those of a `Clock`. When no callback is ready and no thread works, time jumps to the next timer. Blocking calls
+(`asyncio.to_thread`) take no virtual time, and the loop waits for each of them, so that a simulation repeats exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import Context
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar, TypeVarTuple
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_THREADS = 1024
+_RESOLUTION_S = 1e-6
+"""Timers so close together are due together: below it, adding to a float of some years would change nothing."""
+_ALONE_S = 30.0
+"""Real seconds that the loop waits for a thread that neither ends nor calls the loop, before it goes on beside it."""
+
+
+class VirtualClock:
+    """The clock of a simulation: it moves by itself while `run` runs, and at no other time.
+
+    Args:
+        start: the time of day at which it begins.
+    """
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._start, self._elapsed = start, 0.0
+
+    def run(self, main: Coroutine[Any, Any, _T]) -> _T:
+        """Run `main` to its end in virtual time and return its result.
+
+        Raises:
+            RuntimeError: every task waits, and none of them for a time: nothing would ever happen again.
+        """
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
+            return runner.run(main)
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        self._check_loop()
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        self._check_loop()
+        return asyncio.timeout(seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Move on by `seconds`: for the clock's own loop."""
+        self._elapsed += seconds
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not isinstance(loop, VirtualLoop) or loop.clock is not self:
+            raise RuntimeError("a virtual clock moves only in its own event loop: start the code with clock.run(...)")
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in the time of `clock`."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.working = 0  # blocking calls that have not ended
+        self._called = threading.Event()
+        self._threads = ThreadPoolExecutor(_THREADS, "virtual-time")
+        super().__init__(_IdleSelector(self))
+        self._clock_resolution = _RESOLUTION_S
+
+    def time(self) -> float:
+        return self.clock.monotonic()
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
+        """Run `func` in a thread, and wait here until it ends or calls the loop: one thing happens at a time."""
+        self.working += 1
+        self._called.clear()
+        call = (executor or self._threads).submit(func, *args)
+        ended = asyncio.wrap_future(call, loop=self)
+        call.add_done_callback(self._ended)  # behind the callback of wrap_future: the result comes first
+        self._called.wait(_ALONE_S)
+        return ended
+
+    def _ended(self, _: Future[Any]) -> None:
+        if not self.is_closed():
+            self.call_soon_threadsafe(self._one_less)
+
+    def _one_less(self) -> None:
+        self.working -= 1
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
+        self._called.set()
+        return handle
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        super().close()
+
+
+class _IdleSelector(selectors.DefaultSelector):
+    """Asked to wait for sockets, it moves time on instead.
+
+    The loop asks with a timeout above 0 only when no callback is ready: that is the moment to jump to the next timer.
+    """
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if self._loop.working:
+            return super().select(None)  # a thread that ends or calls wakes the loop through its own socket
+        if timeout is not None:
+            self._loop.clock.jump(timeout)
+            return []
+        if len(self.get_map()) > 1:  # besides the loop's own, sockets or pipes of other processes: real time
+            return super().select(None)
+        waiting = ", ".join(sorted(task.get_name() for task in asyncio.all_tasks(self._loop)))
+        raise RuntimeError(f"virtual time stands still: every task waits, none of them for a time ({waiting})")

@@ -1,0 +1,251 @@
+"""What every clock does: one suite, for the machine's and for the virtual one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanse_fabric.clock import Clock, SystemClock
+from hanse_fabric.virtual_time import VirtualClock
+
+Run = Callable[[Callable[[Clock], Coroutine[Any, Any, Any]]], Any]
+
+
+def on_the_machine(main: Callable[[Clock], Coroutine[Any, Any, Any]]) -> Any:
+    return asyncio.run(main(SystemClock()))
+
+
+def in_virtual_time(main: Callable[[Clock], Coroutine[Any, Any, Any]]) -> Any:
+    clock = VirtualClock()
+    return clock.run(main(clock))
+
+
+@pytest.fixture(params=[on_the_machine, in_virtual_time])
+def run(request: pytest.FixtureRequest) -> Run:
+    chosen: Run = request.param
+    return chosen
+
+
+def test_a_sleep_lasts_at_least_as_long_as_asked_on_both_faces_of_the_clock(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        began, day = clock.monotonic(), clock.now()
+        await clock.sleep(0.02)
+        assert clock.monotonic() - began >= 0.02 - 1e-6
+        assert (clock.now() - day).total_seconds() > 0.01
+        assert day.tzinfo is UTC
+
+    run(main)
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_sleep_of_nothing_lets_others_go_first(run: Run, seconds: float) -> None:
+    async def main(clock: Clock) -> list[str]:
+        order = []
+        other = asyncio.create_task(clock.sleep(0))
+        other.add_done_callback(lambda _: order.append("other"))
+        for _ in range(3):
+            await clock.sleep(seconds)
+        return [*order, "main"]
+
+    assert run(main) == ["other", "main"]
+
+
+def test_sleepers_wake_in_the_order_of_their_times(run: Run) -> None:
+    async def main(clock: Clock) -> list[float]:
+        woken: list[float] = []
+
+        async def sleeper(seconds: float) -> None:
+            await clock.sleep(seconds)
+            woken.append(seconds)
+
+        await asyncio.gather(*(sleeper(seconds) for seconds in (0.06, 0.0, 0.03)))
+        return woken
+
+    assert run(main) == [0.0, 0.03, 0.06]
+
+
+def test_a_timeout_cancels_what_lasts_longer_and_tells_so(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        forever = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            async with clock.timeout(0.01):
+                await forever
+        assert forever.cancelled()
+
+    run(main)
+
+
+def test_a_timeout_leaves_alone_what_ends_in_time_and_what_has_no_limit(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        async with clock.timeout(60):
+            await clock.sleep(0.001)
+        async with clock.timeout(None):
+            await clock.sleep(0.001)
+
+    run(main)
+
+
+def test_a_cancelled_sleep_is_over_and_the_others_go_on(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        long, short = asyncio.create_task(clock.sleep(3600)), asyncio.create_task(clock.sleep(0.01))
+        await clock.sleep(0)
+        long.cancel()
+        await short
+        assert long.cancelled()
+
+    run(main)
+
+
+def test_a_blocking_call_in_a_thread_ends_before_a_long_timeout(run: Run) -> None:
+    async def main(clock: Clock) -> str:
+        async with clock.timeout(60):
+            return await asyncio.to_thread(lambda: time.sleep(0.02) or "done")
+
+    assert run(main) == "done"
+
+
+def test_a_thread_reads_the_same_time_as_the_loop(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        before = clock.monotonic()
+        inside = await asyncio.to_thread(clock.monotonic)
+        assert before <= inside <= clock.monotonic()
+
+    run(main)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=30))
+def test_virtual_sleepers_wake_in_order_at_exactly_their_times(durations: list[float]) -> None:
+    clock = VirtualClock()
+    woken: list[tuple[float, float]] = []
+
+    async def sleeper(seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append((seconds, clock.monotonic()))
+
+    async def main() -> None:
+        await asyncio.gather(*(sleeper(seconds) for seconds in durations))
+
+    clock.run(main())
+    assert sorted(seconds for seconds, _ in woken) == sorted(durations)
+    assert all(abs(seconds - at) <= 1e-5 for seconds, at in woken)
+    assert all(earlier <= later for (_, earlier), (_, later) in itertools.pairwise(woken))
+
+
+def test_a_year_passes_at_once_and_to_the_second() -> None:
+    clock = VirtualClock()
+    began = clock.now()
+    clock.run(clock.sleep(365 * 86400))
+    assert (clock.now() - began).total_seconds() == pytest.approx(365 * 86400, abs=1e-3)
+
+
+def test_timers_that_know_no_clock_are_virtual_too() -> None:
+    """Third-party code waits by the event loop: were its time another, it would wait for hours or be late at once."""
+    clock = VirtualClock()
+
+    async def main() -> tuple[float, float]:
+        await asyncio.sleep(3600)
+        after_sleep = clock.monotonic()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(100):
+                await asyncio.Event().wait()
+        return after_sleep, clock.monotonic()
+
+    assert clock.run(main()) == (3600.0, 3700.0)
+
+
+def test_virtual_time_stands_still_while_a_thread_works() -> None:
+    clock = VirtualClock()
+
+    async def main() -> tuple[float, bool]:
+        alarm = asyncio.create_task(clock.sleep(0.001))
+        await asyncio.to_thread(time.sleep, 0.05)
+        return clock.monotonic(), alarm.done()
+
+    assert clock.run(main()) == (0.0, False)
+
+
+def test_virtual_time_stands_still_while_a_thread_works_whose_caller_has_given_up() -> None:
+    """Cancelling the await of a thread does not end the thread."""
+    clock = VirtualClock()
+    times: list[float] = []
+
+    async def asking_the_loop() -> None:
+        pass
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            asyncio.run_coroutine_threadsafe(asking_the_loop(), loop).result()
+            time.sleep(0.05)
+            times.append(clock.monotonic())
+
+        given_up = asyncio.create_task(asyncio.to_thread(work))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await clock.sleep(10)
+
+    clock.run(main())
+    assert times == [0.0]
+
+
+def test_a_thread_may_wait_for_the_loop_that_runs_it() -> None:
+    clock = VirtualClock()
+
+    async def answer() -> str:
+        await clock.sleep(0)
+        return "answer"
+
+    async def main() -> str:
+        loop = asyncio.get_running_loop()
+        return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(answer(), loop).result())
+
+    assert clock.run(main()) == "answer"
+
+
+def test_blocking_calls_end_in_the_order_in_which_they_were_made_however_long_they_take() -> None:
+    clock, ended = VirtualClock(), []
+
+    async def call(number: int) -> None:
+        await asyncio.to_thread(time.sleep, 0.02 if number == 0 else 0)
+        ended.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*map(call, range(5)))
+
+    clock.run(main())
+    assert ended == [0, 1, 2, 3, 4]
+
+
+def test_a_simulation_in_which_nothing_can_happen_any_more_ends_with_an_error_that_names_who_waits() -> None:
+    clock = VirtualClock()
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.Event().wait(), name="waits-in-vain")
+
+    with pytest.raises(RuntimeError, match=r"stands still.*waits-in-vain"):
+        clock.run(main())
+
+
+def test_a_virtual_clock_refuses_to_sleep_in_a_loop_of_another_time() -> None:
+    clock = VirtualClock()
+    with pytest.raises(RuntimeError, match=r"clock\.run"):
+        asyncio.run(clock.sleep(1))
+    with pytest.raises(RuntimeError, match=r"clock\.run"):
+        VirtualClock().run(clock.sleep(1))
+
+
+def test_a_virtual_clock_goes_on_where_its_last_run_ended() -> None:
+    clock = VirtualClock()
+    clock.run(clock.sleep(5))
+    clock.run(clock.sleep(6))
+    assert clock.monotonic() == 11.0
