@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from clocks import HandClock
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
@@ -20,7 +21,6 @@ from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import ApiKeyRecord, ApiRole, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
-from hanse_fabric.clock import VirtualClock
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.store.directory import DirectoryStore
@@ -48,7 +48,7 @@ class FakeCredentials:
 class Api:
     """One replica, and a client to talk to it."""
 
-    def __init__(self, hub: Hub, client: TestClient[Any, Any], clock: VirtualClock) -> None:
+    def __init__(self, hub: Hub, client: TestClient[Any, Any], clock: HandClock) -> None:
         self.hub, self.client, self.clock = hub, client, clock
 
     async def make_key(self, role: str, project: str | None = None, **more: Any) -> str:
@@ -85,7 +85,7 @@ class Api:
 
 
 @asynccontextmanager
-async def replica(broker: MemoryBroker, folder: Path, clock: VirtualClock) -> AsyncIterator[Api]:
+async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Api]:
     """A coordinator's API on a broker that others may share."""
     bus = MemoryBus(broker)
     buckets = Buckets.on(bus)
@@ -115,8 +115,8 @@ async def replica(broker: MemoryBroker, folder: Path, clock: VirtualClock) -> As
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock(START)
+def clock() -> HandClock:
+    return HandClock(START)
 
 
 @pytest.fixture
@@ -125,20 +125,20 @@ def broker() -> MemoryBroker:
 
 
 @pytest.fixture
-async def api(broker: MemoryBroker, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> AsyncIterator[Api]:
     async with replica(broker, tmp_path / "store", clock) as one:
         yield one
 
 
 @pytest.fixture
-async def other_api(broker: MemoryBroker, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Api]:
+async def other_api(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> AsyncIterator[Api]:
     """A second replica of the same hub."""
     async with replica(broker, tmp_path / "store", clock) as two:
         yield two
 
 
 @pytest.fixture
-async def registry(broker: MemoryBroker, clock: VirtualClock, tmp_path: Path) -> AsyncIterator[Registry]:
+async def registry(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> AsyncIterator[Registry]:
     """The real model registry on the same bus and store."""
     async with AsyncExitStack() as stack:
         bus = MemoryBus(broker)

@@ -129,7 +129,7 @@ async def _models(walk: Walk, registry: Any) -> None:
     for version in (1, 2):
         body = {"stage": "production", "reason": "better"}
         await walk("promote_model", body, project="alpha", version=version)
-        await walk.api.clock.advance(1)
+        walk.api.clock.advance(1)
     back = await walk("rollback_model", {"reason": "worse"}, project="alpha")
     assert (back["version"], back["stage"]) == (1, "production")
     link = await walk("download_model", project="alpha", version=1)

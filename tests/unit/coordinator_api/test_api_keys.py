@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from clocks import HandClock
 from hanse_coordinator.auth import FailureLimiter, register_bootstrap
 from hanse_coordinator.records import ParticipantRecord
-from hanse_fabric.clock import VirtualClock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
@@ -90,7 +90,7 @@ async def test_a_good_key_passes_while_guesses_from_its_address_are_cut_short(ap
 
 
 def test_the_limiter_remembers_a_bounded_number_of_addresses() -> None:
-    limiter = FailureLimiter(VirtualClock(), allowed=1, addresses=3)
+    limiter = FailureLimiter(HandClock(), allowed=1, addresses=3)
     for address in "abcde":
         limiter.failed(address)
     assert [limiter.exhausted(address) for address in "abcde"] == [False, False, True, True, True]
@@ -117,6 +117,6 @@ async def test_participants_show_when_they_were_seen_and_how_far_their_clock_is(
             await asyncio.sleep(0)
     (seen,) = (await api.ok("GET", "/v1/projects/alpha/participants", owner))["participants"]
     assert (seen["online"], seen["version"], seen["device"], seen["clock_difference"]) == (True, "9.9", "cuda", 42.0)
-    await api.clock.advance(181)
+    api.clock.advance(181)
     seen = await api.ok("GET", "/v1/projects/alpha/participants/north", owner)
     assert seen["online"] is False

@@ -86,7 +86,7 @@ async def test_a_run_that_has_ended_is_gone(api: Any, owner: str, run: str, acti
 
 
 async def test_runs_are_listed_newest_first_without_their_jobs(api: Any, owner: str, run: str) -> None:
-    await api.clock.advance(1)
+    api.clock.advance(1)
     later = (await api.ok("POST", RUNS, owner, {"job": JOB}))["run"]
     listed = (await api.ok("GET", RUNS, owner))["runs"]
     assert [item["run"] for item in listed] == [later, run]

@@ -6,9 +6,9 @@ import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 
+from clocks import HandClock
 from hanse_coordinator.workflow.roster import Roster
 from hanse_fabric.bus.memory import MemoryBus
-from hanse_fabric.clock import VirtualClock
 from hanse_fabric.messages import Presence
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Bucket
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def test_participants_are_shown_by_state_and_the_silent_by_name() -> None:
-    clock, bus = VirtualClock(NOW), MemoryBus()
+    clock, bus = HandClock(NOW), MemoryBus()
     bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
     for name in ("north", "south", "east", "west", "gone"):
         record = ParticipantRecord(

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from workflow_hub import PROJECT, RUN, Hub, at_work, job_of
 
+from clocks import in_virtual_time
 from hanse_coordinator.workflow.collector import Collector, Terms
 from hanse_coordinator.workflow.metrics import EarlyStopping, summarize
 from hanse_coordinator.workflow.outcomes import Answer
-from hanse_fabric.clock import VirtualClock
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Outcome, Result, TaskKind
+from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import EarlyStop
 
 TERMS = Terms(TaskKind.EVALUATE, PROJECT, RUN, 1000)
@@ -26,11 +27,6 @@ def result_of(name: str, **changes: object) -> Result:
     body = {"task": TASK_ID, "project": PROJECT, "run": RUN, "step": "r1-train", "participant": name,
             "outcome": Outcome.DONE, "examples": 5}  # fmt: skip
     return Result.model_validate(body | changes)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 async def closing(collector: Collector, clock: VirtualClock, *, grace: float | None) -> asyncio.Task[None]:
@@ -50,6 +46,7 @@ def collector_of(*names: str, needed: int) -> Collector:
     return Collector(dict.fromkeys(names, TASK_ID), needed=needed, terms=TERMS)
 
 
+@in_virtual_time
 async def test_a_step_closes_as_soon_as_all_have_answered(clock: VirtualClock) -> None:
     collector = collector_of("a", "b", needed=2)
     closed = await closing(collector, clock, grace=None)
@@ -58,25 +55,26 @@ async def test_a_step_closes_as_soon_as_all_have_answered(clock: VirtualClock) -
     await asyncio.wait_for(closed, 60)
 
 
+@in_virtual_time
 async def test_a_step_with_its_quorum_closes_after_the_grace(clock: VirtualClock) -> None:
     collector = collector_of("a", "b", needed=1)
     closed = await closing(collector, clock, grace=10.0)
     collector.take(result_of("a"))
-    await settled()
-    await clock.advance(9.0)
+    await clock.sleep(9.0)
     assert not closed.done()
-    await clock.advance(2.0)
-    await asyncio.wait_for(closed, 60)
+    await clock.sleep(2.0)
+    assert closed.done()
 
 
+@in_virtual_time
 async def test_a_step_without_its_quorum_closes_at_the_deadline(clock: VirtualClock) -> None:
     collector = collector_of("a", "b", needed=2)
     closed = await closing(collector, clock, grace=0.0)
     collector.take(result_of("a"))
-    await clock.advance(99.0)
+    await clock.sleep(99.0)
     assert not closed.done()
-    await clock.advance(2.0)
-    await asyncio.wait_for(closed, 60)
+    await clock.sleep(2.0)
+    assert closed.done()
 
 
 def update_of(**changes: object) -> ObjectRef:

@@ -14,7 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -290,10 +289,6 @@ async def at_work(*supervisors: Supervisor) -> AsyncIterator[list[asyncio.Future
         yield tasks
     finally:
         await stopped(*tasks)
-
-
-async def advance(clock: Any, seconds: float) -> None:
-    await clock.advance(timedelta(seconds=seconds).total_seconds())
 
 
 async def loud(actor: Coroutine[Any, Any, None]) -> None:
