@@ -98,7 +98,7 @@ def test_an_account_of_the_hub_is_refused(account: str, refusal: Text) -> None:
 
 
 @pytest.mark.parametrize(("name", "reason"), [("", "is empty"), ("default", "everybody's")])
-def test_no_account_or_everybodys_is_refused(name: str, reason: str, refusal: Text) -> None:
+def test_a_compensator_without_an_account_of_its_own_is_refused(name: str, reason: str, refusal: Text) -> None:
     assert reason in refusal(CHART, {**APART, "serviceAccount": {"create": False, "name": name}})
 
 
@@ -109,7 +109,7 @@ def test_credentials_of_the_hub_are_refused(part: str, refusal: Text) -> None:
 
 
 @pytest.mark.parametrize("missing", ["bus.url", "bus.existingSecret", "store.url", "store.existingSecret"])
-def test_what_it_needs_from_the_hubs_operator_is_asked_for_by_name(missing: str, refusal: Text) -> None:
+def test_a_compensator_chart_asks_by_name_for_what_the_hubs_operator_must_give(missing: str, refusal: Text) -> None:
     part, _, name = missing.partition(".")
     assert f"{missing} is empty" in refusal(CHART, {**APART, part: {**APART[part], name: ""}})
 
@@ -156,7 +156,7 @@ def in_a_hub(charts: Charts) -> tuple[list[Manifest], str]:
     return manifests_of(done.stdout), told.stdout.partition("NOTES:")[2]
 
 
-def test_in_the_hubs_release_it_takes_the_release_s_addresses_and_secrets(
+def test_a_compensator_in_the_hubs_release_takes_its_addresses_and_secrets(
     in_a_hub: tuple[list[Manifest], str],
 ) -> None:
     manifests, _ = in_a_hub
@@ -172,7 +172,9 @@ def test_in_the_hubs_release_it_takes_the_release_s_addresses_and_secrets(
     assert [one["app.kubernetes.io/component"] for one in reached] == ["nats", "store"]
 
 
-def test_in_the_hubs_release_the_notes_say_what_running_both_means(in_a_hub: tuple[list[Manifest], str]) -> None:
+def test_the_notes_of_a_hub_with_its_own_compensator_say_what_that_gives_up(
+    in_a_hub: tuple[list[Manifest], str],
+) -> None:
     _, said = in_a_hub
     assert "THE SAME PEOPLE RUN THE HUB AND THE COMPENSATOR" in said
 

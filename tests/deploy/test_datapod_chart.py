@@ -104,7 +104,7 @@ def test_a_token_becomes_a_secret_that_may_be_gone_later(render: Render) -> None
     assert token["valueFrom"] == {"secretKeyRef": wanted}
 
 
-def test_without_a_token_there_is_none(render: Render) -> None:
+def test_the_datapod_chart_makes_no_secret_without_a_token(render: Render) -> None:
     manifests = render(CHART, SITE)
     assert not of_kind(manifests, "Secret")
     (only,) = stateful(manifests)["spec"]["template"]["spec"]["containers"]
@@ -188,7 +188,9 @@ def test_only_who_is_named_may_read_the_metrics(render: Render) -> None:
         ({"siteCode": {"inline": CODE}}, f"site_code: {{digests: [{CODE_DIGEST}]}}"),
     ],
 )
-def test_what_could_not_work_is_refused_and_says_what_to_do(values: dict[str, Any], said: str, refusal: Text) -> None:
+def test_chart_values_that_cannot_work_are_refused_with_what_to_do(
+    values: dict[str, Any], said: str, refusal: Text
+) -> None:
     assert said in refusal(CHART, {**SITE, **values})
 
 

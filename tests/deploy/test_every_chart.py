@@ -64,7 +64,7 @@ def test_kubernetes_knows_every_field(chart: str, values: str, kube: str, render
 
 
 @every_rendering
-def test_no_name_is_there_twice_and_all_is_labelled(chart: str, values: str, render: Render) -> None:
+def test_every_object_of_a_chart_has_a_name_of_its_own_and_labels(chart: str, values: str, render: Render) -> None:
     manifests = render(chart, VALUES[chart][values])
     names = [(one["kind"], one["metadata"]["name"]) for one in manifests]
     assert len(set(names)) == len(names)
@@ -114,7 +114,7 @@ def test_every_container_has_limits_and_every_service_its_probes(chart: str, val
 
 
 @every_rendering
-def test_no_secret_lies_outside_of_a_secret(chart: str, values: str, render: Render) -> None:
+def test_no_password_or_key_is_rendered_outside_of_a_secret(chart: str, values: str, render: Render) -> None:
     manifests = render(chart, VALUES[chart][values])
     for one in manifests:
         if one["kind"] != "Secret":

@@ -63,7 +63,7 @@ def test_arrows_to_what_is_not_in_the_release_leave_it_by_the_port_of_its_addres
         assert [rule["ports"] for rule in policy["spec"]["egress"]] == [[{"protocol": "TCP", "port": port}]]
 
 
-def test_nothing_is_allowed_but_what_is_said(render: Render) -> None:
+def test_network_policies_deny_every_pod_of_the_release_what_no_policy_allows(render: Render) -> None:
     rendered = {one["metadata"]["name"]: one["spec"] for one in policies(render)}
     deny = rendered["demo-hanse-deny"]
     assert deny["policyTypes"] == ["Ingress", "Egress"]
@@ -175,7 +175,7 @@ def test_the_keys_job_may_touch_its_own_secrets_and_no_others(render: Render) ->
                 assert set(rule["verbs"]) <= {"get", "patch", "delete"}
 
 
-def test_nobody_else_has_rights(render: Render) -> None:
+def test_no_service_account_but_those_named_has_rights_in_the_cluster(render: Render) -> None:
     manifests = render("hanse", EVERYTHING)
     bound = {subject["name"] for one in of_kind(manifests, "RoleBinding").values() for subject in one["subjects"]}
     assert bound == {"demo-hanse-keys", "demo-hanse-keys-delete"}
@@ -316,7 +316,7 @@ def test_the_notes_say_what_to_type_next(notes: Text) -> None:
     assert "kubectl -n hanse get secret demo-hanse-operator-key" in told
 
 
-def test_a_state_job_is_another_when_its_specification_is(render: Render) -> None:
+def test_a_state_job_gets_another_name_when_its_specification_changes(render: Render) -> None:
     def name(**values: Any) -> str:
         (found,) = [one for one in of_kind(render("hanse", values), "Job") if "-state-" in one and "before" not in one]
         return found
@@ -359,7 +359,7 @@ def test_jobs_of_the_deployment_are_called_as_it_understands_them(
         assert "HANSE_BUS_URL" in told or "HANSE_STORE_URL" in told or "Kubernetes" in told, told
 
 
-def test_a_restore_needs_nothing_that_comes_with_it_but_its_job(render: Render) -> None:
+def test_the_chart_adds_nothing_but_a_job_for_a_restore(render: Render) -> None:
     def without_job(values: dict[str, Any]) -> set[tuple[str, str]]:
         every = render("hanse", {**values, "tests": {"enabled": False}})
         return {(one["kind"], one["metadata"]["name"]) for one in every if "-restore-" not in one["metadata"]["name"]}

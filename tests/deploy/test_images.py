@@ -82,7 +82,7 @@ def test_every_library_that_an_image_asks_for_has_one_version_in_the_constraints
     assert others <= pinned
 
 
-def test_only_what_computes_is_given_scipy() -> None:
+def test_only_aggregator_and_datapod_images_have_scipy() -> None:
     with_scipy = {image for image in IMAGES if "scipy" in _brought(IMAGES[image]["install"], _ours())[1]}
     assert with_scipy == {"aggregator", "aggregator-gpu", "datapod", "datapod-cuda"}
 

@@ -55,7 +55,7 @@ def test_names_of_services_and_of_pods_behind_headless_ones_are_answered() -> No
     assert asked("nats-1.nats.hanse.svc.cluster.local") == (0, ["10.244.0.4"])
 
 
-def test_what_is_not_there_is_unknown_and_what_has_no_such_address_is_empty() -> None:
+def test_the_test_dns_tells_an_unknown_name_from_one_without_such_an_address() -> None:
     assert asked("nats-2.nats.hanse.svc.cluster.local") == (3, [])
     assert asked("other.hanse.svc.cluster.local") == (3, [])
     assert asked("example.org") == (3, [])

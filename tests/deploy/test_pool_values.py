@@ -127,7 +127,7 @@ def test_the_work_folder_is_one_volume_of_all(render: Render) -> None:
     assert {"name": "pool-work", "persistentVolumeClaim": {"claimName": "scratch"}} in volumes
 
 
-def test_without_pools_there_is_nothing_of_them(render: Render) -> None:
+def test_the_chart_renders_no_object_of_a_pool_without_pools(render: Render) -> None:
     manifests = render(CHART, SITE)
     assert not of_kind(manifests, "Deployment")
     assert not of_kind(manifests, "PersistentVolumeClaim")

@@ -93,7 +93,7 @@ def names(union: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("name", JOBS)
-async def test_it_runs_from_a_job_file(scene: Scene, name: str) -> None:
+async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -> None:
     run = scene.runs[name]
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
     assert run.view.round == ROUNDS

@@ -228,7 +228,7 @@ def check_differences(seen: Seen) -> None:
             assert 0.2 < spread.std() < 0.4  # uniform: 0.289
 
 
-async def test_without_masks_the_same_search_finds_every_update(
+async def test_the_search_finds_every_update_of_a_run_without_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = await played(tmp_path, monkeypatch, "ring", None)

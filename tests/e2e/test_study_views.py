@@ -127,7 +127,7 @@ def told(seen: Seen, secrets: Mapping[str, bytes]) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "mode"), [("chi_square", "compensator"), ("linear", "compensator"), ("logistic", "pairwise")]
 )
-async def test_nothing_that_a_site_computes_or_has_is_said_by_anybody(
+async def test_no_message_of_a_masked_study_holds_anything_that_a_site_computed(
     deployment: Deployment, simulated: Simulated, name: str, mode: str, tmp_path: Path
 ) -> None:
     secrets = await asyncio.to_thread(secrets_of, simulated, STUDIES[name], tmp_path)
@@ -136,7 +136,7 @@ async def test_nothing_that_a_site_computes_or_has_is_said_by_anybody(
     assert told(seen, secrets) == set()
 
 
-async def test_without_masks_the_same_search_finds_every_sum(
+async def test_the_search_finds_every_sum_of_a_study_without_masks(
     deployment: Deployment, simulated: Simulated, tmp_path: Path
 ) -> None:
     secrets = await asyncio.to_thread(secrets_of, simulated, STUDIES["linear"], tmp_path)

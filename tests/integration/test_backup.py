@@ -117,7 +117,7 @@ def test_a_hub_whose_state_job_ran_already_is_still_empty(saved: Path, empty: Na
     asyncio.run(whole(empty))
 
 
-def test_what_sites_say_before_any_hub_runs_is_no_reason_to_refuse(
+def test_a_restore_goes_ahead_although_sites_have_already_reported(
     saved: Path, new_nats: Callable[..., NatsServer]
 ) -> None:
     server = new_nats()
@@ -230,7 +230,7 @@ def test_a_backup_of_a_newer_release_is_refused(source: NatsServer, tmp_path: Pa
     assert restore(empty, tmp_path) == ErrorCode.UNKNOWN_SCHEMA.value.exit_status
 
 
-def test_the_newest_are_kept_and_what_was_cut_short_is_none(
+def test_the_newest_backups_are_kept_and_one_that_was_cut_short_does_not_count(
     source: NatsServer, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = DirectoryStore(tmp_path)
@@ -272,7 +272,7 @@ def test_the_object_store_takes_it_with_the_backups_own_identity(
 
 
 @pytest.mark.parametrize("role", [Role.BACKUP, Role.RESTORER])
-async def test_neither_role_does_what_services_do(source: NatsServer, role: Role) -> None:
+async def test_the_roles_that_save_and_restore_may_not_do_what_services_do(source: NatsServer, role: Role) -> None:
     creds = source.authority.service_credentials(role)
     bus = await NatsBus.connect(source.url, role.value, creds=creds)
     assert RUNS.stream is not None
@@ -283,7 +283,7 @@ async def test_neither_role_does_what_services_do(source: NatsServer, role: Role
     await bus.close()
 
 
-def test_the_one_who_saves_may_not_bring_back(source: NatsServer, saved: Path, empty: NatsServer) -> None:
+def test_the_role_that_saves_may_not_restore(source: NatsServer, saved: Path, empty: NatsServer) -> None:
     refused = deploy(empty, Role.BACKUP, "restore", "--from", str(saved))
     assert refused == ErrorCode.FORBIDDEN.value.exit_status
     asyncio.run(_none(empty))

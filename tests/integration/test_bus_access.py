@@ -58,7 +58,7 @@ async def refused(attempt: Awaitable[object]) -> None:
     assert refusal.value.hint
 
 
-async def test_a_participant_does_what_it_must(nats_server: NatsServer) -> None:
+async def test_a_participant_may_take_tasks_answer_and_report(nats_server: NatsServer) -> None:
     site, _ = await nats_server.enrol("p", "north")
     coordinator = await nats_server.connect(Role.COORDINATOR)
     await coordinator.publish(own(TASK), b"task")
@@ -184,7 +184,7 @@ async def test_a_connection_without_credentials_is_refused(nats_server: NatsServ
     assert refusal.value.code is ErrorCode.UNAUTHENTICATED
 
 
-async def test_no_server_is_unavailable_at_the_timeout() -> None:
+async def test_connecting_without_a_server_is_unavailable_at_the_timeout() -> None:
     with pytest.raises(HanseError) as refusal:
         await NatsBus.connect("nats://127.0.0.1:1", "coordinator", timeout=0.5)
     assert refusal.value.code is ErrorCode.UNAVAILABLE

@@ -119,7 +119,7 @@ async def test_snapshots_are_whole_however_the_server_is_killed(mortal_nats: Nat
     await bus.close()
 
 
-async def test_a_snapshot_believes_no_idleness_while_messages_wait(
+async def test_a_snapshot_does_not_end_at_a_false_idle_sign_while_messages_wait(
     mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus = await mortal_nats.connect(Role.COORDINATOR)

@@ -83,7 +83,7 @@ async def test_a_second_writer_with_the_same_expectation_is_refused(bus: Bus, pr
     assert await bus.publish(journal(project), b"two", expected_last=first) > first
 
 
-async def test_an_expectation_is_of_the_subject_and_not_of_the_stream(bus: Bus, project: str) -> None:
+async def test_an_expected_sequence_is_of_the_subject_and_not_of_the_stream(bus: Bus, project: str) -> None:
     first = await bus.publish(journal(project, "a"), b"one")
     await bus.publish(journal(project, "b"), b"elsewhere")
     assert await bus.publish(journal(project, "a"), b"two", expected_last=first) > first

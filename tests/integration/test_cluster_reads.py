@@ -69,7 +69,9 @@ def held_up(server: NatsServer) -> Iterator[None]:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("row", [RUNS, REDUCED, JOURNAL], ids=["records", "answers", "snapshots"])
-async def test_a_member_that_was_held_up_shows_what_was_confirmed_meanwhile(cluster: NatsCluster, row: Subject) -> None:
+async def test_a_bus_server_that_was_paused_reads_what_was_written_meanwhile(
+    cluster: NatsCluster, row: Subject
+) -> None:
     for attempt in range(2):
         first = await leader(cluster, row)  # each time: a member that was held up may call for an election
         late, other = (server for server in cluster.servers if server is not first)

@@ -237,7 +237,9 @@ async def test_masked_sums_minus_the_compensators_are_the_plain_sums(
     assert 'hanse_mask_requests_total{outcome="summed"}' in metrics.text
 
 
-async def test_it_announces_its_key_and_takes_little_memory(start: Start, coordinator: Coordinator) -> None:
+async def test_the_compensator_announces_its_key_and_takes_little_memory(
+    start: Start, coordinator: Coordinator
+) -> None:
     replica = start()
     await replica.wait_ready()
     assert COMPENSATORS.stream is not None
@@ -249,7 +251,7 @@ async def test_it_announces_its_key_and_takes_little_memory(start: Start, coordi
     assert await asyncio.to_thread(replica.process.wait, 60) == 0
 
 
-def test_its_key_is_made_for_its_owner_alone_and_shown_by_a_command(tmp_path: Path) -> None:
+def test_the_compensators_key_is_readable_by_its_owner_alone_and_shown_by_a_command(tmp_path: Path) -> None:
     key_file = tmp_path / "new" / "compensator.key"
     printed = {
         subprocess.run(
@@ -292,7 +294,7 @@ async def test_replicas_that_race_with_two_sets_answer_one(start: Start, coordin
         assert sorted(codes) == ["", ErrorCode.CONFLICT.code]
 
 
-def test_settings_that_weaken_it_are_refused_by_name(key_file: Path) -> None:
+def test_compensator_settings_that_weaken_it_are_refused_by_name(key_file: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
         "HANSE_COMPENSATOR_KEY": str(key_file), "HANSE_COMPENSATOR_MINIMUM": "2", "HANSE_LOG_FORMAT": "json",
     }  # fmt: skip

@@ -164,7 +164,7 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
         assert refused.status_code == 401
 
 
-async def test_of_two_replicas_racing_for_one_token_one_wins_and_both_know_the_keys(
+async def test_one_of_two_replicas_racing_for_one_token_wins_and_both_know_the_keys(
     nats_server: NatsServer, start: Start, api_key: str
 ) -> None:
     replicas = [start(nats_server, name) for name in ("one", "two")]
@@ -242,7 +242,7 @@ async def test_every_link_may_be_mutual_tls(
             await stranger.get(f"{replica.url}/v1/hub")
 
 
-async def test_at_rest_it_stays_small(nats_server: NatsServer, start: Start, api_key: str) -> None:
+async def test_the_coordinator_at_rest_takes_little_memory(nats_server: NatsServer, start: Start, api_key: str) -> None:
     replica = start(nats_server)
     async with client_of(api_key) as client:
         await ready(replica, client)

@@ -117,7 +117,7 @@ def test_the_bucket_of_a_bundled_store_is_made_once(
     store.close()
 
 
-def test_without_an_address_it_says_what_is_missing(
+def test_the_state_command_without_an_address_says_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HANSE_BUS_URL", raising=False)

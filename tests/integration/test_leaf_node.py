@@ -126,7 +126,7 @@ SERVICES_ONLY: dict[str, Callable[[NatsBus], Awaitable[object]]] = {
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", SERVICES_ONLY)
-async def test_what_only_services_may_does_not_pass_a_leaf_whoever_says_it_there(
+async def test_messages_that_only_services_may_send_do_not_pass_a_leaf_node(
     cluster: NatsCluster, leaf: NatsServer, what: str
 ) -> None:
     """Whoever runs a leaf node could let anybody in there; what passes to the hub is bounded by the leaf's own key."""

@@ -27,7 +27,7 @@ KEYS = ("l0-mean", "l0-var")
 
 
 @pytest.mark.timeout(120)
-async def test_all_read_the_rings_sum_and_the_bus_carries_no_sites_numbers(
+async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     plan = make_plan(SecureAggregation(mode="pairwise"), participants=len(NAMES), weighting="uniform")

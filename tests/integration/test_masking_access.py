@@ -132,7 +132,7 @@ def test_a_compensators_rights_are_these_and_no_others() -> None:
     }  # fmt: skip
 
 
-def test_of_seeds_sums_and_updates_each_role_has_its_own() -> None:
+def test_each_role_reaches_only_its_own_of_seeds_sums_and_updates() -> None:
     """The table of who sees what, as rights: seeds in results and requests, sums of masks, masked updates."""
     reading = {Verb.FOLLOW, Verb.LAST, Verb.WORK}
 

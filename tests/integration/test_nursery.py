@@ -70,7 +70,7 @@ async def test_sites_are_apart_and_one_that_is_killed_takes_its_worker_and_nobod
         await gone(other)
 
 
-async def test_nothing_outlives_the_nursery_and_sites_are_started_otherwise_then(tmp_path: Path) -> None:
+async def test_no_site_outlives_the_nursery_and_later_ones_are_started_as_processes(tmp_path: Path) -> None:
     async with Nursery(tmp_path / "nursery.log") as nursery:
         forked, worker = await begun(nursery, tmp_path, "north")
         parent = psutil.Process(forked.pid).parent()
@@ -82,6 +82,6 @@ async def test_nothing_outlives_the_nursery_and_sites_are_started_otherwise_then
         assert await nursery.fork("south", waiting(tmp_path / "south"), {}, tmp_path / "south.log") is None
 
 
-async def test_what_is_no_datapod_is_not_forked(tmp_path: Path) -> None:
+async def test_the_nursery_forks_nothing_but_datapods(tmp_path: Path) -> None:
     async with Nursery(tmp_path / "nursery.log") as nursery:
         assert await nursery.fork("other", (sys.executable, "-c", "pass"), {}, tmp_path / "other.log") is None

@@ -44,7 +44,7 @@ def test_a_link_is_of_no_use_at_another_host_than_it_was_signed_for(weed: Any, t
     store.close()
 
 
-def test_the_setting_reaches_the_store(weed: Any) -> None:
+def test_the_public_address_of_the_store_is_taken_from_its_setting(weed: Any) -> None:
     def opened(**settings: str) -> Callable[..., str]:
         store = open_store(ServiceSettings(store_url=weed.url, store_access_key="k", store_secret_key="s", **settings))  # type: ignore[arg-type]
         store.close()

@@ -48,7 +48,7 @@ def refused(code: ErrorCode) -> Any:
     return pytest.raises(HanseError, check=lambda error: error.code is code)
 
 
-def test_what_was_put_is_got(store: ObjectStore, prefix: str) -> None:
+def test_a_stored_object_is_read_back_as_it_was_put(store: ObjectStore, prefix: str) -> None:
     store.put(f"{prefix}/a", b"content")
     assert store.get(f"{prefix}/a", limit=7) == b"content"
     assert store.size(f"{prefix}/a") == 7
@@ -68,7 +68,7 @@ def test_putting_again_replaces(store: ObjectStore, prefix: str) -> None:
     assert store.get(f"{prefix}/a", limit=10) == b"second"
 
 
-def test_what_is_absent_is_not_found(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
+def test_an_absent_object_is_not_found(store: ObjectStore, prefix: str, tmp_path: Path) -> None:
     key = f"{prefix}/absent"
     assert not store.exists(key)
     with refused(ErrorCode.NOT_FOUND):
@@ -89,7 +89,7 @@ def test_deleting_twice_is_fine(store: ObjectStore, prefix: str) -> None:
     assert not store.exists(f"{prefix}/a")
 
 
-def test_of_many_conditional_writers_one_wins(store: ObjectStore, prefix: str) -> None:
+def test_one_of_many_conditional_writers_wins(store: ObjectStore, prefix: str) -> None:
     assert store.abilities.conditional_put
 
     def write(number: int) -> bool:
@@ -210,7 +210,7 @@ def test_parts_are_composed_in_order_of_their_numbers(store: ObjectStore, prefix
     assert store.get(key, limit=11 << 20) == b"".join(parts)
 
 
-def test_a_part_put_again_replaces_the_first(store: ObjectStore, prefix: str) -> None:
+def test_a_part_that_is_put_twice_has_the_second_content(store: ObjectStore, prefix: str) -> None:
     key = f"{prefix}/a"
     upload = store.open_upload(key)
     store.put_part(key, upload, 1, b"first")

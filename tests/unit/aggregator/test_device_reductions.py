@@ -118,7 +118,7 @@ def test_a_device_of_other_bits_is_not_used(monkeypatch):
     assert "median" in caught.value.message
 
 
-def test_the_look_at_a_device_takes_every_dtype_and_kind_of_number():
+def test_the_test_of_a_device_covers_every_dtype_and_kind_of_number():
     block = np.concatenate([on_device._drawn(np.random.default_rng(0), dtype) for dtype in (np.float32, np.float16)])
     assert np.isfinite(block).all()
     assert ((block == 0) & np.signbit(block)).any()

@@ -146,7 +146,7 @@ async def test_what_cannot_be_summed_is_refused_before_it_is_sent(array):
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
-def test_strangers_and_second_thoughts_do_not_count():
+def test_an_exchange_counts_no_stranger_and_no_second_answer_of_a_member():
     sums, one, two = Sums(("a", "b")), np.ones(1).tobytes(), np.full(1, 2.0).tobytes()
     assert sums.add("stranger", "k", one) is None
     assert sums.add("a", "k", one) is None

@@ -50,14 +50,14 @@ def test_a_sum_from_zero_has_the_bits_of_one_onto_a_model_of_zeros(setting, stor
     assert _digests(Engine(store).run(setting.job(model=setting.zeros()))) == _digests(made)
 
 
-def test_one_update_is_summed_not_adopted(setting, store, cases):
+def test_a_single_update_onto_nothing_is_summed_and_not_adopted(setting, store, cases):
     refs = {"site-0": setting.refs()["site-0"]}
     made = cases.decode(LAYOUT, cases.bytes_of(Engine(store).run(setting.job(refs)).outputs["model"], store))
     np.testing.assert_allclose(made["w"], setting.updates[0]["w"] / 2)
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_who_differs_from_most_is_refused_even_if_it_is_the_first(setting, store, cases, first):
+def test_an_update_unlike_most_others_is_refused_even_if_it_is_the_first(setting, store, cases, first):
     other = Layout.of([Entry("w", "F32", (39_999,)), *LAYOUT.entries[1:]])
     odd = cases.ref_of(cases.encode(other, cases.random_arrays(other, 1)), store, "updates/p/odd")
     name = "site-0" if first else "site-2"
@@ -67,7 +67,7 @@ def test_who_differs_from_most_is_refused_even_if_it_is_the_first(setting, store
     assert "entry w has shape" in refusal.reason
 
 
-def test_where_no_update_can_be_read_all_are_refused(setting, store, cases):
+def test_a_reduction_without_a_readable_update_names_all_of_them(setting, store, cases):
     junk = cases.ref_of(b"junk" * 9, store, "updates/p/junk")
     reduced = Engine(store).run(setting.job({"a": (1.0, junk), "b": (1.0, junk)}))
     assert [refusal.participant for refusal in reduced.refused] == ["a", "b"]

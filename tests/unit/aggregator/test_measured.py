@@ -119,7 +119,7 @@ def test_large_measurements_rest_in_the_store(setting, store, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [JobKind.WHOLE, JobKind.MEASURE])
-def test_what_cannot_be_measured_is_refused_before_anything_is_written(setting, store, small_leaves, kind):
+def test_an_update_that_cannot_be_measured_is_refused_before_anything_is_written(setting, store, small_leaves, kind):
     setting.updates[2]["w"] = setting.updates[2]["w"].copy()
     setting.updates[2]["w"][5] = np.nan
     job = setting.job(kind=kind, leaves=(0, MEASURE_LEAVES) if kind is JobKind.MEASURE else None)

@@ -107,7 +107,7 @@ def test_a_wrong_shape_dtype_or_set_of_entries_is_refused_in_words(setting, case
     assert reason in said
 
 
-def test_what_is_not_a_tensor_file_is_refused(setting, cases, store):
+def test_an_update_that_is_no_tensor_file_is_refused(setting, cases, store):
     for junk in (b"", b"junk", b"\xff" * 100, b"\x10" + bytes(7) + b"{" * 16):
         ref = cases.ref_of(junk, store, "updates/p/junk")
         assert _one(setting.run(site_1=ref))[:2] == ("site-1", "invalid-input")

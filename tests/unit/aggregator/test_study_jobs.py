@@ -225,7 +225,7 @@ def test_small_outputs_travel_along_and_large_ones_rest_in_the_store(tmp_path: P
     assert again.outputs == reduced.outputs
 
 
-def test_what_a_function_finds_wrong_is_told_with_its_code(tmp_path: Path) -> None:
+def test_a_study_job_answers_with_the_code_of_its_functions_error(tmp_path: Path) -> None:
     reduced = Step(tmp_path).done("fail")
     assert (reduced.code, reduced.error) == ("invalid-input", "step fail: covariate AGE is constant (leave it out)")
 

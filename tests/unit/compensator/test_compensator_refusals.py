@@ -28,12 +28,12 @@ async def _refused(triage, request, code, *words, refused=(), **options):
     return answer
 
 
-async def test_fewer_than_its_own_minimum(triage):
+async def test_a_set_smaller_than_the_compensators_own_minimum_is_refused(triage):
     await _refused(triage, triage.request(triage.sites[:2]), ErrorCode.QUORUM, "2", "fewer than 3")
     await _refused(triage, triage.request(), ErrorCode.QUORUM, "fewer than 5", limits=Limits(minimum=5))
 
 
-async def test_fewer_than_a_members_minimum(triage):
+async def test_a_set_smaller_than_a_members_minimum_is_refused(triage):
     members = [
         site.sealed(triage.key.public_bytes, minimum=5 if site.name == "site-002" else 3) for site in triage.sites
     ]
@@ -42,39 +42,39 @@ async def test_fewer_than_a_members_minimum(triage):
     )
 
 
-async def test_more_members_than_its_limit(triage):
+async def test_a_set_above_the_compensators_limit_is_refused(triage):
     await _refused(triage, triage.request(), ErrorCode.TOO_LARGE, "at most 3", limits=Limits(members=3))
 
 
-async def test_masks_above_its_limit(triage, inline):
+async def test_masks_above_the_compensators_limit_are_refused(triage, inline):
     request = triage.request(update=inline)
     await _refused(triage, request, ErrorCode.TOO_LARGE, f"{inline.nbytes} bytes", limits=Limits(nbytes=100))
 
 
-async def test_members_out_of_order_or_twice(triage):
+async def test_members_out_of_order_or_twice_are_refused(triage):
     request = triage.request()
     for members in (request.members[::-1], (*request.members, request.members[-1])):
         await _refused(triage, mask_request("triage", members), ErrorCode.INVALID_INPUT, "sorted")
 
 
-async def test_a_member_that_is_not_enrolled(triage):
+async def test_a_set_with_a_site_that_is_not_enrolled_is_refused(triage):
     stranger = MaskedSite("stranger", "triage")
     request = triage.request([*triage.sites, stranger])
     await _refused(triage, request, ErrorCode.FORBIDDEN, "stranger", "not enrolled", refused=["stranger"])
 
 
-async def test_a_member_that_is_revoked(triage):
+async def test_a_set_with_a_revoked_site_is_refused(triage):
     await triage.enrol(triage.sites[1], revoked=True)
     await _refused(triage, triage.request(), ErrorCode.FORBIDDEN, "revoked", refused=["site-001"])
 
 
-async def test_a_member_of_another_project(triage):
+async def test_a_set_with_a_site_of_another_project_is_refused(triage):
     other = MaskedSite("site-000", "other")
     request = triage.request([other, *triage.sites[1:]])
     await _refused(triage, request, ErrorCode.TAMPERED, "signature", refused=["site-000"])
 
 
-async def test_a_member_whose_signature_is_not_its_own(triage):
+async def test_a_set_with_a_seed_that_another_site_signed_is_refused(triage):
     request = triage.request()
     forged = request.members[2].model_copy(update={"signature": secrets.token_bytes(64)})
     members = (*request.members[:2], forged, *request.members[3:])
@@ -82,14 +82,14 @@ async def test_a_member_whose_signature_is_not_its_own(triage):
 
 
 @pytest.mark.parametrize("change", [{"tally": 4}, {"update": MaskShape(u32=7)}])
-async def test_a_shape_that_the_member_did_not_sign(triage, change):
+async def test_a_shape_that_the_member_did_not_sign_is_refused(triage, change):
     request = triage.request()
     changed = request.members[0].model_copy(update=change)
     members = (changed, *request.members[1:])
     await _refused(triage, mask_request("triage", members), ErrorCode.TAMPERED, "signature", refused=["site-000"])
 
 
-async def test_a_member_of_another_shape(triage, inline):
+async def test_a_set_with_masks_of_another_shape_is_refused(triage, inline):
     members = [
         site.sealed(triage.key.public_bytes, update=MaskShape(u32=5) if site.name == "site-003" else inline)
         for site in triage.sites
@@ -99,14 +99,14 @@ async def test_a_member_of_another_shape(triage, inline):
 
 
 @pytest.mark.parametrize("session", ["r2-train-1", "r1-train-2"])
-async def test_a_seed_that_was_sealed_for_another_session(triage, session):
+async def test_a_seed_sealed_for_another_session_is_refused(triage, session):
     replayed = triage.request(session=session).members
     sites = [site.signed(member.sealed) for site, member in zip(triage.sites, replayed, strict=True)]
     everyone = [site.name for site in triage.sites]
     await _refused(triage, mask_request("triage", sites), ErrorCode.TAMPERED, "does not open", refused=everyone)
 
 
-async def test_a_seed_that_was_sealed_to_another_key(triage):
+async def test_a_seed_sealed_to_another_key_is_refused(triage):
     other = SealingKey.create().public_bytes
     members = [site.sealed(other if site.name == "site-001" else triage.key.public_bytes) for site in triage.sites]
     request = mask_request("triage", members)
@@ -114,7 +114,7 @@ async def test_a_seed_that_was_sealed_to_another_key(triage):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 60, 116])
-async def test_a_truncated_seed(triage, cut):
+async def test_a_set_with_a_truncated_seed_is_refused(triage, cut):
     first = triage.sites[0]
     whole = first.sealed(triage.key.public_bytes).sealed
     members = (first.signed(whole[:cut]), *triage.request().members[1:])
@@ -122,21 +122,21 @@ async def test_a_truncated_seed(triage, cut):
     await _refused(triage, request, ErrorCode.TAMPERED, "does not open", refused=["site-000"])
 
 
-async def test_another_members_seed_under_ones_own_name(triage):
+async def test_a_seed_of_another_member_is_refused_under_ones_own_name(triage):
     request = triage.request()
     copied = triage.sites[1].signed(request.members[0].sealed)
     members = (request.members[0], copied, *request.members[2:])
     await _refused(triage, mask_request("triage", members), ErrorCode.TAMPERED, "site-001", refused=["site-001"])
 
 
-async def test_one_key_under_two_names(triage):
+async def test_a_set_with_one_key_under_two_names_is_refused(triage):
     twin = MaskedSite("twin", "triage", key=triage.sites[0].key)
     await triage.enrol(twin)
     request = triage.request([*triage.sites[:2], twin])
     await _refused(triage, request, ErrorCode.FORBIDDEN, "same key as site-000", refused=["twin"])
 
 
-async def test_a_pinned_roster_that_is_not_the_projects(triage):
+async def test_a_seed_that_pins_another_roster_than_the_projects_is_refused(triage):
     pinned = roster_digest([site.key.public_bytes for site in triage.sites])
     joined = MaskedSite("late", "triage")
     await triage.enrol(joined)
@@ -202,7 +202,7 @@ class Overheard(MemoryBus):
 
 
 @pytest.mark.parametrize("session", [f"race-{index}" for index in range(5)])
-async def test_of_two_replicas_with_two_sets_exactly_one_answers(triage, inline, session):
+async def test_two_compensator_replicas_asked_for_two_sets_answer_exactly_one(triage, inline, session):
     """Both requests are on the queue before either replica starts."""
     sets = (triage.sites[:3], triage.sites[1:])
     requests = [triage.request(sites, update=inline, session=session) for sites in sets]

@@ -37,7 +37,7 @@ def noisy_request(triage, **others) -> MaskRequest:
     return mask_request("triage", members)
 
 
-async def test_the_choice_is_taken_off_the_sum_of_masks(triage) -> None:
+async def test_the_compensator_takes_the_chosen_noise_off_the_sum_of_masks(triage) -> None:
     request = noisy_request(triage)
     async with triage.running():
         answer = await triage.ask(request)
@@ -60,7 +60,7 @@ async def test_the_same_request_is_shuffled_by_the_same_coins(triage) -> None:
 
 
 @pytest.mark.parametrize("how", ["changed", "another's", "none"])
-async def test_whose_noise_cannot_be_chosen_of_is_the_reason_that_there_is_no_sum(triage, how: str) -> None:
+async def test_a_site_whose_noise_cannot_be_read_is_named_and_there_is_no_sum(triage, how: str) -> None:
     site = triage.sites[1]
     wrong = {
         "changed": b"\0" + sealed(site, 1)[1:],

@@ -149,7 +149,7 @@ async def test_the_public_key_is_announced_and_renewed(triage):
 
 
 @pytest.mark.parametrize("count", [3, 200])
-async def test_sets_of_few_and_of_many(triage, count):
+async def test_the_compensator_sums_the_masks_of_few_and_of_many_sites(triage, count):
     from masked_sites import masked_sites
 
     sites = masked_sites("triage", count)

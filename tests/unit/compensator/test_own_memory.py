@@ -35,7 +35,7 @@ async def test_the_same_set_is_answered_again_after_the_hub_has_lost_the_record(
         assert await triage.ask(request) == answer
 
 
-def test_of_many_that_claim_a_session_one_wins(triage, tmp_path):
+def test_one_of_many_claims_to_a_session_wins(triage, tmp_path):
     path = tmp_path / "memory"
     request = triage.request()
     with ThreadPoolExecutor(8) as threads:

@@ -103,7 +103,7 @@ async def test_a_public_key_that_is_none_is_named(api: Any, token: str, public_k
     assert message.startswith("public_key:")
 
 
-async def test_of_two_replicas_racing_for_one_token_one_wins(api: Any, other_api: Any, token: str) -> None:
+async def test_one_of_two_replicas_racing_for_one_token_wins(api: Any, other_api: Any, token: str) -> None:
     bodies = [_site(api, token) for _ in range(8)]
     answers = await asyncio.gather(
         *((api, other_api)[place % 2].call("POST", "/v1/join", body=body) for place, body in enumerate(bodies))

@@ -105,7 +105,7 @@ async def test_a_bad_path_or_query_is_named(api: Any, owner: str, path: str, tol
         "/v1/nothing",
     ],
 )
-async def test_what_is_not_there_is_not_found(api: Any, owner: str, path: str) -> None:
+async def test_the_api_answers_not_found_for_what_is_not_there(api: Any, owner: str, path: str) -> None:
     status, code, message = await api.refused("GET", path, owner)
     assert (status, code) == (404, "not-found")
     assert message

@@ -24,7 +24,7 @@ def test_an_address_names_one_server_or_several(url: str, servers: list[str]) ->
 @pytest.mark.parametrize(
     "url", ["", "hub:4222", "http://hub", "nats://", "nats://hub:99999", "nats://a,", "nats://a,wss://b", "nats://[::1"]
 )
-def test_what_is_no_address_is_refused_with_what_was_expected(url: str) -> None:
+def test_an_invalid_bus_address_is_refused_with_what_was_expected(url: str) -> None:
     with pytest.raises(HanseError, match="several of one cluster") as refusal:
         servers_of(url, "HANSE_BUS_URL")
     assert refusal.value.code is ErrorCode.INVALID_INPUT

@@ -37,7 +37,7 @@ def test_a_key_of_another_implementation_is_read() -> None:
 
 
 @given(st.text(max_size=80))
-def test_what_is_no_key_is_refused_and_no_seed_is_shown(text: str) -> None:
+def test_an_invalid_nkey_is_refused_and_no_seed_is_shown(text: str) -> None:
     for read in (lambda: decode_public(text, KeyKind.USER), lambda: KeyPair.from_seed(text)):
         with pytest.raises(HanseError) as refusal:
             read()
@@ -99,7 +99,7 @@ def test_nobody_may_do_in_jetstream_what_no_row_gives() -> None:
             assert subject not in (">", "$JS.>", "$JS.API.>")
 
 
-def test_a_participant_can_be_granted_less_than_a_control_line() -> None:
+def test_a_participants_permissions_fit_in_one_control_line_of_nats() -> None:
     granted = json.dumps(permissions_for(Role.PARTICIPANT, project="p" * 63, participant="n" * 63))
     assert len(granted) < 8192
 

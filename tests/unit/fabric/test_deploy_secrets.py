@@ -74,7 +74,7 @@ def test_a_secret_that_was_lost_is_made_again_and_fits_the_others(server: Secret
     assert values(server) == before
 
 
-def test_a_lost_authority_is_told_instead_of_made_anew_and_a_removal_that_was_cut_short_is_none(
+def test_a_lost_authority_is_an_error_and_is_not_made_anew_but_an_unfinished_removal_is_finished(
     server: SecretsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--namespace", "ns") == 0
@@ -98,7 +98,7 @@ def test_two_jobs_at_once_agree_on_one_authority(server: SecretsServer) -> None:
     assert values(server) == after
 
 
-def test_what_changed_meanwhile_is_read_again_before_it_is_changed(server: SecretsServer) -> None:
+def test_a_secret_that_changed_meanwhile_is_read_again_before_it_is_written(server: SecretsServer) -> None:
     assert run("--namespace", "ns") == 0
     secret = server.secrets["ns", "hub-bus-aggregator"]
     secret["data"]["bus.creds"] = base64.b64encode(b"void").decode()

@@ -23,7 +23,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ALL = Wishes(hosts=["hub-nats", "*.hub-nats.ns.svc", "10.0.0.7"], tls=True, store_server=True, compensator=True)
 
 
-def test_everything_is_made_once_and_kept() -> None:
+def test_all_secrets_are_made_once_and_kept() -> None:
     made = wanted({}, ALL, NOW)
     assert list(made) == names(ALL)
     assert wanted(made, ALL, NOW + timedelta(days=1)) == made
@@ -37,14 +37,14 @@ def test_everything_is_made_once_and_kept() -> None:
         ]
 
 
-def test_only_what_was_wished_is_made() -> None:
+def test_only_secrets_that_the_values_ask_for_are_made() -> None:
     made = wanted({}, Wishes(), NOW)
     assert list(made) == names(Wishes())
     assert not {"bus-tls", "store-server", "compensator-key"} & set(made)
     assert "ca.key" not in made["authority"]
 
 
-def test_what_is_missing_is_made_and_nothing_else_changes() -> None:
+def test_a_missing_secret_is_made_and_the_others_stay_the_same() -> None:
     made = wanted({}, ALL, NOW)
     have = {name: data for name, data in made.items() if name not in ("bus-aggregator", "store-coordinator")}
     again = wanted(have, ALL, NOW)
@@ -108,7 +108,7 @@ def test_a_certificate_that_cannot_be_used_is_made_anew(broken: dict[str, bytes]
     assert again["bus-tls"]["ca.crt"] == made["bus-tls"]["ca.crt"]
 
 
-def test_another_host_means_another_certificate() -> None:
+def test_a_certificate_is_made_anew_when_its_hosts_change() -> None:
     made = wanted({}, ALL, NOW)
     again = wanted(made, Wishes(hosts=["other"], tls=True, store_server=True, compensator=True), NOW)
     assert again["bus-tls"]["tls.crt"] != made["bus-tls"]["tls.crt"]
@@ -129,7 +129,7 @@ def test_a_key_that_cannot_be_read_is_never_replaced_and_never_shown() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "of another hub"])
-def test_another_account_than_the_bus_runs_by_is_never_made(gone: bool) -> None:
+def test_a_second_account_is_never_made_for_a_running_bus(gone: bool) -> None:
     have = wanted({}, ALL, NOW)
     have["authority"] = {} if gone else wanted({}, ALL, NOW)["authority"]
     with pytest.raises(HanseError, match="by which the bus runs") as refusal:

@@ -31,7 +31,7 @@ def test_the_first_certificate_of_each_file_to_expire_is_shown(tmp_path: Path) -
     assert all(0 < seconds <= HOUR for seconds in left.values())
 
 
-def test_a_file_that_was_replaced_is_read_again_and_one_that_cannot_be_is_told_of_once(
+def test_expiries_read_a_replaced_file_again_and_warn_once_of_an_unreadable_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "late.pem"

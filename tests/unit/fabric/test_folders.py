@@ -26,7 +26,7 @@ def test_an_address_is_no_folder(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/data/http:/x", "data", "", "a:b/c", "C:/hanse"])
-def test_whatever_else_a_folder_is_called_is_fine(path: str) -> None:
+def test_unusual_names_of_folders_are_accepted(path: str) -> None:
     assert no_address(path, "--to") == path
 
 

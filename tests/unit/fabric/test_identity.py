@@ -36,7 +36,7 @@ def test_a_signature_holds_for_its_key_and_data_alone(tmp_path: Path) -> None:
     assert VerifyKey.load(public) == key.verify_key
 
 
-def test_what_is_no_key_is_refused_with_the_files_name(tmp_path: Path) -> None:
+def test_an_invalid_signing_key_is_refused_with_its_files_name(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     with pytest.raises(HanseError, match="no such key file"):
         SigningKey.load(path)

@@ -40,7 +40,7 @@ def test_a_job_that_cannot_run_is_refused_by_name(change: dict[str, object], tol
 
 
 @pytest.mark.parametrize("text", ["- a list", "", "rounds: [", "!!python/object/apply:os.system ['true']"])
-def test_what_is_no_job_file_is_refused(text: str) -> None:
+def test_a_file_that_is_no_job_file_is_refused(text: str) -> None:
     with pytest.raises(HanseError, match="job file"):
         parse_job(text)
 

@@ -213,7 +213,7 @@ def test_a_small_body_that_inflates_beyond_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b"null", b"\x78\x9cnonsense", b"\xff\xfe", b'{"schema": 1}'])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     with pytest.raises(HanseError):
         Parcel.decode(data)
 

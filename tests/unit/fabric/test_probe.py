@@ -49,7 +49,7 @@ async def test_a_service_with_a_certificate_is_asked_by_tls(tmp_path: Path, mutu
 
 
 @pytest.mark.parametrize("port", ["", "0", "http"])
-def test_without_a_port_the_probe_says_what_it_misses(port: str) -> None:
+def test_the_probe_without_a_port_says_what_it_misses(port: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hanse_fabric.probe"],
         env={"HANSE_HEALTH_PORT": port}, capture_output=True, text=True, check=False,

@@ -64,7 +64,7 @@ async def test_migrations_run_in_order_and_once() -> None:
     assert await stored(bus) == 4
 
 
-async def test_one_that_was_cut_short_is_gone_on_with_where_it_stopped() -> None:
+async def test_a_migration_that_was_cut_short_goes_on_where_it_stopped() -> None:
     bus = MemoryBus()
     with pytest.raises(HanseError, match="cut short"):
         await migrate(bus, CLOCK, (noting(2), failing(3)), 3)
@@ -73,7 +73,7 @@ async def test_one_that_was_cut_short_is_gone_on_with_where_it_stopped() -> None
     assert await traces(bus) == [b"2", b"3"]
 
 
-async def test_another_job_that_came_between_is_told() -> None:
+async def test_a_migration_fails_when_another_job_has_migrated_meanwhile() -> None:
     bus = MemoryBus()
 
     async def other(bus: Bus) -> None:

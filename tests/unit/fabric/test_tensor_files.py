@@ -193,7 +193,7 @@ def _entry(start: int, stop: int, shape: tuple[int, ...] = (2,), dtype: str = "F
         b"\x80\x04" + bytes(100),
     ],
 )
-def test_what_is_no_tensor_file_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_bytes_that_are_no_tensor_file_are_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(data)
     reads: list[Callable[[], object]] = [
         lambda: decode_tensors(data),

@@ -31,7 +31,7 @@ def test_correlations_are_those_of_scipy() -> None:
     assert found.spearman == pytest.approx(spearmanr(x, y).statistic)
 
 
-def test_what_cannot_be_correlated_is_not_a_number() -> None:
+def test_correlations_that_are_not_defined_are_nan() -> None:
     found = agreement(np.array([-1.0]), np.array([-1.0]))
     assert np.isnan(found.pearson)
     assert found.largest == 0.0
@@ -40,7 +40,7 @@ def test_what_cannot_be_correlated_is_not_a_number() -> None:
         agreement(np.zeros(2), np.zeros(3))
 
 
-def test_the_level_of_bonferroni() -> None:
+def test_the_significance_level_is_bonferronis() -> None:
     assert bonferroni(4_878_280) == pytest.approx(1.025e-8, rel=1e-3)  # the specification's SHIP study
 
 

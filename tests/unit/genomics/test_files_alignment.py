@@ -292,11 +292,11 @@ def test_bim_files_that_were_changed_after_the_study_was_opened_are_refused(tmp_
 
 @settings(max_examples=50)
 @given(st.lists(st.text(st.characters(blacklist_characters="\n", blacklist_categories=["Cs"]))))
-def test_words_are_packed_and_unpacked(words):
+def test_packed_words_unpack_to_the_same_words(words):
     assert text.unpack(text.pack(words)) == words
 
 
-def test_words_that_are_cut_off_or_are_no_words_are_refused():
+def test_words_that_are_cut_off_or_no_utf8_are_refused():
     with pytest.raises(HanseError, match="line feed"):
         text.pack(["a\nb"])
     with pytest.raises(HanseError, match="cut off"):

@@ -256,7 +256,7 @@ def test_a_wrong_line_is_refused_with_file_line_value_and_expectation(prefix, en
     assert said in str(error)
 
 
-def test_a_line_too_short_and_one_too_long_do_not_make_up_for_each_other(prefix):
+def test_a_short_line_is_refused_although_the_next_one_is_as_much_too_long(prefix):
     path = Path(f"{prefix}.bim")
     lines = path.read_text().split("\n")
     lines[1], lines[2] = "1 rs1 0 2 A", "1 rs2 0 3 A G T"

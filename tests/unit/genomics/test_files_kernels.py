@@ -87,13 +87,13 @@ def test_more_snps_than_a_tile_count_as_each_for_itself():
     )
 
 
-def test_a_group_of_nobody_counts_nothing():
+def test_a_group_without_people_has_counts_of_zero():
     packed = _packed(random_copies(4, 10))
     assert not count(packed, group(np.zeros((1, 10), dtype=bool))).any()
     assert count(packed[:0], group(np.ones((2, 10), dtype=bool))).shape == (0, 2, 4)
 
 
-def test_a_buffer_is_used_again_and_may_be_longer_than_needed():
+def test_dosages_are_written_into_a_given_buffer_even_a_longer_one():
     copies = random_copies(6, 11, missing=0)
     buffer = room(8, 11, np.float32)
     numbers = dosages(_packed(copies), 11, np.float32, out=buffer)

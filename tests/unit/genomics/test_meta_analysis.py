@@ -11,7 +11,7 @@ from hanse_fabric.errors import HanseError
 from hanse_genomics.compare import meta_analysis
 
 
-def test_two_cohorts_by_hand() -> None:
+def test_a_meta_analysis_of_two_cohorts_gives_the_numbers_worked_out_by_hand() -> None:
     # weights 1/0.01 = 100 and 1/0.04 = 25; beta = (100*0.5 + 25*0.1)/125 = 0.42; Q = 100*0.08^2 + 25*0.32^2 = 3.2
     found = meta_analysis(np.array([[0.5], [0.1]]), np.array([[0.1], [0.2]]))
     assert found.fixed.beta[0] == pytest.approx(0.42)
@@ -24,7 +24,7 @@ def test_two_cohorts_by_hand() -> None:
     assert found.random.beta[0] == pytest.approx((weights @ [0.5, 0.1]) / weights.sum())
 
 
-def test_it_equals_statsmodels() -> None:
+def test_a_meta_analysis_gives_the_numbers_of_statsmodels() -> None:
     rng = np.random.default_rng(3)
     betas, ses = rng.normal(0.2, 0.4, (4, 25)), rng.uniform(0.05, 0.3, (4, 25))
     found = meta_analysis(betas, ses)

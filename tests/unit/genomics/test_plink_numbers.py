@@ -18,7 +18,7 @@ def one(value: float) -> str:
 
 @settings(max_examples=50)
 @given(st.lists(ORDINARY, min_size=1, max_size=200))
-def test_what_is_no_decimal_tie_is_printed_as_c_prints_it(values: list[float]) -> None:
+def test_a_number_that_is_no_decimal_tie_is_printed_as_c_prints_it(values: list[float]) -> None:
     # A double is a tie, for PLINK, when its seventeen digits are 5 and zeros (or 4 and nines) after the fourth.
     plain = [v for v in values if not 0.49999 < float(f"{v:.17e}"[1:6].replace(".", "0.") or 0) < 0.50001]
     free = [v for v in plain if f"{v:.9e}"[5:10] not in ("50000", "49999")]
@@ -56,7 +56,7 @@ def test_a_decimal_tie_goes_to_the_even_digit(count: int, of: int, expected: str
         (float("nan"), "NA"), (float("inf"), "inf"), (float("-inf"), "-inf"),
     ],
 )  # fmt: skip
-def test_corner_cases(value: float, expected: str) -> None:
+def test_zeros_infinities_and_limits_of_digits_are_printed_as_plink_prints_them(value: float, expected: str) -> None:
     assert one(value) == expected
 
 
@@ -66,5 +66,5 @@ def test_a_p_value_below_all_doubles_is_printed_from_its_logarithm() -> None:
     assert power_of_ten_text(-320.0) == "1e-320"
 
 
-def test_no_numbers_are_no_texts() -> None:
+def test_an_empty_array_is_printed_as_no_texts() -> None:
     assert plink_texts(np.array([])).tolist() == []

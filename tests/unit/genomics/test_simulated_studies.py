@@ -73,7 +73,7 @@ def test_covariates_differ_between_cohorts_only_as_they_are_sorted_and_tell_of_t
     assert ages[0] - ages[1] == pytest.approx(5, abs=1.2)
 
 
-def test_swapped_and_absent_snps_say_the_same_of_the_others(tmp_path: Path) -> None:
+def test_swapped_and_absent_snps_change_nothing_for_the_others(tmp_path: Path) -> None:
     made = simulate(Plan(500, COHORTS, missing=0.05, swapped=0.3, absent=0.1), tmp_path)
     assert made.pooled is not None
     pooled, pool = copies(made.pooled), made.pooled.with_suffix(".bim").read_text().splitlines()

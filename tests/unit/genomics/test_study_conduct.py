@@ -225,7 +225,7 @@ def test_covariates_that_tell_cases_from_controls_are_refused(tmp_path: Path) ->
         federated(Study(test="logistic", covariates=("A", "B")), cohorts, tmp_path / "state")
 
 
-def test_what_a_site_finds_wrong_names_the_site(cohorts: dict[str, Path], tmp_path: Path) -> None:
+def test_an_error_at_a_site_names_the_site(cohorts: dict[str, Path], tmp_path: Path) -> None:
     asked = study("chi_square")
     verbs = verbs_of(asked, cohorts, tmp_path / "state")
     verbs._sites["site1"].cohort.bed.path.touch()

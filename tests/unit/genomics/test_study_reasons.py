@@ -59,14 +59,14 @@ def reasons(study: Study, folder: Path) -> dict[str, Reason]:
 
 
 @pytest.mark.parametrize("test", ["chi_square", "trend"])
-def test_reasons_of_the_tests_of_counts(tmp_path: Path, test: str) -> None:
+def test_tests_of_counts_give_the_reason_for_each_snp_without_a_result(tmp_path: Path, test: str) -> None:
     found = reasons(Study.model_validate({"test": test}), tmp_path)
     assert found["good"] is found["separating"] is found["nearly"] is found["rare"] is Reason.TESTED
     assert found["controls"] is found["nobody"] is Reason.ONE_GROUP
     assert found["monomorphic"] is Reason.MONOMORPHIC
 
 
-def test_reasons_of_linear_regression(tmp_path: Path) -> None:
+def test_linear_regression_gives_the_reason_for_each_snp_without_a_result(tmp_path: Path) -> None:
     found = reasons(Study(test="linear", phenotype="TRAIT", covariates=("A", "B")), tmp_path)
     assert found["good"] is found["controls"] is found["rare"] is found["gaps"] is Reason.TESTED
     assert found["monomorphic"] is found["nobody"] is found["heterozygous"] is Reason.MONOMORPHIC
@@ -75,7 +75,7 @@ def test_reasons_of_linear_regression(tmp_path: Path) -> None:
     assert found["steady"] is Reason.NO_VARIANCE
 
 
-def test_reasons_of_logistic_regression(tmp_path: Path) -> None:
+def test_logistic_regression_gives_the_reason_for_each_snp_without_a_result(tmp_path: Path) -> None:
     found = reasons(Study(test="logistic", covariates=("A", "B")), tmp_path)
     assert found["good"] is Reason.TESTED
     assert found["controls"] is found["nobody"] is Reason.ONE_GROUP

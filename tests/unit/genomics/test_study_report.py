@@ -87,7 +87,7 @@ def test_the_report_says_what_was_found_shared_and_left_out() -> None:
     assert "&lt;b&gt;east&lt;/b&gt;" in text
 
 
-def test_a_report_of_nothing_is_a_report(tmp_path: Path) -> None:
+def test_a_report_is_written_also_where_no_snp_was_tested(tmp_path: Path) -> None:
     nothing = made_results("linear", 3, p=np.full(3, np.nan), log10_p=np.full(3, np.nan))
     text = write_report(nothing, tmp_path).read_text()
     assert "0 of 3 SNPs were tested" in text

@@ -20,14 +20,14 @@ def worker() -> Any:
     worker.close()
 
 
-async def test_it_works_where_a_loop_runs_already(worker: LoopThread) -> None:
+async def test_the_background_loop_works_inside_a_running_loop(worker: LoopThread) -> None:
     async def where() -> str:
         return threading.current_thread().name
 
     assert worker.do(where()) == "test"
 
 
-def test_errors_reach_the_caller(worker: LoopThread) -> None:
+def test_errors_in_the_background_loop_reach_the_caller(worker: LoopThread) -> None:
     async def fail() -> None:
         raise HanseError(ErrorCode.GONE, "over")
 

@@ -30,7 +30,7 @@ def test_collusion_and_membership_print_what_the_attacks_found(
     assert "auc" in capfd.readouterr().out
 
 
-def test_what_the_attacks_refuse_is_the_commands_exit_status(
+def test_the_audit_command_exits_with_the_status_of_the_attacks_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert audit(monkeypatch, "membership", str(tmp_path / "none")) == 2

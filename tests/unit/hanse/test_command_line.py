@@ -61,7 +61,9 @@ def project(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
     return hub
 
 
-def test_what_is_not_there_ends_with_4_and_says_so_on_standard_error(run: Run, project: ScriptedHub) -> None:
+def test_a_command_on_something_absent_exits_with_4_and_says_so_on_standard_error(
+    run: Run, project: ScriptedHub
+) -> None:
     done = run("run", "list", "absent")
     assert (done.status, done.out) == (4, "")
     assert done.err.startswith("hanse: /v1/projects/absent")
@@ -82,7 +84,7 @@ def test_a_hub_that_does_not_answer_ends_with_10_and_a_next_step(run: Run, monke
     assert "hanse doctor" in done.err
 
 
-def test_without_any_hub_it_says_how_to_name_or_start_one(run: Run) -> None:
+def test_a_command_without_any_hub_says_how_to_name_or_start_one(run: Run) -> None:
     done = run("project", "list")
     assert done.status == 2
     assert "HANSE_URL" in done.err

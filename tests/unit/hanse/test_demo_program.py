@@ -8,7 +8,7 @@ from hanse.demo.program import output_of
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
-async def test_what_a_program_prints_is_returned() -> None:
+async def test_the_output_of_a_demonstration_program_is_returned() -> None:
     assert "usage" in (await output_of("json.tool", "--help")).lower()
 
 

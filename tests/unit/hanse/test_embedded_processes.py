@@ -55,7 +55,7 @@ async def test_a_child_that_is_killed_is_started_again(supervisor: Supervisor) -
     assert supervisor.pids() == {"sleeper": child.pid}
 
 
-async def test_who_runs_stands_in_a_file_while_it_runs(supervisor: Supervisor, tmp_path: Path) -> None:
+async def test_running_processes_are_listed_in_a_file_until_they_stop(supervisor: Supervisor, tmp_path: Path) -> None:
     child = supervisor.start(ChildSpec("sleeper", SLEEPER))
     await child.wait_ready(30)
     listing = tmp_path / "hub" / "processes.json"
@@ -177,7 +177,7 @@ def test_a_damaged_list_of_ports_is_an_error_that_names_the_file(tmp_path: Path)
                 read()
 
 
-def test_what_is_private_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+def test_files_of_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "hub")
     with state.locked():
         state.ports(None)

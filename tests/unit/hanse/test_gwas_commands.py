@@ -151,7 +151,9 @@ def without_plots(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_a_run_is_reported_later(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:
+def test_results_of_an_ended_study_are_fetched_and_reported_later(
+    run: Run, completed: ScriptedHub, tmp_path: Path
+) -> None:
     done = run("gwas", "report", tmp_path / "later", "--run", "r1", "--json")
     assert done.status == 0, done.err
     body = json.loads(done.out)
@@ -164,7 +166,7 @@ def test_a_run_is_reported_later(run: Run, completed: ScriptedHub, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_the_sdk_does_the_same(completed: ScriptedHub, tmp_path: Path) -> None:
+def test_the_sdk_fetches_and_reports_a_study_like_the_command(completed: ScriptedHub, tmp_path: Path) -> None:
     with hanse.connect(completed.url, api_key="hanse_abc_secret") as hub:
         submitted = hub.projects.get("triage").run(tmp_path / "study.yaml")
         answer = save_study(submitted, tmp_path / "sdk")
@@ -173,7 +175,9 @@ def test_the_sdk_does_the_same(completed: ScriptedHub, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_plots")
-async def test_the_sdk_does_the_same_for_asyncio(completed: ScriptedHub, tmp_path: Path) -> None:
+async def test_the_asyncio_sdk_fetches_and_reports_a_study_like_the_command(
+    completed: ScriptedHub, tmp_path: Path
+) -> None:
     async with hanse.aconnect(completed.url, api_key="hanse_abc_secret") as hub:
         submitted = await (await hub.projects.get("triage")).run(tmp_path / "study.yaml")
         answer = await asave_study(submitted, tmp_path / "sdk")
@@ -210,7 +214,7 @@ def test_outputs_that_are_not_what_the_hub_recorded_are_refused(
     assert not (tmp_path / "out" / "results.safetensors").exists()
 
 
-def test_who_stops_watching_is_told_how_to_fetch_the_results_later(
+def test_the_command_that_stops_watching_a_study_says_how_to_fetch_its_results(
     run: Run, completed: ScriptedHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def interrupted(self: StudyDisplay, event: Event) -> None:
@@ -231,7 +235,9 @@ def test_training_is_no_study(run: Run, completed: ScriptedHub, tmp_path: Path) 
     assert "is no association study" in run("gwas", "report", tmp_path / "o", "--run", "r1").err
 
 
-def test_one_of_several_projects_must_be_named(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:
+def test_a_command_wants_the_project_named_where_there_are_several(
+    run: Run, completed: ScriptedHub, tmp_path: Path
+) -> None:
     completed.answer("GET", "/v1/projects", (200, {"projects": [{"name": "triage"}, {"name": "lungs"}]}))
     done = run("gwas", "run", tmp_path / "study.yaml")
     assert done.status == 2
@@ -279,7 +285,7 @@ def test_a_terminal_shows_bars_sites_and_bytes() -> None:
         assert said in text
 
 
-def test_without_a_terminal_there_is_a_line_for_each_tenth() -> None:
+def test_a_study_watched_without_a_terminal_prints_a_line_for_each_tenth() -> None:
     console = Console(file=StringIO(), width=100)
     with StudyDisplay(console=console) as display:
         for done in range(1, 101):
@@ -288,7 +294,7 @@ def test_without_a_terminal_there_is_a_line_for_each_tenth() -> None:
     assert len(console.file.getvalue().splitlines()) == 20  # type: ignore[attr-defined]
 
 
-def test_news_of_population_structure_are_words() -> None:
+def test_the_progress_of_population_structure_is_told_in_words() -> None:
     assert structure_text({"what": "panel", "snps": 5, "candidates": 9}).endswith("5 of 9 SNPs are left by LD pruning")
     assert "unknown" in structure_text({"what": "unknown"})
 

@@ -50,7 +50,7 @@ def test_a_target_is_reached_in_a_round_after_bytes_or_not_at_all() -> None:
     assert later.reached(0.6) == Reached(8, 40)
 
 
-def test_what_was_not_measured_is_refused_with_what_was() -> None:
+def test_a_metric_that_was_not_measured_is_refused_with_a_list_of_those_that_were() -> None:
     with pytest.raises(HanseError, match="accuracy, accuracy_min, loss, train_loss"):
         History(ROUNDS).reached(0.5, "f1")
     with pytest.raises(HanseError, match=r"site.*a, b"):
@@ -61,7 +61,7 @@ def test_the_best_loss_is_the_smallest() -> None:
     assert History(ROUNDS).table("loss").rows == [("all examples", "1.0000", "0.5000", "0.5000", "3", "█·▁")]
 
 
-def test_frames_are_by_round_and_by_site() -> None:
+def test_a_frame_of_metrics_is_indexed_by_round_and_site() -> None:
     assert History(ROUNDS).frame().loc[(3, "b"), "accuracy"] == 0.8
     assert list(History([]).frame().index.names) == ["round", "site"]
     assert list(metrics_table(ROUNDS)["bytes_down"]) == [30, 20, 30]
@@ -78,11 +78,11 @@ def test_a_run_without_metrics_or_with_older_events_is_shown_all_the_same() -> N
     ("values", "shown"),
     [([], ""), ([None], ""), ([0.5, 0.5], "▄▄"), ([0.0, 1.0, None, 0.5], "▁█·▅")],
 )
-def test_a_curve_runs_from_the_smallest_to_the_largest(values: list[float | None], shown: str) -> None:
+def test_a_sparkline_runs_from_the_smallest_value_to_the_largest(values: list[float | None], shown: str) -> None:
     assert sparkline(values) == shown
 
 
-def test_only_the_newest_values_are_drawn() -> None:
+def test_a_sparkline_draws_the_newest_values_only() -> None:
     assert len(sparkline([float(n) for n in range(100)])) == 30
 
 

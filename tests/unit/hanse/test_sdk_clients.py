@@ -98,7 +98,7 @@ def test_both_clients_send_the_same_requests_and_read_the_same_answers(hub: Scri
 
 
 @pytest.mark.parametrize("name", ["Hub", "Project", "Run", "Model"])
-def test_whatever_the_blocking_client_offers_the_other_offers_too(name: str) -> None:
+def test_both_clients_offer_the_same_methods(name: str) -> None:
     blocking, other = getattr(sync, name), getattr(aio, f"Async{name}")
     for method, value in inspect.getmembers(blocking):
         if method.startswith("_"):

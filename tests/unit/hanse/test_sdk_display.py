@@ -96,7 +96,7 @@ def test_devices_that_fell_back_are_told_once_for_each_site_and_with_the_hubs_ow
     assert describe(story[0]) == f"round 1: north answered (0.50 s): {said}"
 
 
-def test_in_a_terminal_the_picture_shows_rounds_sites_and_metrics() -> None:
+def test_watching_in_a_terminal_shows_rounds_sites_and_metrics() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with RunDisplay(2, console=console) as display:
         for event in events()[:-1]:

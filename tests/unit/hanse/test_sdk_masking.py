@@ -49,7 +49,7 @@ def task(**fields: Any) -> Task:
         ({"privacy": terms("distributed")}, "privacy (placement distributed)"),
     ],
 )
-async def test_what_it_cannot_hide_it_refuses_with_the_way_out(
+async def test_the_sdk_site_refuses_a_task_that_it_cannot_mask_and_says_what_can(
     tmp_path: Path, fields: dict[str, Any], asked: str
 ) -> None:
     given = task(**fields)
@@ -72,7 +72,7 @@ async def test_what_it_cannot_hide_it_refuses_with_the_way_out(
     assert not await bus.snapshot(UPDATE.stream, UPDATE.wildcard())
 
 
-def test_what_needs_no_hiding_it_does() -> None:
+def test_the_sdk_site_accepts_tasks_without_masks_or_noise_of_its_own() -> None:
     assert cannot(task()) is None
     assert cannot(task(privacy=terms("central"))) is None
     assert cannot(task(kind=TaskKind.INITIALIZE, round=0, masking=MASKING)) is None

@@ -74,20 +74,20 @@ def test_an_unreachable_hub_is_unavailable_with_a_hint_and_its_exit_status() -> 
 
 
 @pytest.mark.parametrize("url", ["hub.example.org", "", "ftp://hub", "http://", "http://[::1", "http://x:port"])
-def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+def test_an_invalid_hub_address_is_refused_at_once(url: str) -> None:
     with pytest.raises(HanseError, match="url") as caught:
         hanse.connect(url)
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "two\nlines"])
-def test_what_is_no_key_is_refused_without_being_shown(key: str) -> None:
+def test_an_invalid_api_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(HanseError, match="api_key") as caught:
         hanse.connect("http://localhost", api_key=key)
     assert key not in str(caught.value)
 
 
-def test_what_is_no_certificate_authority_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_certificate_authority_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
     for name in ("absent.pem", "empty.pem"):
         with pytest.raises(HanseError, match=name):

@@ -21,7 +21,7 @@ def test_a_call_inside_a_span_of_the_callers_belongs_to_its_trace() -> None:
     assert found.groups() == ids
 
 
-def test_other_calls_each_begin_a_trace() -> None:
+def test_every_call_outside_a_span_begins_a_trace_of_its_own() -> None:
     first, second = (trace_headers()["traceparent"] for _ in range(2))
     assert FORM.fullmatch(first)
     assert FORM.fullmatch(second)

@@ -49,7 +49,9 @@ def test_freezing_statistics_costs_what_the_paper_says(
         (100, "37.50", "0.1002", "2.1408"), (500, "75.00", "0.4992", "2.1493"),
     ],
 )  # fmt: skip
-def test_a_small_network_with_one_layer(shared: int, extra_rounds: str, extra_bytes: str, gigabits: str) -> None:
+def test_bytes_and_rounds_of_the_one_layer_network_are_the_papers(
+    shared: int, extra_rounds: str, extra_bytes: str, gigabits: str
+) -> None:
     cost = MLP.fedtan_ii(500, shared)
     assert (f"{cost.extra_rounds:.2%}", f"{cost.extra_bytes:.4%}") == (f"{extra_rounds}%", f"{extra_bytes}%")
     assert f"{cost.bytes * 8 / 2**30:.4f}" == gigabits

@@ -214,13 +214,13 @@ def test_statistics_and_their_gradients_are_by_the_papers_formulas() -> None:
         np.testing.assert_allclose(layer.running_var.numpy(), 0.9 + 0.1 * sig2 * n / (n - 1), rtol=1e-12)
 
 
-def test_one_site_alone_trains_plainly() -> None:
+def test_fedtan_of_one_site_is_plain_batch_norm() -> None:
     data, start = {"a": shares()["d"]}, first(MLP)
     made, _ = run_round(MLP, start, data, config(steps=3), sums=lambda _meeting, _name: Alone())
     assert difference(made, centralized(MLP, start, data, config(steps=3)), start) < 1e-12
 
 
-def test_only_the_first_of_several_steps_is_taken_together() -> None:
+def test_fedtan_shares_statistics_in_the_first_local_step_only() -> None:
     data, start = shares(sizes={"a": 5, "b": 9}), first(MLP)
     once, told = run_round(MLP, start, data, config(steps=1))
     made, later = run_round(MLP, start, data, config(steps=4))
@@ -229,7 +229,7 @@ def test_only_the_first_of_several_steps_is_taken_together() -> None:
     assert difference(once, made, start) > 1e-3
 
 
-def test_without_batch_norm_there_is_nothing_to_sum_and_group_norm_needs_none() -> None:
+def test_fedtan_with_group_norm_sums_nothing_and_equals_pooled_training() -> None:
     data, start = shares((3, 8, 8), {"a": 2, "b": 4}), first(GN, (3, 8, 8))
     made, told = run_round(GN, start, data, config())
     assert told["a"].metrics["sums"] == 0.0
@@ -271,7 +271,7 @@ def test_in_single_precision_a_large_mean_costs_the_variance_little() -> None:
     assert torch.equal(layer.running_var, other.running_var)
 
 
-def test_who_waits_for_a_site_that_does_not_come_is_told_and_its_model_is_not_left_changed() -> None:
+def test_a_site_whose_partner_never_comes_gets_an_error_and_keeps_its_model() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     meeting = Meeting(["a", "b"])
     threading.Timer(0.05, meeting.leave).start()
@@ -341,7 +341,7 @@ def test_a_round_of_resnet_20_exchanges_what_the_paper_counts() -> None:
         ({"algorithm": "fedfgd"}, False),
     ],
 )
-def test_with_it_batch_norm_preserves_utility(train: dict, holds: bool) -> None:
+def test_batch_norm_preserves_utility_with_fedtan_and_its_backward_part_alone(train: dict, holds: bool) -> None:
     job = check_job({"rounds": 1, "model": {"name": "mlp", "batch_norm": True}, "train": train})
     assert all(finding.ok for finding in check_utility(job)) == holds
 

@@ -47,7 +47,7 @@ def test_a_model_with_the_entries_that_torch_gives_it_is_not_complained_of(name:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_another_width_or_precision_is_told_of(name: str) -> None:
+def test_a_first_model_of_another_width_or_precision_gets_a_warning(name: str) -> None:
     model = MODELS[name]
     schema = SCHEMA if "inputs" not in model else SCHEMA.model_copy(update={"shape": tuple(model["inputs"])})
     entries = made(model, schema)
@@ -80,13 +80,13 @@ def test_a_pattern_that_fits_no_entry_is_refused(changes: dict[str, Any], field:
     assert field in str(caught.value)
 
 
-def test_of_entries_that_stay_at_the_sites_nothing_is_said() -> None:
+def test_a_first_model_gets_no_warning_for_entries_that_stay_at_the_sites() -> None:
     model = MODELS["normalized"] | {"state": [{"match": "norm*", "keep": "local"}]}
     assert check_first_model(job(model), made(model, SCHEMA), SCHEMA) == ()
     assert check_first_model(job(MODELS["perceptron"], train={"algorithm": {"name": "fedrep"}}), {}, SCHEMA) == ()
 
 
-def test_one_output_for_two_classes_is_as_good_as_two() -> None:
+def test_a_first_model_may_have_one_output_for_two_classes() -> None:
     schema = SCHEMA.model_copy(update={"classes": 2})
     entries = {"output.weight": ("F32", (1, 64)), "output.bias": ("F32", (1,))}
     assert check_first_model(job(MODELS["logistic"], train={"loss": "binary"}), entries, schema) == ()

@@ -24,7 +24,7 @@ def test_matthews_of_two_classes_is_the_textbooks() -> None:
     assert matthews(np.array([[tn, fp], [fn, tp]])) == pytest.approx(expected)
 
 
-def test_one_answer_for_everything_has_no_correlation() -> None:
+def test_a_model_with_one_answer_for_everything_has_no_correlation() -> None:
     assert matthews(np.array([[75, 0], [25, 0]])) == 0.0
 
 

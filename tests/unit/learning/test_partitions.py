@@ -127,7 +127,7 @@ def test_a_feature_grows_from_site_to_site() -> None:
         ({"name": "iid"}, 0, "sites"),
     ],
 )
-def test_what_cannot_be_shared_so_is_refused_with_the_field(config: dict[str, Any], sites: int, field: str) -> None:
+def test_an_impossible_partition_is_refused_with_the_field(config: dict[str, Any], sites: int, field: str) -> None:
     with pytest.raises(HanseError) as caught:
         partition(config, LABELS, sites, seed=0)
     assert field in caught.value.message

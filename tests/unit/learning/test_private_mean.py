@@ -122,7 +122,7 @@ def test_the_adaptive_norm_moves_toward_the_quantile_and_costs_what_the_terms_sa
     assert (deviation**-2 + count**-2) ** -0.5 == pytest.approx(noisy.noise, rel=0.02)
 
 
-def test_only_central_terms_make_it() -> None:
+def test_a_private_mean_is_refused_for_noise_that_is_not_central() -> None:
     with pytest.raises(HanseError, match="central"):
         PrivateMean.of(terms(placement="local"), SEED, None)
 

@@ -83,7 +83,7 @@ def test_threads_do_not_change_a_bit_and_nothing_given_is_changed(name, monkeypa
     assert state.arrays.keys() == other.arrays.keys()
 
 
-def test_one_array_a_list_and_a_mapping_are_the_same():
+def test_reduce_takes_one_array_a_list_or_a_mapping_alike():
     model, updates = _model(9)["w"], [_model(k)["w"] for k in range(3)]
     alone, _ = hanse_learning.reduce({}, model, updates, [1, 2, 3])
     listed, _ = hanse_learning.reduce({}, [model], [[update] for update in updates], [1, 2, 3])
@@ -136,7 +136,7 @@ def test_half_precision_is_moved_in_single():
         ({"updates": [np.full(3, 1.7e308)] * 2, "model": np.full(3, 1.7e308)}, "new model"),
     ],
 )
-def test_what_does_not_fit_is_refused_naming_it(change, named):
+def test_reduce_refuses_arrays_that_do_not_fit_and_names_them(change, named):
     given = {"strategy": {}, "model": np.zeros(3), "updates": [np.zeros(3)] * 2, **change}
     with pytest.raises(HanseError, match=named):
         hanse_learning.reduce(**given)

@@ -72,7 +72,7 @@ def test_no_cut_of_the_columns_changes_a_bit(name, cuts, count, dtype, seed):
 
 
 @pytest.mark.parametrize("optimizer", ["none", "sgd", "adam", "yogi", "adagrad"])
-def test_the_tile_does_not_show_in_the_result(optimizer, monkeypatch):
+def test_server_optimizers_give_the_same_bits_for_every_size_of_tile(optimizer, monkeypatch):
     strategy = build_strategy({"optimizer": {"name": optimizer}})
     updates, weights = _updates(3, 5000), normalize([1.0, 2.0, 3.0])
     results = []

@@ -20,7 +20,7 @@ def _trajectory(optimizer):
     return model[0], {name: array[0] for name, array in state.items()}
 
 
-def test_without_an_optimizer_the_change_is_added():
+def test_the_mean_change_is_added_where_there_is_no_server_optimizer():
     assert _trajectory({"name": "none"}) == (1.25, {})
 
 

@@ -83,7 +83,7 @@ def test_hundreds_of_votes_are_counted():
     assert votes(list(updates)).tolist() == [500, 300, 0]
 
 
-def test_those_whom_krum_rejects_have_no_vote():
+def test_sites_that_krum_rejects_have_no_vote_in_the_mask():
     rng = np.random.default_rng(0)
     updates = [*(1 + 0.1 * rng.random((6, 30))), np.full(30, -50.0)]
     section = {"reduction": {"name": "multi_krum", "byzantine": 1}}

@@ -32,6 +32,6 @@ def test_colours_follow_the_class_in_training_and_another_class_in_testing() -> 
     assert len({tuple(colour) for colour in PALETTE}) == 10
 
 
-def test_another_shape_is_refused() -> None:
+def test_images_of_another_shape_are_refused() -> None:
     with pytest.raises(HanseError, match="images"):
         rotated(IMAGES[0], LABELS)

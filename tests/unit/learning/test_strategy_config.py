@@ -82,12 +82,12 @@ EVERY_REDUCTION = [
 
 
 @pytest.mark.parametrize("reduction", EVERY_REDUCTION, ids=lambda reduction: reduction["name"])
-def test_what_is_announced_to_be_measured_is_what_the_reduction_measures(reduction):
+def test_a_strategy_announces_the_measurements_that_its_reduction_makes(reduction):
     section = {"reduction": reduction}
     assert check_strategy(section).reduction.measures() == isinstance(build_strategy(section).reduction, Measured)
 
 
-def test_what_the_sites_must_tell_is_announced():
+def test_a_strategy_announces_which_numbers_sites_must_send():
     def needed(reduction):
         return check_strategy({"reduction": reduction}).reduction.needs()
 

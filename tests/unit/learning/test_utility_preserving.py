@@ -29,7 +29,7 @@ def test_full_gradients_with_momentum_at_the_server_preserve_utility() -> None:
     require_utility(job_of())
 
 
-def test_one_mini_batch_does_with_its_condition_told() -> None:
+def test_one_mini_batch_a_round_preserves_utility_and_the_finding_names_its_condition() -> None:
     findings = check_utility(job_of(train={"algorithm": "fedsmb", "batch_size": 10}))
     assert all(finding.ok for finding in findings)
     assert any("divides their number" in finding.reason for finding in findings)
@@ -96,7 +96,7 @@ def test_momentum_at_the_server_goes_neither_with_the_sites_nor_with_a_falling_r
     assert [finding.component for finding in broken] == [component]
 
 
-def test_nothing_is_said_of_site_code() -> None:
+def test_site_code_never_counts_as_utility_preserving() -> None:
     findings = check_utility(job_of(code={"name": "mine", "digest": "a" * 64}))
     assert [(finding.component, finding.ok) for finding in findings] == [("code", False)]
 
@@ -108,7 +108,7 @@ def test_losses_that_are_means_over_examples_preserve_utility(loss: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["fedprox", "scaffold", "moon", "ditto", "fedrep", "per_fedavg"])
-def test_nothing_is_promised_of_algorithms_that_change_what_a_site_does(name: str) -> None:
+def test_algorithms_that_change_local_training_do_not_count_as_utility_preserving(name: str) -> None:
     findings = check_utility(job_of(train={"algorithm": name, "steps": 1, "batch_size": "all"}))
     assert "train.algorithm" in [finding.component for finding in findings if not finding.ok]
 

@@ -93,7 +93,7 @@ def test_processes_play_the_same_bits_and_what_is_kept_is_not_played_again(tmp_p
     assert shown == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_a_cells_key_changes_with_all_that_its_outcome_depends_on() -> None:
+def test_a_runs_key_in_the_lab_changes_with_every_setting_that_changes_its_outcome() -> None:
     keys = {
         cells(**changed)[0].task.key
         for changed in ({}, {"rounds": 3}, {"seeds": [2]}, {"sites": 4}, {"weighting": "uniform"}, {"test": "own"})
@@ -123,7 +123,7 @@ def test_the_documented_experiment_can_be_played(tmp_path: Path) -> None:
     assert len(cells_of(read_experiment(tmp_path / "documented.yaml"), tmp_path)) == 4 * 2 * 2 * 3
 
 
-def test_of_several_rows_the_best_is_held_against_the_best() -> None:
+def test_a_claim_over_several_rows_compares_their_best() -> None:
     rows = {"a": [[0.5, 0.7]], "a2": [[0.5, 0.9]], "b": [[0.6, 0.8]], "b2": [[0.6, 0.1]]}
     (held,) = summary(rows, claims=[claim("a", "b") | {"better": ["a", "a2"], "worse": ["b", "b2"]}]).claims()
     assert (held.better, held.worse, held.verdict) == ("a2", "b", "appears")

@@ -26,7 +26,7 @@ def found() -> Found:
     return answer
 
 
-def test_the_stand_in_refuses_what_a_gpu_refuses(found: Found) -> None:
+def test_the_tests_stand_in_for_a_gpu_refuses_what_a_gpu_refuses(found: Found) -> None:
     assert len(found["refused"]) == 2
 
 

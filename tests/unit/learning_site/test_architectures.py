@@ -74,7 +74,7 @@ def test_every_model_takes_its_examples_and_has_an_output_layer(name: str) -> No
         assert module(torch.zeros(2, *shape)).shape == (2, 5)
 
 
-def test_what_is_built_in_has_a_builder() -> None:
+def test_every_built_in_model_has_a_builder() -> None:
     assert set(BUILDERS) == BUILT_IN
 
 

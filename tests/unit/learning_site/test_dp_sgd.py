@@ -119,7 +119,7 @@ def test_noise_is_fresh_each_time_although_the_jobs_seed_is_the_same() -> None:
     assert not np.array_equal(arrays_of(first)["output.weight"], arrays_of(second)["output.weight"])
 
 
-def test_no_loss_is_told() -> None:
+def test_dp_sgd_tells_no_loss() -> None:
     said: list[str] = []
     private = DpSgd(clip=1.0, scale=1.0, rate=0.5, batch=30, steps=2)
     module = build(check_model({"name": "logistic"}), THREE, seed=1)
@@ -129,7 +129,7 @@ def test_no_loss_is_told() -> None:
     assert "loss" not in "".join(said)
 
 
-def test_it_learns_where_the_noise_is_small() -> None:
+def test_dp_sgd_learns_where_the_noise_is_small() -> None:
     module = build(check_model({"name": "logistic"}), THREE, seed=1)
     data = clouds(300)
     private = DpSgd(clip=1.0, scale=1.0, rate=0.2, batch=60, steps=60)

@@ -82,7 +82,7 @@ def test_the_first_model_depends_on_the_seed_alone():
     assert one["output.weight"].tobytes() == same["output.weight"].tobytes() != other["output.weight"].tobytes()
 
 
-def test_open_data_pose_the_problem_that_they_look_like():
+def test_without_a_declared_schema_the_data_decide_between_classes_and_a_number():
     x = np.zeros((3, 5), np.float32)
     assert pose(OpenSchema(), Examples(x, np.array([0, 4, 1]))) == Problem((5,), 5, "classification")
     assert pose(OpenSchema(), Examples(x, np.zeros(3, np.float32))) == Problem((5,), 1, "regression")

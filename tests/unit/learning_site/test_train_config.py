@@ -24,7 +24,7 @@ def test_fedsmb_is_one_mini_batch_and_fedcmb_a_constant_number_of_them() -> None
     assert check_train({"algorithm": {"name": "fedcmb"}, "batch_size": 10, "steps": 5}).steps == 5
 
 
-def test_all_is_a_batch_size() -> None:
+def test_a_batch_may_be_all_examples() -> None:
     assert check_train({"batch_size": "all", "epochs": 2}).batch_size == ALL_EXAMPLES
 
 

@@ -40,7 +40,7 @@ def test_the_known_epsilon_of_renyi_accounting_is_met() -> None:
 
 
 @pytest.mark.parametrize(("budget", "delta", "rate", "steps", "sigma"), TABLE)
-def test_the_noise_multipliers_of_the_specification_are_met_within_half_a_percent(
+def test_the_noise_multipliers_of_published_private_runs_are_met_within_half_a_percent(
     budget: float, delta: float, rate: float, steps: int, sigma: float
 ) -> None:
     """The least noise lies between the two: cheaper to check than to search for."""
@@ -165,7 +165,7 @@ def test_dp_sgd_is_charged_every_step_at_the_rate_of_its_site() -> None:
     assert made.multiplier == pytest.approx(2.223, rel=0.005)
 
 
-def test_the_papers_own_scale_is_charged_for_what_it_is() -> None:
+def test_the_ledger_charges_the_true_epsilon_of_the_literal_scale() -> None:
     section = {"placement": "distributed", "mechanism": "discrete_laplace", "epsilon": 1.0, "delta": 0.0}
     honest, literal = (round_noise(terms(1, 5, **section, scale=scale), "a") for scale in ("calibrated", "literal"))
     assert literal.scale == pytest.approx(honest.scale / 5)

@@ -113,7 +113,7 @@ def test_two_holders_of_one_ledger_see_each_others_charges(tmp_path: Path) -> No
     assert verify_ledger(tmp_path).broken is None
 
 
-def test_what_another_process_left_torn_is_no_charge(tmp_path: Path) -> None:
+def test_a_line_that_another_process_left_torn_is_no_charge(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
     ledger.reserve(charge("r1"))
     with (tmp_path / f"{NAME}.jsonl").open("ab") as file:
@@ -207,7 +207,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(deadline=None, max_examples=40)
-def test_whatever_is_asked_in_whatever_order_no_budget_is_exceeded_and_nothing_is_forgotten(
+def test_no_order_of_charges_exceeds_the_budget_or_loses_a_charge(
     steps: list[tuple[str, int, float, str]],
 ) -> None:
     """Against a plain count: what was accepted and new is spent, what was refused or known is not."""

@@ -67,7 +67,7 @@ def test_a_masked_tally_shows_nothing_of_its_numbers() -> None:
     assert b"loss" not in encode_tally(100, {"loss": 1.5}, plan, seed=None)
 
 
-def test_a_site_that_gives_no_metric_is_not_seen_to() -> None:
+def test_a_site_without_metrics_counts_with_its_weight_alone() -> None:
     plan = plan_of()
     tally = sum_tallies([encode_tally(5, {}, plan, seed=None)], plan, None)
     assert (tally.weight, tally.metrics) == (5.0, {})

@@ -54,7 +54,7 @@ def test_adversaries_reach_their_closed_forms(
     assert found.spread == pytest.approx(4.107, rel=0.1)
 
 
-def test_the_papers_claim_holds_for_its_five_adversaries_and_not_for_the_sixth(
+def test_oblivious_noise_resists_the_five_published_adversaries_and_not_the_one_that_pools_views(
     outcomes: dict[tuple[str, str], Outcome],
 ) -> None:
     assert outcomes["local-laplace", "non-oblivious"].r2 >= 0.85
@@ -169,7 +169,7 @@ def test_secrets_that_stand_anywhere_are_refused(secret: bytes | np.ndarray) -> 
         find_secret([b""], {"empty": secret})
 
 
-def test_a_folder_is_a_view(tmp_path: Path) -> None:
+def test_the_search_for_secrets_looks_into_a_folder_and_into_a_file(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file").write_bytes(b"before" + SEED)
     assert find_secret(view_of(tmp_path), {"seed": SEED})
@@ -192,7 +192,7 @@ def test_the_program_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     assert "members and others" in capsys.readouterr().err
 
 
-def test_the_program_runs_as_one() -> None:
+def test_the_attacks_run_as_a_python_module() -> None:
     command = [sys.executable, "-m", "hanse_privacy.attacks", "reuse", "--sites", "4", "--rounds", "2", "--json"]
     done = subprocess.run(command, capture_output=True, timeout=100, check=True)
     assert [row["rounds"] for row in json.loads(done.stdout)] == [1, 2]

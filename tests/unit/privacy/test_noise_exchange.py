@@ -64,7 +64,7 @@ def test_the_sum_of_all_noise_is_one_whole_laplace_of_each_site() -> None:
     assert total.var() / 2 == pytest.approx(4, rel=0.15)
 
 
-def test_who_drops_out_after_sharing_leaves_the_others_noise_whole() -> None:
+def test_a_site_that_drops_out_after_sharing_leaves_the_others_noise_whole() -> None:
     session = Session.of(4)
     request = session.request()
     shares = session.shared(request, count=5000)
@@ -95,7 +95,7 @@ def test_the_hub_sees_no_noise() -> None:
     assert np.unique(zeros).size > 50
 
 
-def test_noise_is_used_once() -> None:
+def test_drawn_noise_is_refused_a_second_time() -> None:
     session = Session.of(3)
     request = session.request()
     given, _ = relay(request, session.shared(request))

@@ -34,7 +34,7 @@ def fits(drawn: np.ndarray, probabilities: dict[int, float]) -> float:
     return float(stats.chisquare([*counts, drawn.size - sum(counts)], [*expected, rest]).pvalue)
 
 
-def test_two_sources_differ_and_one_seed_repeats() -> None:
+def test_two_noise_sources_differ_and_one_with_a_given_seed_repeats_itself() -> None:
     assert not np.array_equal(NoiseSource().words(8), NoiseSource().words(8))
     assert np.array_equal(source(1).words(8), source(1).words(8))
     with pytest.raises(HanseError, match="16 bytes, expected 32"):

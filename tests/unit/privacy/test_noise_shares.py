@@ -115,7 +115,7 @@ def test_the_claimed_epsilon_holds_with_a_large_delta_only(active: int, claimed:
     assert delta_of_sum(active, active * claimed, claimed) == pytest.approx(delta, rel=0.02, abs=1e-9)
 
 
-def test_the_papers_own_runs_cost_more_than_they_say() -> None:
+def test_the_printed_runs_of_oblivious_noise_cost_more_epsilon_than_printed() -> None:
     assert printed_runs_epsilon(5e-4, 100, 105, 20) == pytest.approx(10.2, abs=0.05)
     assert printed_runs_epsilon(5e-4, 1000, 105, 20) == pytest.approx(102, abs=0.5)
 

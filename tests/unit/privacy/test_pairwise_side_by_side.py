@@ -43,7 +43,7 @@ def test_a_sum_without_one_of_the_members_is_not_unmasked(cohorts: Rehearsal) ->
     assert refused.value.code is ErrorCode.CONFLICT
 
 
-def test_nothing_is_masked_for_fewer_than_all(cohorts: Rehearsal) -> None:
+def test_a_site_refuses_to_mask_for_fewer_than_all_members(cohorts: Rehearsal) -> None:
     request = cohorts.open(SESSIONS[0])
     orders = cohorts.share(request, NAMES[:3])
     with pytest.raises(HanseError, match="members: 3 of the session's 4"):
@@ -58,7 +58,7 @@ def test_a_session_of_other_members_is_refused_while_one_is_under_way(cohorts: R
     assert refused.value.code is ErrorCode.CONFLICT
 
 
-def test_of_too_many_sessions_the_oldest_are_ended(tmp_path: Path) -> None:
+def test_a_site_ends_its_oldest_sessions_when_there_are_too_many(tmp_path: Path) -> None:
     cohorts = Rehearsal(tmp_path, NAMES, beside=2)
     requests = [cohorts.open(session) for session in SESSIONS]
     orders = [cohorts.share(request) for request in requests]

@@ -44,7 +44,7 @@ def test_shares_of_noise_name_the_coalition_that_defeats_them() -> None:
     assert "compensator" in said
 
 
-def test_the_papers_own_scale_is_not_passed_off_as_its_printed_epsilon() -> None:
+def test_the_report_gives_the_true_epsilon_of_the_literal_scale() -> None:
     said = describe(job(SHARES | {"scale": "literal"}, secure_aggregation={"mode": "compensator"}))
     assert "the true one of each round's sum is as many times larger" in said
     assert "4 times with 4 sites" in said
@@ -61,18 +61,18 @@ def test_the_papers_own_scale_is_not_passed_off_as_its_printed_epsilon() -> None
         ({"noise": None, "mechanism": "discrete_gaussian", "colluding": 5}, "10 discrete Gaussians, with 2 times"),
     ],
 )
-def test_what_the_noise_of_a_sum_really_is_stands_in_the_report(changes: dict[str, Any], law: str) -> None:
+def test_the_report_says_what_the_noise_of_a_sum_really_is(changes: dict[str, Any], law: str) -> None:
     masked = {"secure_aggregation": {"mode": "compensator"}, "weighting": "uniform"}
     assert law in describe(job(SHARES | {"colluding": 0} | changes, **masked), active=10)
 
 
-def test_noise_that_is_no_share_of_a_sum_has_no_such_line() -> None:
+def test_a_report_on_local_noise_has_no_line_on_the_noise_of_a_sum() -> None:
     assert "Noise in each coordinate" not in describe(
         job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0})
     )
 
 
-def test_what_depends_on_a_sites_data_is_left_to_its_ledger() -> None:
+def test_the_report_refers_to_the_ledger_where_epsilon_depends_on_a_sites_data() -> None:
     assert "ledger" in describe(job({"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 1.5}))
 
 
@@ -91,7 +91,7 @@ def test_sites_with_an_epsilon_of_their_own_are_named() -> None:
         ({}, "number of examples"),
     ],
 )
-def test_what_is_not_covered_is_said(changes: dict[str, Any], said: str) -> None:
+def test_the_report_names_what_the_guarantee_does_not_cover(changes: dict[str, Any], said: str) -> None:
     assert said in describe(job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}, **changes))
 
 
@@ -109,7 +109,7 @@ def test_evaluation_that_never_happens_is_not_mentioned() -> None:
         ({"mode": "pairwise", "threshold": 3}, "3 of the sites"),
     ],
 )
-def test_without_noise_nothing_is_claimed(sums: dict[str, Any] | None, said: str) -> None:
+def test_the_report_claims_nothing_without_noise(sums: dict[str, Any] | None, said: str) -> None:
     told = describe(job(secure_aggregation=sums))
     assert told.startswith("No differential privacy")
     assert said in told

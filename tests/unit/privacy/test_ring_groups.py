@@ -93,7 +93,7 @@ def test_a_bound_that_the_group_cannot_hold_is_refused(group: Group) -> None:
         group.encode(np.zeros(1), ring)
 
 
-def test_the_field_is_the_one_of_the_specification() -> None:
+def test_the_fields_modulus_is_the_one_of_splink() -> None:
     assert MODULUS == 18014398509481951
     assert all(pow(base, MODULUS - 1, MODULUS) == 1 for base in (2, 3, 5, 7, 11, 13))
 

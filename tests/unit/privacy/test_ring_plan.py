@@ -92,7 +92,7 @@ def test_numbers_that_do_not_fit_are_named_before_anything_is_sent() -> None:
     assert "bits: 64" in caught.value.hint
 
 
-def test_the_known_overflow_of_the_specification_is_refused() -> None:
+def test_a_plan_whose_sum_would_overflow_32_bits_is_refused() -> None:
     """5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
     ring = Ring(bits=32, fraction=16, bound=8.0)
     with pytest.raises(HanseError, match="overflow a ring of 32 bits"):
@@ -101,7 +101,7 @@ def test_the_known_overflow_of_the_specification_is_refused() -> None:
     assert make_plan(section(bits=32), participants=5000, weighting="uniform").default.fraction == 15
 
 
-def test_noise_has_its_room() -> None:
+def test_a_ring_leaves_room_for_the_noise() -> None:
     plain = make_plan(section(bits=32), participants=100, weighting="uniform").default
     tail = noise_tail(50.0, count=100, probability=1e-9)
     noisy = make_plan(section(bits=32), participants=100, weighting="uniform", tail=tail).default
@@ -111,7 +111,7 @@ def test_noise_has_its_room() -> None:
 
 
 @pytest.mark.parametrize(("probability", "printed"), [(1e-2, 51.3), (1e-4, 72.8)])
-def test_the_tail_of_noise_is_the_specifications(probability: float, printed: float) -> None:
+def test_the_tail_bound_of_noise_has_the_values_worked_out_for_100_sites(probability: float, printed: float) -> None:
     assert noise_tail(1.0, count=100, probability=probability) == pytest.approx(printed, abs=0.05)
 
 

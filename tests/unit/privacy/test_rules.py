@@ -125,7 +125,7 @@ def test_each_refusal_names_the_field_the_reason_and_what_to_do(rule: Any) -> No
 @pytest.mark.parametrize(
     "number", range(len(LEGAL)), ids=lambda number: f"{LEGAL[number].one} and {LEGAL[number].other}"
 )
-def test_each_pair_of_the_table_works(number: int) -> None:
+def test_every_pair_that_the_table_allows_passes_the_rules(number: int) -> None:
     check_rules(job(**WORKS[number]))
 
 
@@ -134,7 +134,7 @@ def test_every_rule_and_every_pair_has_a_job() -> None:
     assert len(LEGAL) == len(WORKS)
 
 
-def test_a_plain_job_is_not_touched() -> None:
+def test_a_job_without_masks_and_noise_passes_the_rules() -> None:
     check_rules(job())
     check_rules(job(strategy={"reduction": {"name": "median"}, "optimizer": {"name": "adam"}}))
 

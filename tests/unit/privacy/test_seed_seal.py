@@ -31,12 +31,12 @@ def refused(private: bytes, sealed: bytes, **changed: str) -> None:
 
 
 @given(seed=st.binary(min_size=32, max_size=32), minimum=st.integers(1, 2**32 - 1), pins=st.booleans())
-def test_what_is_sealed_opens(seed: bytes, minimum: int, pins: bool) -> None:
+def test_a_sealed_seed_opens_with_its_key_and_context(seed: bytes, minimum: int, pins: bool) -> None:
     note = SeedNote(seed, minimum, hashlib.sha256(seed).digest() if pins else None)
     assert open_sealed(PRIVATE, seal(PUBLIC, note, **CONTEXT), **CONTEXT) == note
 
 
-def test_what_the_release_before_sealed_still_opens() -> None:
+def test_a_seed_sealed_by_the_former_release_still_opens() -> None:
     private = bytes(range(32))
     sealed = bytes.fromhex(
         "3a3db6ddc177e4166225d16072bef70167f0854160f219dcb902b318fb153e7a3e8c558b6ba4f573bbeeb1e1d42458586656"
@@ -60,12 +60,12 @@ def test_the_same_note_is_never_sealed_to_the_same_bytes() -> None:
     assert seal(PUBLIC, note, **CONTEXT) != seal(PUBLIC, note, **CONTEXT)
 
 
-def test_another_key_does_not_open_it() -> None:
+def test_a_sealed_seed_does_not_open_with_another_key() -> None:
     refused(new_keypair()[0], seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT))
 
 
 @pytest.mark.parametrize("part", CONTEXT)
-def test_another_context_does_not_open_it(part: str) -> None:
+def test_a_sealed_seed_does_not_open_in_another_context(part: str) -> None:
     refused(PRIVATE, seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT), **{part: "other"})
 
 
@@ -95,7 +95,7 @@ def test_a_key_of_low_order_is_refused_on_both_sides() -> None:
     refused(PRIVATE, bytes(SEALED_BYTES))
 
 
-def test_a_note_must_be_sound() -> None:
+def test_a_note_with_a_short_seed_a_minimum_of_zero_or_a_short_roster_is_refused() -> None:
     with pytest.raises(HanseError, match="seed of 32 bytes"):
         SeedNote(b"short", 3)
     with pytest.raises(HanseError, match="minimum"):
