@@ -304,7 +304,7 @@ def test_every_monitor_finds_a_port_of_what_it_looks_for(render: Render) -> None
     ],
     ids=lambda each: "" if isinstance(each, dict) else each[:30],
 )
-def test_values_that_cannot_be_are_refused_by_name(values: dict[str, Any], said: str, refusal: Text) -> None:
+def test_impossible_values_are_refused_by_name(values: dict[str, Any], said: str, refusal: Text) -> None:
     assert said in refusal("hanse", values)
 
 

@@ -119,7 +119,7 @@ def test_what_the_compensator_of_a_trial_cannot_know_is_asked_for(
     assert said in refusal("hanse", given)
 
 
-def test_a_store_and_a_bus_that_are_there_are_used_as_their_owners_made_them(render: Render) -> None:
+def test_an_external_store_and_bus_are_used_as_their_owners_made_them(render: Render) -> None:
     manifests = render("hanse", FOUND_THERE)
     connection = of_kind(manifests, "ConfigMap")["demo-hanse-connection"]["data"]
     assert connection["HANSE_BUS_CERT"] == "/etc/hanse/bus-client/tls.crt"

@@ -62,7 +62,7 @@ def test_a_pool_of_processors_has_no_device(render: Render) -> None:
     assert {"name": "HANSE_DEVICE", "value": "cpu"} in one["env"]
 
 
-def test_a_pool_runs_where_and_as_it_is_told(render: Render) -> None:
+def test_a_pools_pods_have_the_placement_and_resources_of_its_values(render: Render) -> None:
     manifests = render(CHART, POOLS)
     given = POOLS["pools"][0]
     spec = pool(manifests, "a100")["template"]["spec"]
@@ -146,7 +146,7 @@ def test_the_chart_renders_no_object_of_a_pool_without_pools(render: Render) -> 
         ([{"name": "a", "device": "cpu", "mig": "1g.10gb"}], "a has device cpu"),
     ],
 )
-def test_a_pool_that_could_not_be_is_refused(pools: list[dict[str, Any]], said: str, refusal: Text) -> None:
+def test_an_impossible_pool_is_refused(pools: list[dict[str, Any]], said: str, refusal: Text) -> None:
     assert said in refusal(CHART, {**SITE, "pools": pools})
 
 

@@ -117,7 +117,7 @@ def test_sums_beyond_the_bound_end_the_run_without_being_told(in_ring: Run, proj
     assert "of all 3 participants or of none" in (run.view.reason or "")
 
 
-def test_a_compensator_cannot_mask_these_sums(project: Project) -> None:
+def test_fedtan_with_a_compensator_is_refused_with_a_hint_at_pairwise_masks(project: Project) -> None:
     with pytest.raises(HanseError, match="middle of a step") as raised:
         project.run(job("compensator"))
     assert raised.value.code is ErrorCode.INVALID_INPUT

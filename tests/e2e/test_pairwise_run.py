@@ -218,7 +218,7 @@ async def test_killed_sites_that_come_back_continue_their_session(scene: Scene) 
     check_what_left(scene)
 
 
-async def test_sites_that_stay_away_are_survived_at_either_step(scene: Scene) -> None:
+async def test_a_pairwise_run_survives_the_loss_of_a_site_before_and_after_its_update(scene: Scene) -> None:
     """West is lost between SHARE and its update and comes back; south between its update and UNMASK."""
 
     async def script(run: Run, gates: Gates) -> None:

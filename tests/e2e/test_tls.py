@@ -115,7 +115,7 @@ def test_a_wrong_authority_is_refused_by_every_client_in_clear_words(
         refused(lambda: tls_hub.store(wrong).exists("models/any"), "certificate")
 
 
-def test_a_ca_file_that_is_none_is_named(tls_hub: TlsHub, project: Project, tmp_path: Path) -> None:
+def test_a_missing_or_invalid_ca_file_is_named(tls_hub: TlsHub, project: Project, tmp_path: Path) -> None:
     absent, text = tmp_path / "absent.pem", tmp_path / "text.pem"
     text.write_text("no certificate")
     for path in (absent, text):

@@ -106,7 +106,7 @@ async def test_the_bus_denies_a_role_all_that_the_table_does_not_grant(nats_serv
     assert [outcome for outcome in found if outcome] == []
 
 
-def test_a_compensators_rights_are_these_and_no_others() -> None:
+def test_the_compensators_bus_permissions_are_exactly_these() -> None:
     read = "$JS.API.CONSUMER.CREATE.{}.*.{}".format
     at_the_leader = "$JS.API.STREAM.MSG.GET.{}".format
     assert permissions_for(Role.COMPENSATOR) == {

@@ -218,7 +218,7 @@ def test_a_part_that_is_put_twice_has_the_second_content(store: ObjectStore, pre
     assert store.get(key, limit=10) == b"second"
 
 
-def test_closing_twice_is_fine_and_closing_what_was_never_open_is_not(store: ObjectStore, prefix: str) -> None:
+def test_an_upload_may_be_closed_twice_but_not_without_being_opened(store: ObjectStore, prefix: str) -> None:
     key = f"{prefix}/a"
     upload = store.open_upload(key)
     etags = [(1, store.put_part(key, upload, 1, b"x"))]

@@ -74,7 +74,7 @@ async def results(hub: NatsBus, count: int) -> dict[str, Result]:
     return found
 
 
-async def test_open_steps_are_answered_side_by_side_and_an_unmasked_sum_is_not(
+async def test_a_site_answers_open_steps_side_by_side_and_refuses_an_unmasked_sum(
     nats_server: NatsServer, link: SiteLink
 ) -> None:
     home = link.identity.home

@@ -150,9 +150,7 @@ def test_an_aggregator_that_is_gone_is_down_missing_and_lets_its_queue_grow(
     prometheus.wait_quiet("HanseServiceDown", "HanseServiceMissing", "HanseQueueGrowing")
 
 
-def test_a_bus_and_a_store_that_are_gone_are_told_of_by_those_who_need_them(
-    hub: DeployedHub, prometheus: Monitored
-) -> None:
+def test_services_alert_when_their_bus_or_store_is_gone(hub: DeployedHub, prometheus: Monitored) -> None:
     for server, alert in (("nats-server", "HanseBusUnreachable"), ("object-store", "HanseStoreNotReady")):
         hub.hold_down(server)
         for service in ("coordinator", "aggregator"):
@@ -162,7 +160,7 @@ def test_a_bus_and_a_store_that_are_gone_are_told_of_by_those_who_need_them(
         prometheus.wait_quiet(alert, "HanseServiceNotReady")
 
 
-def test_a_result_that_is_no_result_is_a_refusal_and_says_whose(
+def test_a_malformed_result_counts_as_a_refusal_of_its_site(
     prometheus: Monitored, project: Project, tmp_path: Path
 ) -> None:
     def forging(task: SiteTask) -> None:

@@ -142,11 +142,11 @@ def test_a_shard_that_was_not_told_all_measurements_is_an_error(setting, store):
 
 
 @pytest.mark.parametrize("leaves", [None, (0, 3), (1, 9), (8, 8), (80, 88)])
-def test_a_measure_job_is_of_one_group_of_leaves(setting, store, leaves):
+def test_a_measure_job_of_other_leaves_than_one_group_is_refused(setting, store, leaves):
     assert "leaves" in Engine(store).run(setting.job(kind=JobKind.MEASURE, leaves=leaves)).error
 
 
-def test_a_strategy_that_measures_nothing_has_no_measure_job(setting, store):
+def test_a_measure_job_for_a_strategy_that_measures_nothing_is_refused(setting, store):
     job = setting.job(kind=JobKind.MEASURE, leaves=(0, MEASURE_LEAVES), strategy={})
     assert "a strategy that measures" in Engine(store).run(job).error
 

@@ -199,7 +199,7 @@ def test_rings_that_could_overflow_are_refused(tmp_path: Path) -> None:
     assert "ring.limbs" in step.done(sum=ring).error
 
 
-def test_a_step_that_is_not_masked_tells_the_cohorts_apart(tmp_path: Path) -> None:
+def test_an_unmasked_step_gives_its_function_every_cohorts_arrays(tmp_path: Path) -> None:
     step = Step(tmp_path)
     step.answers = {name: encode_tensors(layout_like(plain), plain) for name, plain in step.plain.items()}
     reduced = step.done(sum=None)
@@ -207,7 +207,7 @@ def test_a_step_that_is_not_masked_tells_the_cohorts_apart(tmp_path: Path) -> No
     assert reduced.facts["seen"] == {name: sorted(RINGS) for name in COHORTS}
 
 
-def test_a_step_at_the_hub_alone_has_what_former_steps_made(tmp_path: Path) -> None:
+def test_a_hub_step_without_updates_gets_the_outputs_of_former_steps(tmp_path: Path) -> None:
     small = {"x": np.arange(3)}
     inputs = {"before": ref_of_bytes(encode_tensors(layout_like(small), small), inline=True)}
     reduced = Step(tmp_path).done(updates=(), sum=None, inputs=inputs)
@@ -230,7 +230,7 @@ def test_a_study_job_answers_with_the_code_of_its_functions_error(tmp_path: Path
     assert (reduced.code, reduced.error) == ("invalid-input", "step fail: covariate AGE is constant (leave it out)")
 
 
-def test_facts_that_are_not_json_are_a_defect_that_is_told(tmp_path: Path) -> None:
+def test_facts_that_are_not_json_end_the_job_with_an_error(tmp_path: Path) -> None:
     assert "not JSON" in Step(tmp_path).done("no_json").error
 
 

@@ -98,7 +98,7 @@ async def test_the_request_of_a_dead_replica_is_answered_by_another(triage, inli
             assert (await asked).sum is not None
 
 
-async def test_a_replica_that_died_between_memory_and_answer_is_made_good(triage, inline):
+async def test_a_request_is_answered_although_a_replica_died_after_remembering_it(triage, inline):
     """The record is there, the answer is not: the same request again is answered."""
     request = triage.request(update=inline)
     async with triage.running():

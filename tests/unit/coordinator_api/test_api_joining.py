@@ -97,7 +97,7 @@ async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api:
 
 
 @pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
-async def test_a_public_key_that_is_none_is_named(api: Any, token: str, public_key: str) -> None:
+async def test_an_invalid_public_key_is_refused_by_field(api: Any, token: str, public_key: str) -> None:
     _, code, message = await api.refused("POST", "/v1/join", body=_site(api, token, public_key=public_key))
     assert code == "invalid-input"
     assert message.startswith("public_key:")

@@ -66,7 +66,9 @@ def _watch(api: Any, key: str, run: str, after: str | None = None) -> Any:
     return api.client.get(f"{RUNS}/{run}/events", headers=headers)
 
 
-async def test_a_run_is_steered_by_what_is_wanted(api: Any, owner: str, run: str) -> None:
+async def test_a_run_is_paused_resumed_and_cancelled_and_a_cancelled_one_does_not_resume(
+    api: Any, owner: str, run: str
+) -> None:
     for action, wanted in (("pause", "pause"), ("resume", "run"), ("cancel", "cancel"), ("cancel", "cancel")):
         answer = await api.ok("POST", f"{RUNS}/{run}/{action}", owner)
         assert answer["wanted"] == wanted
@@ -167,7 +169,7 @@ async def test_stopping_the_coordinator_ends_all_watching(
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1.5", "9" * 30])
-async def test_a_last_event_id_that_is_none_is_refused(api: Any, owner: str, run: str, after: str) -> None:
+async def test_an_invalid_last_event_id_is_refused(api: Any, owner: str, run: str, after: str) -> None:
     async with _watch(api, owner, run, after=after) as response:
         error = (await response.json())["error"]
     assert (response.status, error["code"]) == (400, "invalid-input")

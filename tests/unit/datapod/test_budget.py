@@ -201,7 +201,7 @@ def test_a_ledger_that_was_removed_is_missed_by_the_command_and_by_the_next_char
 @pytest.mark.parametrize(
     "section", ["epsilon: {}", "project: {{epsilon: {}}}", "projects: {{triage: {{epsilon: {}}}}}"]
 )
-def test_a_budget_that_is_none_is_refused_by_name(tmp_path: Path, section: str, epsilon: str) -> None:
+def test_an_invalid_budget_is_refused_by_name(tmp_path: Path, section: str, epsilon: str) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(f"privacy: {{{section.format(epsilon)}}}")
     with pytest.raises(HanseError, match=r"privacy\..*epsilon") as caught:

@@ -209,7 +209,7 @@ def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path, capsys: pytes
     assert "hub-authority.yaml" in capsys.readouterr().err
 
 
-def test_files_lie_as_a_volume_of_kubernetes_shows_them_and_are_kept(tmp_path: Path) -> None:
+def test_secrets_as_files_lie_as_in_a_kubernetes_volume_and_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
     assert run("--files", str(folder)) == 0
     assert {path.name for path in folder.iterdir()} == set(names(WISHES))

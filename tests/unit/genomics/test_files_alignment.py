@@ -119,7 +119,7 @@ def test_what_a_site_tells_of_alleles_does_not_depend_on_which_is_the_rare_one()
         (lambda t: {"low": t["low"][:0]}, "not of one length"),
     ],
 )
-def test_a_list_that_does_not_hang_together_is_refused_by_cohort(change, said):
+def test_an_inconsistent_list_of_snps_is_refused_with_the_cohorts_name(change, said):
     good = offered(_table(("1", 1, "a", "A", "G"), ("1", 2, "b", "A", "G")))
     with pytest.raises(HanseError, match="the list of SNPs of bad") as caught:
         HUB["open"](STUDY, {}, {"good": good, "bad": good | change(good)}, {})

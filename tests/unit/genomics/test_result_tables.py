@@ -125,7 +125,7 @@ def test_a_folder_without_results_says_how_to_get_some(tmp_path: Path) -> None:
     assert "hanse gwas run" in caught.value.hint
 
 
-def test_results_that_are_none_are_refused() -> None:
+def test_results_of_a_wrong_form_are_refused() -> None:
     with pytest.raises(HanseError, match="p has 3"):
         made_results("linear", 4, p=[0.1, 0.2, 0.3])
     with pytest.raises(HanseError, match="test"):

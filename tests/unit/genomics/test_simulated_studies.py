@@ -98,6 +98,6 @@ def test_populations_differ_by_their_fst(tmp_path: Path) -> None:
     assert ((p[0] - 0.3) ** 2)[varied].mean() == pytest.approx(0.05 * 0.3 * 0.7, rel=0.15)
 
 
-def test_a_plan_that_cannot_be_is_refused_by_field() -> None:
+def test_an_impossible_simulation_is_refused_by_field() -> None:
     with pytest.raises(HanseError, match=r"missing=1\.5.*no covariate AGE.*no SNP 7 of 5"):
         Plan(5, COHORTS, missing=1.5, sorted_by={"AGE": 1.0}, causal=(Causal(7),))

@@ -134,7 +134,7 @@ def test_a_schema_file_that_is_no_mapping_ends_with_2(run: Run, project: Scripte
     assert "schema.yaml" in done.err
 
 
-def test_projects_sites_and_invitations_in_both_forms(run: Run, project: ScriptedHub) -> None:
+def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run, project: ScriptedHub) -> None:
     Path("schema.yaml").write_text("kind: open\n")
     project.answer("POST", "/v1/projects", (201, {"name": "triage"}))
     invitation = {"token": "join_x", "participant": "north", "expires_at": "2026-01-01T00:00:00Z"}
@@ -160,7 +160,7 @@ def test_projects_sites_and_invitations_in_both_forms(run: Run, project: Scripte
     assert "run.submit run:r (owner)" in run("project", "audit", "triage").out
 
 
-def test_runs_in_both_forms(run: Run, project: ScriptedHub) -> None:
+def test_commands_on_runs_print_text_and_json(run: Run, project: ScriptedHub) -> None:
     Path("job.yaml").write_text("rounds: 3\nmodel: {name: mlp}\n")
     project.answer("POST", f"{PROJECT}/runs", (201, run_view("waiting")))
     project.answer("POST", f"{PROJECT}/check", (200, {"valid": True, "warnings": ["2 are needed and 1 is enrolled"]}))

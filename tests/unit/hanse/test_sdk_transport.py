@@ -46,7 +46,7 @@ def test_an_error_of_a_newer_hub_is_read_as_internal(hub: ScriptedHub) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 403, 502])
-def test_an_answer_that_is_no_hubs_is_named_with_its_address(hub: ScriptedHub, status: int) -> None:
+def test_an_answer_from_something_else_than_a_hub_is_named_with_its_address(hub: ScriptedHub, status: int) -> None:
     async def login_page(request: web.Request) -> web.Response:
         return web.Response(text="<html>log in</html>", status=status)
 
@@ -204,7 +204,7 @@ def test_watching_what_is_not_there_or_not_permitted_ends_at_once(hub: ScriptedH
     assert len(hub.calls("GET", EVENTS)) == 1
 
 
-def test_an_event_that_is_none_is_an_error_of_the_catalogue(hub: ScriptedHub) -> None:
+def test_a_malformed_event_is_an_error_of_the_catalogue(hub: ScriptedHub) -> None:
     run = running(hub)
     hub.answer("GET", EVENTS, stream(b"id: 4\ndata: {not json\n\n"))
     with pytest.raises(HanseError, match="event 4"):

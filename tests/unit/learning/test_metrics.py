@@ -34,7 +34,7 @@ def test_counts_of_sites_add_up_and_do_not_overflow() -> None:
     assert matthews(one * 10**9) == pytest.approx(matthews(one))
 
 
-def test_the_first_round_at_the_target_and_the_bytes_until_then() -> None:
+def test_reached_gives_the_first_round_at_the_target_and_the_bytes_until_then() -> None:
     accuracy = [0.5, None, 0.8, 0.7, 0.9]
     assert reached(accuracy, 0.8, round_bytes=10) == Reached(3, 30)
     assert reached(accuracy, 0.9, round_bytes=[1, 2, 3, 4, 5]) == Reached(5, 15)

@@ -61,7 +61,7 @@ def test_a_long_update_counts_with_the_clips_length_in_the_mechanisms_norm(mecha
     assert np.linalg.norm(total, order) <= 2.0 + 1e-3
 
 
-def test_done_again_it_is_the_same_and_other_columns_updates_and_seeds_have_other_noise() -> None:
+def test_noise_repeats_for_the_same_job_and_differs_for_other_columns_updates_and_seeds() -> None:
     mean, updates = made(), zeros()
     first = reduced(mean, updates)
     np.testing.assert_array_equal(first, reduced(made(), updates))
@@ -88,7 +88,7 @@ def test_shards_of_any_cut_along_tiles_make_the_same_model() -> None:
     np.testing.assert_array_equal(whole, parts)
 
 
-def test_noise_without_a_context_is_refused() -> None:
+def test_a_private_mean_without_a_job_context_is_refused() -> None:
     with pytest.raises(HanseError, match="context"):
         PrivateMean.of(terms(), SEED, None).add_noise(np.zeros(3), 0, 2)
 

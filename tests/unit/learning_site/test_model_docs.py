@@ -96,7 +96,7 @@ def test_each_state_policy_fits_a_model_with_batch_norm(rules: str) -> None:
     assert set(kept_by(module, policy, 1_000).values()) != {"global"}
 
 
-def test_the_five_state_policies_are_there() -> None:
+def test_the_models_page_lists_five_state_policies() -> None:
     assert len(_STATES) == 5
 
 

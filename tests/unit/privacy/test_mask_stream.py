@@ -62,7 +62,7 @@ def test_any_range_alone_is_the_same_range_of_the_whole(first: int, nbytes: int)
 WHOLE = MaskStream(SEED, Purpose.UPDATE).block(0, 4 * BLOCK_BYTES)
 
 
-def test_a_range_beyond_four_gibibytes_is_made_alone() -> None:
+def test_a_range_of_a_mask_beyond_four_gibibytes_is_made_without_what_lies_before() -> None:
     first = (5 << 32) + 7
     assert MaskStream(SEED, Purpose.UPDATE).block(first, 100) == keystream(hkdf(SEED, b"hanse update mask"), first, 100)
 

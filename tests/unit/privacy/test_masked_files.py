@@ -134,7 +134,7 @@ def test_the_same_update_and_seed_give_the_same_bytes(tmp_path: Path) -> None:
     assert not longer.exists()
 
 
-def test_blocks_join_without_a_seam(tmp_path: Path) -> None:
+def test_masks_cancel_across_the_borders_of_blocks(tmp_path: Path) -> None:
     values = np.arange(2 * BLOCK + 3, dtype=np.float32) / (2 * BLOCK + 3)
     plan, seed = plan_of(bits=32), os.urandom(32)
     layout = layout_like({"w": values})
@@ -221,7 +221,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
     assert peak < 8 << 20
 
 
-def test_a_layout_of_plain_numbers_has_no_mask() -> None:
+def test_a_mask_for_a_layout_of_plain_numbers_is_refused() -> None:
     with pytest.raises(HanseError, match="a ring element's"):
         mask_shape(MODEL)
     with pytest.raises(HanseError, match="U32 or U64"):

@@ -102,7 +102,7 @@ def test_a_coalition_reads_its_own_mutual_noise_exactly() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(2, 1000, 4.0), (10, 5, 4.0), (10, 1000, 0.0)])
-def test_experiments_that_say_nothing_are_refused(numbers: tuple[int, int, float]) -> None:
+def test_collusion_experiments_that_are_too_small_are_refused(numbers: tuple[int, int, float]) -> None:
     with pytest.raises(HanseError, match="3 or more"):
         run_collusion(numbers[0], numbers[1], spread=numbers[2])
 
@@ -139,7 +139,7 @@ def test_private_models_bound_the_advantage() -> None:
 
 
 @pytest.mark.parametrize("losses", [[], [float("nan")]])
-def test_losses_that_are_none_are_refused(losses: list[float]) -> None:
+def test_losses_that_are_not_numbers_are_refused(losses: list[float]) -> None:
     with pytest.raises(HanseError, match="members"):
         infer_by_loss(losses, [1.0])
 

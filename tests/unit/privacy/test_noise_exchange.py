@@ -184,7 +184,7 @@ def test_noise_that_was_changed_or_is_for_another_does_not_open() -> None:
         session.draw("site-0", NoiseShares(sealed=(one,)).encode())
 
 
-def test_shares_that_are_none_are_told_and_left_out() -> None:
+def test_malformed_noise_shares_are_named_and_left_out() -> None:
     session = Session.of(4)
     request = session.request()
     shares = session.shared(request)

@@ -41,7 +41,7 @@ def test_two_noise_sources_differ_and_one_with_a_given_seed_repeats_itself() -> 
         NoiseSource(bytes(16))
 
 
-def test_no_word_is_given_twice() -> None:
+def test_a_noise_source_gives_no_word_twice() -> None:
     one = source()
     words = np.concatenate([one.words(n) for n in (5, 8192, 3, 8190, 9000, 1)])
     assert np.unique(words).size == words.size
@@ -193,7 +193,7 @@ def test_a_multiplier_is_noise_per_unit_of_clip() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
-def test_scales_that_are_none_are_refused(bad: float) -> None:
+def test_scales_that_are_not_positive_numbers_are_refused(bad: float) -> None:
     for make in (lambda: Laplace(1.0, bad), lambda: Gaussian(bad, 1.0), lambda: Staircase(bad, 1.0)):
         with pytest.raises(HanseError, match="expected a finite number above 0"):
             make()

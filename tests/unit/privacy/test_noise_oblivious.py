@@ -204,7 +204,7 @@ def test_the_shuffler_refuses_what_is_not_of_its_session() -> None:
         lambda: plan().receivers("stranger"),
     ],
 )
-def test_plans_that_are_none_are_refused(bad: Callable[[], object]) -> None:
+def test_impossible_plans_of_oblivious_noise_are_refused(bad: Callable[[], object]) -> None:
     with pytest.raises(HanseError) as caught:
         bad()
     assert caught.value.code is ErrorCode.INVALID_INPUT
@@ -212,7 +212,7 @@ def test_plans_that_are_none_are_refused(bad: Callable[[], object]) -> None:
 
 @given(n=st.integers(4, 40), degree=st.integers(2, 39))
 @settings(max_examples=30, deadline=None)
-def test_everybody_sends_to_and_gets_from_as_many_peers(n: int, degree: int) -> None:
+def test_every_site_sends_noise_to_as_many_peers_as_it_gets_it_from(n: int, degree: int) -> None:
     made = plan(n, degree=min(degree, n - 1))
     for name in made.participants:
         assert len(made.receivers(name)) == len(made.senders(name)) == made.degree

@@ -105,7 +105,7 @@ def test_coins_are_the_same_for_the_same_set_and_others_for_any_other() -> None:
     "bad",
     [{"pairs": 0}, {"pairs": 3}, {"width": 9}, {"count": 0}, {"values": b"short"}],
 )
-def test_parts_that_are_none_are_refused(bad: dict[str, object]) -> None:
+def test_noise_parts_of_a_wrong_form_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(HanseError, match="noise parts"):
         replace(Parts(2, 3, 1, bytes(6)), **bad)  # type: ignore[arg-type]
 

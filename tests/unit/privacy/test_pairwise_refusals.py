@@ -202,7 +202,7 @@ def test_a_share_of_another_session_or_for_another_site_does_not_open(five: Rehe
     )
 
 
-def test_masks_are_made_for_one_set_and_one_task(session: Session) -> None:
+def test_pairwise_masks_for_a_second_set_or_task_are_refused(session: Session) -> None:
     payload = session.orders.payloads["site-0"]
     assert session.masks("site-0", payload).payload == session.notes["site-0"].payload
     assert refusal(lambda: session.masks("site-0", payload, task="another")).code is ErrorCode.CONFLICT

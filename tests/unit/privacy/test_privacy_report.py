@@ -95,7 +95,7 @@ def test_the_report_names_what_the_guarantee_does_not_cover(changes: dict[str, A
     assert said in describe(job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}, **changes))
 
 
-def test_evaluation_that_never_happens_is_not_mentioned() -> None:
+def test_the_report_does_not_mention_evaluation_that_never_happens() -> None:
     private = {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}
     assert "Evaluation metrics" not in describe(job(private, evaluate={"every": 0}))
 

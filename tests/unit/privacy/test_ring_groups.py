@@ -104,7 +104,7 @@ def test_the_field_draws_again_what_lies_beyond_its_modulus() -> None:
     assert PrimeField().random(2, lambda _count: supply.pop(0)).tolist() == [5, 7]
 
 
-def test_elements_that_are_not_the_fields_are_refused() -> None:
+def test_numbers_above_the_fields_modulus_are_refused() -> None:
     with pytest.raises(HanseError, match="below 2"):
         PrimeField().add(np.array([MODULUS], dtype=np.uint64), np.array([0], dtype=np.uint64))
 

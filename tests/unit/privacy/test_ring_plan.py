@@ -144,7 +144,7 @@ def test_buffers_and_counters_have_wide_rings_whatever_the_parameters_have() -> 
     assert not weighted(Entry("b", "I64", (1,), Rule.KEEP_NEWEST))
 
 
-def test_rules_that_are_known_by_name_are_planned_by_name() -> None:
+def test_entries_with_a_known_rule_get_a_ring_by_that_rule() -> None:
     plan = make_plan(
         section(), participants=10, weighting="uniform", rules={"n": Rule.KEEP_NEWEST, "w": Rule.PARAMETER}
     )
