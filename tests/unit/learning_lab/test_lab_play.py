@@ -97,7 +97,7 @@ def test_sites_with_entries_of_their_own_are_measured_each_and_their_worst_is_to
     assert outcome.sent == (0, 0)
 
 
-def test_what_diverges_is_an_outcome() -> None:
+def test_a_diverging_run_is_an_outcome_of_the_lab_and_no_error() -> None:
     outcome = played(train={"optimizer": {"lr": 1e6, "weight_decay": 1.0}, "epochs": 5}, rounds=3)["FedAvg"]
     assert "diverged" in outcome.failed
     assert len(outcome.sent) < 3
@@ -127,7 +127,7 @@ def test_spurious_features_are_worse_out_of_distribution(spurious: str) -> None:
     assert without > with_them + 0.2
 
 
-def test_a_job_that_cannot_be_is_refused_before_any_is_played() -> None:
+def test_the_lab_refuses_an_impossible_job_before_it_plays_any() -> None:
     with pytest.raises(
         HanseError, match=r"algorithms\.bad: .*'byzantine': 4\} with participants\.minimum 5"
     ) as refused:

@@ -184,7 +184,7 @@ async def test_leaves_that_do_not_make_the_digest_are_not_signed(hub: Hub, inlin
     assert refusal.value.code is ErrorCode.TAMPERED
 
 
-async def test_inline_bytes_that_are_not_what_they_claim_are_refused(hub: Hub) -> None:
+async def test_an_inline_model_with_another_digest_or_no_bytes_is_refused(hub: Hub) -> None:
     request = a_model(1)
     forged = request.model.model_copy(update={"digest": "0" * 64})
     with pytest.raises(HanseError) as refusal:
