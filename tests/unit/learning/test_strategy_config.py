@@ -150,3 +150,10 @@ def test_a_strategy_that_does_not_go_with_the_algorithm_is_refused(algorithm, st
     monkeypatch.setattr(checks, "check_train", lambda train: TrainConfig.model_validate(train))
     with pytest.raises(HanseError, match=named):
         check_job_strategy(_job(train={"algorithm": algorithm}, strategy=strategy, participants={"minimum": 3}))
+
+
+def test_fednova_is_refused_with_a_local_adam_whose_steps_have_no_normalizer():
+    train = {"optimizer": {"name": "adam"}}
+    with pytest.raises(HanseError, match=r"fednova with train\.optimizer adam, whose steps are no sums of gradients"):
+        check_job_strategy(_job(train=train, strategy={"reduction": {"name": "fednova"}}))
+    check_job_strategy(_job(train=train, strategy={"reduction": {"name": "median"}}))

@@ -419,6 +419,7 @@ def test_weighted_accumulation_of_one_step_is_fedsmb_and_of_three_the_weighted_s
         ({"lr": 0.1}, "fedavg", 4.0),
         ({"lr": 0.1, "momentum": 0.5}, "fedavg", 1 + 1.5 + 1.75 + 1.875),
         ({"lr": 0.1}, {"name": "fedprox", "mu": 2.0}, 1 + 0.8 + 0.8**2 + 0.8**3),
+        ({"lr": 0.1, "momentum": 0.5}, {"name": "fedprox", "mu": 2.0}, 1 + 1.3 + 1.19 + 0.897),
     ],
 )
 def test_the_normalizer_is_what_the_steps_gradients_weigh(
@@ -427,6 +428,25 @@ def test_the_normalizer_is_what_the_steps_gradients_weigh(
     sites = Federation([clouds()], {"steps": 4, "optimizer": optimizer, "algorithm": algorithm})
     sites.step()
     assert sites.made[0].info == {"steps": 4.0, "normalizer": pytest.approx(expected)}
+
+
+def test_with_pull_and_momentum_the_normalizer_is_how_far_a_constant_gradient_has_moved_a_parameter() -> None:
+    train = {"steps": 9, "optimizer": {"lr": 0.3, "momentum": 0.7}, "algorithm": {"name": "fedprox", "mu": 0.8}}
+    for schedule, expected in ((None, 4.326365), ({"factor": 0.5, "every_steps": 3}, None)):
+        sites = Federation([clouds()], train | {"schedule": schedule})
+        sites.step()
+        velocity, moved = 0.0, 0.0
+        for step in range(9):
+            velocity = 0.7 * velocity + 1.0 + 0.8 * moved
+            moved -= 0.3 * (1.0 if schedule is None else 0.5 ** (step // 3)) * velocity
+        assert sites.made[0].info["normalizer"] == pytest.approx(-moved / 0.3, rel=1e-12)
+        assert expected is None or -moved / 0.3 == pytest.approx(expected, abs=1e-6)
+
+
+def test_adam_has_no_normalizer_for_its_steps_are_no_sum_of_gradients() -> None:
+    sites = Federation([clouds()], {"steps": 4, "optimizer": {"name": "adam", "lr": 0.01}})
+    sites.step()
+    assert sites.made[0].info == {"steps": 4.0}
 
 
 def test_the_received_models_loss_is_told_where_it_is_wanted() -> None:

@@ -28,8 +28,8 @@ class Optimizer(Protocol):
         """Take a step at the configured rate times `factor`."""
 
     @property
-    def momentum(self) -> float:
-        """Share of a step's gradient that every later step repeats."""
+    def momentum(self) -> float | None:
+        """Share of a step's gradient that every later step repeats; None where steps are no sums of gradients."""
 
     def moments(self) -> dict[str, dict[str, np.ndarray]]:
         """Copies of what it keeps."""
@@ -56,7 +56,7 @@ class _Sgd:
     def __init__(self, parameters: Named, config: SgdConfig, kept: Moments) -> None:
         self._parameters, self._config = parameters, config
         self._velocities: dict[str, Tensor] = _restored(parameters, kept, "velocity") or {}
-        self.momentum = config.momentum
+        self.momentum: float | None = config.momentum
 
     @torch.no_grad()
     def __call__(self, factor: float = 1.0) -> None:
@@ -79,7 +79,7 @@ class _Sgd:
 
 
 class _Adam:
-    momentum = 0.0
+    momentum: float | None = None
 
     def __init__(self, parameters: Named, config: AdamConfig, kept: Moments) -> None:
         self._parameters, self._config = parameters, config

@@ -72,9 +72,10 @@ class LocalSteps:
     def taken(self, step: int) -> None:
         """Called after every step, from 1."""
 
-    def shrink(self, rate: float) -> float:  # noqa: ARG002 - for those who override it
-        """What is left of former steps after one more, at `rate`: less than 1 where each pulls back to the start."""
-        return 1.0
+    @property
+    def pull(self) -> float:
+        """How much of the distance to the start is added to every gradient (FedProx's mu)."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,14 @@ class Descent:
     Attributes:
         loss: mean over the last epoch's mini-batches.
         steps: that were taken.
-        normalizer: sum of the factors that the steps' gradients, times the first step's rate, have in the change of the
-            parameters (FedNova's norm of a; Wang et al., 2020): `steps` for plain SGD at a constant rate.
+        normalizer: sum of the factors a that the steps' gradients G, times the first step's rate, have in the change of
+            the parameters, -rate G a (Wang et al., 2020, section 4): `steps` for plain SGD at a constant rate. None for
+            an optimizer whose change is no sum of gradients.
     """
 
     loss: float
     steps: int
-    normalizer: float
+    normalizer: float | None
 
 
 def length_of(config: TrainConfig, examples: int) -> tuple[int, int]:
@@ -117,7 +119,7 @@ def descend(
     losses: list[Tensor] = []
     every = max(1, total // _REPORTS)
     first = rate_factor(config.schedule, round_number, 1)
-    counted = normalizer = 0.0
+    velocity = gone = 0.0  # of a parameter whose gradient is always -1, in units of the first rate
     for step, batch in enumerate(batches(len(x), config.batch_size, total, generator), start=1):
         if not local.takes(len(batch)):
             continue
@@ -130,8 +132,8 @@ def descend(
         apply_gradients(factor)
         local.taken(step)
         losses.append(loss)
-        counted = apply_gradients.momentum * counted + 1
-        normalizer = local.shrink(config.optimizer.lr * factor) * normalizer + factor / first * counted
+        velocity = (apply_gradients.momentum or 0.0) * velocity + 1 - local.pull * config.optimizer.lr * first * gone
+        gone += factor / first * velocity
         if step % every == 0 or step == total:
             value = float(loss)
             _check_finite(value, step, config)
@@ -144,7 +146,7 @@ def descend(
         # A finite sum needs finite terms, and is much faster to find; only a sum that overflowed is looked into.
         if not bool(torch.isfinite(parameter.detach().sum())) and not bool(torch.isfinite(parameter).all()):
             raise _diverged(f"parameter {name} is not finite after {total} steps", config)
-    return Descent(mean, len(losses), normalizer)
+    return Descent(mean, len(losses), None if apply_gradients.momentum is None else gone)
 
 
 def train(

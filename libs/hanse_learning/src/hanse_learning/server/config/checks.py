@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_learning.config import BUILT_IN, check_model, check_train
+from hanse_learning.config import BUILT_IN, SgdConfig, check_model, check_train
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
@@ -63,7 +63,8 @@ def _check_frozen(job: Job, config: StrategyConfig) -> None:
 
 
 def _check_algorithm(job: Job, config: StrategyConfig) -> None:
-    algorithm = check_train(job.train).algorithm
+    train = check_train(job.train)
+    algorithm = train.algorithm
     name = algorithm.name
     server = config.optimizer
     if isinstance(server, FedDynConfig) != (name == "feddyn"):
@@ -81,8 +82,11 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
         )
     if name in _ALONE and config.reduction.name != "weighted_mean":
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
-    if config.reduction.name == "fednova" and name not in _NOVA:
-        raise _refused(config, f"algorithm {name}: the work in its updates is not known by a number")
+    if "normalizer" in config.reduction.needs():
+        if name not in _NOVA:
+            raise _refused(config, f"algorithm {name}: the work in its updates is not known by a number")
+        if not isinstance(train.optimizer, SgdConfig):
+            raise _refused(config, f"train.optimizer {train.optimizer.name}, whose steps are no sums of gradients")
 
 
 def _refused(config: StrategyConfig, with_what: str) -> HanseError:

@@ -50,7 +50,8 @@ def run(
 def trained(made: Descent) -> Trained:
     """What every algorithm tells of its steps."""
     steps = float(made.steps)
-    return Trained(metrics={"loss": made.loss, "steps": steps}, info={"steps": steps, "normalizer": made.normalizer})
+    known = {} if made.normalizer is None else {"normalizer": made.normalizer}
+    return Trained(metrics={"loss": made.loss, "steps": steps}, info={"steps": steps} | known)
 
 
 def mean_loss(session: Session) -> float:

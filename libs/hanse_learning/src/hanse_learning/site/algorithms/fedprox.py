@@ -35,9 +35,10 @@ class Proximal(LocalSteps):
                 if parameter.grad is not None:
                     parameter.grad.add_(parameter - anchor, alpha=self._strength)
 
-    def shrink(self, rate: float) -> float:
-        """See `LocalSteps`: a_s = (1 - rate mu)^(steps - s) (FedNova, section 4)."""
-        return 1.0 - rate * self._strength
+    @property
+    def pull(self) -> float:
+        """See `LocalSteps`."""
+        return self._strength
 
 
 def train(session: Session) -> Trained:

@@ -60,6 +60,8 @@ def train(session: Session) -> Trained:
     added = {name: server[name] - own[name] for name in shared}
     made = run(session, Corrected(session.module, loss_of(session), shared, added))
     if renewed is None:
+        if made.normalizer is None:
+            raise invalid("train.optimizer.name", config.optimizer.name, "sgd, which scaffold's variates are made by")
         way = config.optimizer.lr * rate_factor(config.schedule, session.round, 1) * made.normalizer
         renewed = {
             name: (received[name] - parameter.detach()).div_(way).sub_(added[name])
