@@ -88,7 +88,7 @@ class Exchange:
                 if key not in self._sums:
                     found = ExchangeSum.decode((await anext(self._records)).data)
                     self._sums[found.key] = found
-        return self._sums[key]  # kept: work that is done again in another process asks once more
+        return self._sums[key]  # kept: a task that is repeated in another process asks once more
 
 
 @asynccontextmanager

@@ -26,7 +26,8 @@ class Expiries:
         self._read: dict[str, tuple[int, float]] = {}
 
     def tell(self) -> None:
-        """Set the gauge of each. A file that cannot be read is told of once; it is for others to fail by it."""
+        """Set the gauge of each. A file that cannot be read is logged once; whoever needs the certificate fails by
+        itself."""
         for name, file in self._files.items():
             try:
                 written = file.stat().st_mtime_ns

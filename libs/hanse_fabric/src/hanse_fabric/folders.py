@@ -14,8 +14,8 @@ P = TypeVar("P", str, Path)
 
 
 def no_address(path: P, field: str) -> P:
-    """The path itself, if it is none that somebody meant for an address: `http://host` would become the folders `http:`
-    and `host` of wherever one is, and keys would be written there.
+    """The path itself, unless it looks like an address: `http://host` would become the folders `http:` and `host` below
+    the current folder, and keys would be written there.
 
     Args:
         field: what an error calls it.

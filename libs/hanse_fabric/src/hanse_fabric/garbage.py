@@ -1,8 +1,8 @@
-"""The cyclic collector in long-lived processes: what is loaded at the start stays, and is not looked through again.
+"""The cyclic garbage collector in long-lived processes: it does not look again at what was loaded at the start.
 
 Reference counting frees nearly everything; the collector is for cycles, of which messages and rounds make few. With
-CPython's own thresholds it took an eighth of a small round's processor time, for it began after every 700 objects and
-walked all modules again and again.
+CPython's own thresholds it took an eighth of a small round's processor time, because it ran after every 700 objects and
+walked all modules each time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`python -m hanse_fabric.probe`: whether this machine's service is alive, as an exit status: for container engines.
 
-It asks `/healthz` (or the path that is given) where HANSE_HEALTH_PORT says, and loads little more than it needs for
-that: it runs every few seconds. Where the service shows a certificate, its name is of no interest from inside; where
-it wants one of its clients, a handshake is proof enough of life.
+It asks `/healthz` (or the path that is given) on HANSE_HEALTH_PORT, and loads little more than it needs for that,
+because it runs every few seconds. It does not check the name in the service's certificate, because it asks from inside.
+Where the service wants a client's certificate, the handshake alone proves that it is alive.
 """
 
 from __future__ import annotations

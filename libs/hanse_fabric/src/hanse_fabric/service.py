@@ -222,7 +222,8 @@ def service_main(name: str, settings: type[S], main: Callable[[Service[S]], Awai
     status = run_service(name, loaded, main)
     logging.shutdown()
     sys.stdout.flush()
-    # A thread may still wait for a server that is gone; its work was given up, and the process does not wait for it.
+    # A thread may still wait for a server that is gone. Its work was given up, so the process does not wait for the
+    # thread.
     os._exit(status)
 
 

@@ -76,7 +76,7 @@ class BaseHanseSettings(BaseSettings):
 
 
 class ServiceSettings(BaseHanseSettings):
-    """What every service takes. All of it is optional here: a service checks what it cannot do without."""
+    """What every service takes. All of it is optional here: each service checks for what it needs."""
 
     bus_url: str = Field(
         default="",

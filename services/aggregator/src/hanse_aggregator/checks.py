@@ -22,7 +22,8 @@ def check_order(job: ReduceJob) -> None:
 def within(strategy: Strategy, job: ReduceJob) -> Strategy:
     """The strategy for this very job.
 
-    Noise belongs to one reduction of these very updates: done again it is the same, of others it is another.
+    Noise belongs to one reduction of these very updates. The same reduction gets the same noise again, any other gets
+    other noise.
     """
     if not isinstance(strategy.reduction, PrivateMean):
         return strategy

@@ -31,7 +31,7 @@ class Crew:
     stop: threading.Event
 
     def work(self, items: Sequence[T], begin: Callable[[], H], act: Callable[[H, T], None]) -> int:
-        """Call `act` with every item, in order of their beginning.
+        """Call `act` with every item. Items are begun in order.
 
         Args:
             begin: makes what a thread works with.

@@ -199,7 +199,7 @@ class _Run:
         return self.answer(parts=() if self.refusals else parts)
 
     def _tallied(self) -> Reduced:
-        """The tallies' sum alone: of an evaluation, or of a masked reduction in shards, which ends so."""
+        """The sum of the tallies alone: of an evaluation, or at the end of a masked reduction in shards."""
         if (ring := self.job.sum) is None:
             raise invalid("sum", None, "how the tallies are masked")
         check_order(self.job)
@@ -218,7 +218,7 @@ class _Run:
         return self.answer(outputs=outputs)
 
     def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> list[Totals]:
-        """What the reduction measures of `leaves`, by groups; of no account when updates were refused."""
+        """What the reduction measures of `leaves`, by groups; not to be used when updates were refused."""
         sums = GroupSums(leaves)
         self.bytes_read += self.crew.work(
             leaves, partial(MeasureWorker, plan, reduction, self.refusals),
@@ -262,8 +262,9 @@ class _Run:
         return LeafWorker(plan, self.refusals, arithmetic)
 
     def _batches(self, plan: Plan, leaves: range) -> list[range]:
-        """The leaves that a worker goes through in one go: each by itself, or adjacent ones of a masked sum, whose
-        updates are laid out otherwise than the model: their leaves are read twice where two batches meet."""
+        """The leaves that a worker goes through in one go. Of a plain sum, each by itself. Of a masked sum, adjacent
+        ones: masked updates are laid out otherwise than the model, and their leaves are read twice where two batches
+        meet."""
         each = 1 if plan.masked is None else min(RING_BATCH, -(-len(leaves) // self.engine.threads))
         return [leaves[at : at + each] for at in range(0, len(leaves), each)]
 

@@ -1,8 +1,8 @@
 """The aggregator's side of exchange: follows the contributions of a step and publishes each sum once it is complete.
 
-Sums are made in float64 in the order of the participants' names, or of ring elements modulo 2^64 where the session has
-a ring, from the first contribution of each to a key. All
-state is in the streams: after a crash another replica follows from the start and publishes the same sums again.
+A sum takes each participant's first contribution to a key, in the order of their names. It is made in float64, or
+modulo 2^64 where the session has a ring. All state is in the streams: after a crash another replica reads them from the
+start and publishes the same sums again.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ async def hold_session(job: ExchangeJob, bus: Bus, clock: Clock) -> Reduced:
 
 
 def _given_up(begun: float, patience: float) -> float:
-    """When a sum is given up for good: a participant that was started anew in the meantime waits once more."""
+    """When a sum is given up for good. It is late enough for a participant that was restarted meanwhile and waits once
+    more."""
     return begun + _WAITS * patience + _SPARE_S
 
 

@@ -44,7 +44,7 @@ class MeasureWorker:
         return self._rows.bytes_read
 
     def measure(self, index: int) -> Totals:
-        """What the reduction measures of leaf `index`; of no account when updates were refused."""
+        """What the reduction measures of leaf `index`; not to be used when updates were refused."""
         found = _Sum()
         with self._rows.leaf(index) as pieces:
             for piece, rows in pieces:

@@ -35,7 +35,7 @@ class Refusals:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, participant: str, error: HanseError) -> None:
-        """Note why; that an update is tampered with outweighs what was seen in it."""
+        """Note why. That an update was tampered with outweighs what was found in its numbers."""
         with self._lock:
             if participant not in self.by_participant or error.code is ErrorCode.TAMPERED:
                 self.by_participant[participant] = Refusal(

@@ -1,4 +1,4 @@
-"""What a masked sum needs beside the updates: sums of masks, tallies, and a strategy that a sum is enough for."""
+"""What a masked sum needs beside the updates: sums of masks, tallies, and a strategy that works from a sum alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def open_masked_sum(
         if ref is not None and name != TALLY_MASKS:
             subtracted.append(open_subtrahend(name, open_fetched(name, ref, store, sums), updates))
     tally = sum_of_tallies(job, ring, store, sums, refuse)
-    # Who is refused leaves no sum, and so no mean; the weight is then of no account, but all updates are looked at.
+    # With a refused update there is no sum and no mean. The weight does not matter then, but all updates are still
+    # checked.
     weight = 1.0 if tally is None else tally.weight
     return MaskedSum(
         layout=updates,

@@ -82,14 +82,14 @@ class Aggregator:
     def _reduce(self, job: ReduceJob | StudyJob, fetched: dict[str, bytes], sums: dict[str, bytes]) -> Reduced:
         try:
             if isinstance(job, StudyJob):
-                from hanse_aggregator.study import run_study  # an aggregator without studies stays as small as it was
+                from hanse_aggregator.study import run_study  # so that an aggregator without studies stays small
 
                 return run_study(job, self._engine.store, fetched, sums)
             return self._engine.run(job, fetched, sums=sums, stop=self._stop)
         except HanseError:
             raise
         except Exception as defect:
-            # The run must hear of a defect of ours; trying again would meet it again.
+            # The run must hear of our own defect; another attempt would meet it again.
             log.exception("reduction %s of run %s failed by a defect", job.id, job.run)
             return Reduced(
                 job=job.id, project=job.project, run=job.run, step=job.step,

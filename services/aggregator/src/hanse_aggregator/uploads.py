@@ -55,7 +55,7 @@ class Uploads:
         except HanseError as error:
             if error.code is not ErrorCode.NOT_FOUND or self.job.kind is not JobKind.WHOLE:
                 raise
-            # Another replica has done this job and swept our upload; whoever tries again finds its answer.
+            # Another replica has done this job and swept our upload; the next attempt finds its answer.
             raise HanseError(ErrorCode.UNAVAILABLE, error.message) from None
         return Part(output=name, number=index + 1, etag=etag, digest=digest)
 
@@ -86,7 +86,7 @@ class Uploads:
                 self.store.abort_upload(self.key(name), upload)
 
     def forget(self, refs: tuple[ObjectRef, ...]) -> None:
-        """Remove what was of use for this reduction alone. What cannot be removed is small and stays."""
+        """Remove objects that only this reduction needed. Those that cannot be removed are small and stay."""
         with suppress(HanseError):
             for ref in refs:
                 if ref.key is not None:
@@ -95,8 +95,8 @@ class Uploads:
     def _sweep(self) -> None:
         """Abort the uploads that earlier attempts at this job left when they were killed.
 
-        After the outputs stand and not before: of two replicas that do the same job, none can then keep the other from
-        finishing it.
+        This is done after the outputs are stored, not before: then two replicas with the same job cannot keep each
+        other from finishing it.
         """
         with suppress(HanseError):
             if count := self.store.abort_uploads(f"{self.job.output_key}/"):

@@ -1,7 +1,7 @@
-"""Reading parts of an object from front to back, such that every leaf that a part lies in is hashed against its digest.
+"""Reads parts of an object from front to back, and checks the digest of every leaf that holds a part.
 
-A masked update is not laid out as the model is: what belongs to a leaf of the model lies across leaves of the update. A
-reader therefore goes through whole leaves, gives out the parts that are asked for, and hashes what lies between.
+A masked update is laid out otherwise than the model: the elements of one leaf of the model lie in several leaves of the
+update. So a reader goes through whole leaves, gives out the parts that are asked for, and hashes what lies between.
 """
 
 from __future__ import annotations

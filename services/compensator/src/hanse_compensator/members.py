@@ -1,7 +1,7 @@
 """Who is in a set, and whether their masks may be summed: signatures, seals, shapes, minimums, pinned rosters.
 
-All faults of single members are found before anything is refused, so that a step has to be done again once only. No
-message holds anything of what was unsealed but what a member demands.
+All faults of single members are found before a set is refused, so that a step has to be repeated only once. Of what was
+unsealed, messages hold the members' demands and nothing else.
 """
 
 from __future__ import annotations

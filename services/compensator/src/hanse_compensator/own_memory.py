@@ -1,7 +1,7 @@
 """The compensator's own memory of answered sessions, in a file, beside the one that replicas share on the bus.
 
-The bus belongs to the hub: whoever runs it could remove a record there, or bring back an older state of it, and ask
-for a second set of a session. What this file remembers, nobody else can make undone.
+The bus belongs to the hub: whoever runs it could remove a record there, or bring back an older state of it, and ask for
+a second set of a session. Nobody outside this machine can undo what this file remembers.
 """
 
 from __future__ import annotations

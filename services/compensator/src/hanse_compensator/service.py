@@ -1,7 +1,7 @@
 """The compensator on the bus: takes requests from the queue, checks them, remembers them, answers with sums of masks.
 
 An answer is a function of its request: a request that comes again, after a crash or because somebody asks again, gets
-the same bytes. What is refused is refused with the reason, and no message or log line holds a seed or a mask.
+the same bytes. Every refusal gives its reason, and no message or log line holds a seed or a mask.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Compensator:
         entries = await self._roster.list(project=request.project)
         roster = {entry.value.participant: entry.value for entry in entries}
         opened = await asyncio.to_thread(open_members, request, roster, self._key, self._limits)
-        # Nothing is summed before it is remembered: a crash between the two costs nothing, the other order secrecy.
+        # The set is remembered before it is summed. A crash between the two costs nothing; in the other order it would
+        # cost secrecy.
         await self._memory.claim(request)
         return await asyncio.to_thread(self._make, request, opened)
 
@@ -110,10 +111,10 @@ class Compensator:
         except HanseError as error:
             if error.code in _TRANSIENT:
                 raise
-            # Only the store refuses at this point, and it is put right by its operator.
+            # Only the store refuses at this point; its operator puts that right.
             raise HanseError(ErrorCode.UNAVAILABLE, f"the sum cannot be stored: {error.message}") from None
         except Exception as defect:
-            # The run must hear of a defect of ours; its message is not told, for it could show what is secret.
+            # The run must hear of our own defect, but not its message, which could show a secret.
             frames = "".join(traceback.format_tb(defect.__traceback__))
             log.error("the sum for session %s failed by a defect: %s\n%s", request.session, type(defect), frames)
             raise HanseError(ErrorCode.INTERNAL, f"a defect in the compensator: {type(defect).__name__}") from None
@@ -140,7 +141,8 @@ class Compensator:
             }
         )
         subject = MASK_ANSWER.of(project=request.project, run=request.run, session=request.session)
-        # Without a message id: who asks again has perhaps purged the first answer, and is answered again.
+        # Without a message id: the hub may have purged the first answer before it asks again, and must be answered
+        # again.
         await self._bus.publish(subject, answer.encode(), headers=telemetry.inject())
 
 

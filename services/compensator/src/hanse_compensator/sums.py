@@ -1,7 +1,7 @@
 """Makes the sums of a set's masks, and puts a large one in the store while it is being made.
 
-Nothing but keystreams goes in, so the same set gives the same bytes, whichever replica makes them, as often as it is
-asked. numpy is loaded here, when the first sum is made.
+Only keystreams go in, so the same set gives the same bytes each time, from any replica. numpy is loaded here, when the
+first sum is made.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class BusAuthority:
         return await add_revocations(url, self._issuer, wanted, timeout=timeout, tls=tls)
 
     def revoked(self) -> dict[str, int]:
-        """What a release before revocations were the servers' own to keep has written here."""
+        """Revocations that an early release has written here; since then the bus's servers keep them."""
         path = self.folder / "revoked.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 

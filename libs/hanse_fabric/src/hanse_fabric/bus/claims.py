@@ -1,8 +1,8 @@
 """The accounts' claims as running servers keep them: read, added to and pushed over the system account.
 
-Each server of a cluster keeps the newest claims that it saw, on its disk. So they are where revocations rest; what is
-pushed holds all that any server held before. Two who add at the same time could each overwrite the other's: whoever
-adds looks again afterwards, and callers who share a list (the coordinator's replicas) add the whole list.
+Each server of a cluster keeps on its disk the newest claims that it saw. That is where revocations rest, so what is
+pushed contains all that any server held before. Two writers at the same time could overwrite each other's additions:
+each reads again afterwards, and callers that share a list (the coordinator's replicas) add the whole list.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ class Connection:
             subscription = await self.client.subscribe(
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
             )
-            # Twice: nats-py writes a ping ahead of commands that it still buffers, so only the second answer is surely
-            # behind the server's word on the subscription.
+            # Twice: nats-py writes a ping ahead of commands that it still buffers. Only the second answer surely comes
+            # after the server has accepted or refused the subscription.
             await self.client.flush(timeout=5)
             await self.client.flush(timeout=5)
         except (nats.errors.Error, OSError) as error:
@@ -215,7 +215,8 @@ class Connection:
             if answer is not None:
                 return answer
             if loop.time() >= until:
-                # Nobody was in the way, so the server is busy: thousands who ask again every two seconds keep it so.
+                # The connection held, so the server is busy, and thousands of clients that ask again every two seconds
+                # keep it busy.
                 patience = min(2 * patience, _PATIENCE_S)
             if loop.time() >= deadline:
                 break
@@ -291,7 +292,8 @@ class Connection:
         if "permissions violation" in text:
             self._deny(text)
         elif "authentication timeout" in text:
-            # A server with thousands at its door: it has not looked at our credentials in time, and may the next time.
+            # The server has thousands of clients connecting: it did not check our credentials in time, and may the next
+            # time.
             _LOG.debug("bus: the server was too busy to let us in")
         elif isinstance(error, nats.errors.AuthorizationError) or "authoriz" in text or "authentic" in text:
             self._refusals += 1
@@ -302,7 +304,7 @@ class Connection:
             self._judge_handshake(error)
 
     def _judge_handshake(self, error: Exception) -> None:
-        """End an attempt to connect that certificates will not let succeed: neither side trusts the other tomorrow."""
+        """End an attempt to connect that fails by certificates: trying again changes no trust."""
         if isinstance(error, ssl.SSLCertVerificationError):
             self._end_connecting(
                 HanseError(

@@ -1,7 +1,8 @@
 """Ordered reading of a stream: an ephemeral push consumer of JetStream, made anew wherever it may have lost something.
 
-The server counts its deliveries; a number left out, an idle heartbeat that disagrees or stays away, or a reconnection
-has the consumer made again behind the last message that was read. So nothing is lost, and nothing comes twice.
+The server counts its deliveries. When a number is missing, when an idle heartbeat disagrees or stays away, and after a
+reconnection, the consumer is made again behind the last message that was read. So nothing is lost, and nothing comes
+twice.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Follower:
     async def open(self, deadline: float) -> int:
         """Make the consumer, in place of the one before; returns how many messages it has sent already or will send.
 
-        The request may have been sent twice, where the first answer was late or lost. The second is then answered with
-        the consumer as it is by now, with nothing pending when all was sent: what was delivered counts, too.
+        The request may have been sent twice, where the first answer was late or lost. The second answer then shows the
+        consumer as it is by now, which may have nothing pending because all was sent. So what was delivered counts,
+        too.
 
         A cluster may give the consumer to a member that it has not missed yet, and then nobody answers for this name
         any more: after a while another is taken, which another member may get.
@@ -80,7 +82,7 @@ class Follower:
             except HanseError as error:
                 if error.code is not ErrorCode.UNAVAILABLE or loop.time() >= deadline:
                     raise
-            patience *= 2  # of a busy server, too, which thousands ask
+            patience *= 2  # also with a busy server, which thousands ask
 
     async def _open(self, deadline: float) -> int:
         await self._connection.until_up(deadline)

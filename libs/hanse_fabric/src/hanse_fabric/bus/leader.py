@@ -1,8 +1,9 @@
 """Reads at a stream's leader. It knows all that was ever confirmed; in a cluster any other copy may be behind.
 
-What was written is confirmed once most of a stream's copies have it, and reads are otherwise answered by whichever copy
-is near: the one that does not have it yet may say that there is nothing (seen with NATS 2.15 and a member that was held
-up for a moment). So what may have changed is read here, and what cannot change is looked for here before it is missed.
+A write is confirmed once most of a stream's copies have it. An ordinary read is answered by whichever copy is near, and
+a copy that does not have the message yet says that there is none (seen with NATS 2.15 and a member that was paused for
+a moment). So messages that may have changed are read here; those that never change are read here only when another copy
+has none.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ class NatsBus:
         """The sequence of the subject's last message, if it is the one with this id."""
         from hanse_fabric.bus.matching import owner
 
-        # At the leader: a copy that is behind would show the message before, and ours would be taken for another's.
+        # At the leader: a copy that is behind would show the former message, and ours would be taken for another
+        # writer's.
         record = await newest(self._connection, stream or owner(subject).name, subject, deadline)
         return record.sequence if record is not None and record.headers.get("Nats-Msg-Id") == identity else None
 

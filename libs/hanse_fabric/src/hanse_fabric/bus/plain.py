@@ -1,4 +1,4 @@
-"""A plain client of NATS, for commands that do one thing and end: it fails where services would wait and try again."""
+"""A plain client of NATS, for commands that do one thing and end. Where services would wait and try again, it fails."""
 
 from __future__ import annotations
 

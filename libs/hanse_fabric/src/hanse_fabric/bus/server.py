@@ -103,7 +103,7 @@ def write_server_config(
         # A client's token, with its permissions, comes in one line; the server's own limit is 4 KiB.
         "max_control_line: 65536",
         "max_connections: 65536",
-        # Thousands may come at once, after a restart; the server's own limit for looking at each one's token is 2 s.
+        # After a restart thousands may connect at once; by default the server allows 2 s to check each client's token.
         "authorization { timeout: 30 }",
         'write_deadline: "10s"',
         'ping_interval: "20s"',

@@ -2,9 +2,9 @@
 
 A hub's state is spread over many streams, and a run writes to them while they are saved. The journals are saved first:
 what an entry of a journal refers to (results, updates, sums, records) was written before it, so it is in what is saved
-after. What is newer than the journal is repeated harmlessly: sites answer a task that comes again with the same bytes.
-Only what a run tidied away between could be missing: where a journal moved while the rest was saved, all of it is saved
-again, a few times; a backup for which it moved to the last says so.
+after. What is newer than the journal is repeated without harm: sites answer a task that comes again with the same
+bytes. Only messages that a run removed in between could be missing. So where a journal grew while the rest was saved,
+everything is saved again, a few times; the manifest says so where it grew during the last attempt, too.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def thin_out(store: ObjectStore, keep: int) -> list[str]:
         if key.count("/") == 2 and key.split("/")[1] < first:
             stale.setdefault(key.split("/")[1], []).append(key)
     for keys in stale.values():
-        for key in sorted(keys, key=lambda one: not one.endswith(_MANIFEST)):  # its manifest first: then it is none
+        for key in sorted(keys, key=lambda one: not one.endswith(_MANIFEST)):  # the manifest first
             store.delete(key)
     return sorted(stale)
 
@@ -179,8 +179,8 @@ async def restore(
 ) -> None:
     """Bring all streams of a backup back. Nothing is touched before every file has been fetched and checked.
 
-    The stream with the state's version goes first and comes last: services wait where it is not there. So none works on
-    what is half back, where this is cut short; done again, it takes over what came back.
+    The stream with the state's version is removed first and restored last, because services wait while it is missing.
+    So no service works on a half restored state when this is cut short. Run again, it keeps what is back already.
 
     Args:
         connect: opens a connection with the restorer's credentials.

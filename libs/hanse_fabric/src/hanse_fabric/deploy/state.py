@@ -45,7 +45,7 @@ async def prepare(settings: ServiceSettings, *, replicas: int, patience: float =
 
     bus = await patiently("bus", lambda: connect_bus(settings, Role.PROVISIONER.value), patience)
     try:
-        # First the bucket with the version alone: of newer state nothing else may be touched.
+        # First only the bucket with the version: if the state is newer, nothing else may be touched.
         await provision(
             settings.bus_url, credentials, replicas=replicas, timeout=left(), tls=tls, streams=(STATE_STREAM,)
         )

@@ -58,7 +58,7 @@ def write(place: Place, wishes: Wishes, now: datetime) -> dict[str, str]:
         try:
             return _write(place, stored, wishes, now)
         except HanseError as error:
-            # Another job came between: what it made is taken over.
+            # Another job wrote meanwhile: its values are taken over.
             if error.code is not ErrorCode.CONFLICT:
                 raise
             last = error

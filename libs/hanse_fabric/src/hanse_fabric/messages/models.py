@@ -14,7 +14,7 @@ from hanse_fabric.names import Digest, RunId, Slug
 
 
 class Stage(StrEnum):
-    """CANDIDATE at birth; one version of a project at most is in STAGING, and one in PRODUCTION."""
+    """A new version is a CANDIDATE. At most one version of a project is in STAGING, and one in PRODUCTION."""
 
     CANDIDATE = "candidate"
     STAGING = "staging"

@@ -18,8 +18,8 @@ ObjectKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,511}$")
 class ObjectRef(Frozen):
     """A content-addressed object.
 
-    Exactly one of three holds: `inline` carries the bytes; `key` names them in the object store; neither, and they
-    are the last message of the update subject that the context implies (`subjects.update`).
+    The bytes are in one of three places: in `inline`; in the object store under `key`; or, with neither, in the last
+    message of the update subject that the context implies (`subjects.update`).
 
     Attributes:
         digest: the object's digest (`tensors.digest`).

@@ -1,4 +1,4 @@
-"""A server as a program: its command line, and whether it answers. Who starts and supervises it is the caller's."""
+"""A server as a program: its command line, and whether it answers. The caller starts and supervises it."""
 
 from __future__ import annotations
 

@@ -223,14 +223,14 @@ def _refused(response: urllib3.BaseHTTPResponse) -> Refused:
 def xml_text(text: str, name: str) -> str:
     """The text of the first element `name` of an S3 answer; empty if there is none.
 
-    By pattern: the answers are flat, and no XML parser with its entities is let loose on them.
+    By a pattern: the answers are flat, and an XML parser would expand entities.
     """
     found = re.search(rf"<{name}>([^<]*)</{name}>", text)
     return unescape(found[1]) if found else ""
 
 
 def _may_pass(error: Exception) -> bool:
-    # A certificate that is not trusted will not be in the next second either.
+    # A certificate that is not trusted now will not be trusted in a second: no use in trying again.
     return not isinstance(error, urllib3.exceptions.SSLError) and not isinstance(
         error, urllib3.exceptions.LocationValueError
     )
@@ -243,6 +243,6 @@ def _reason(error: Exception) -> str:
 
 
 def _place(url: str) -> str:
-    # Without the query: that has the signature, and whoever has it may use the link.
+    # Without the query: it holds the signature, and whoever has that may use the link.
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc}{address.path}"

@@ -1,4 +1,4 @@
-"""Keys of objects: what is accepted by every store, so that no key means a place outside of it."""
+"""Keys of objects: only those that every store accepts, and none that leads to a place outside of it."""
 
 from __future__ import annotations
 

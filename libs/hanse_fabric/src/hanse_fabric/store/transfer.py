@@ -109,7 +109,7 @@ def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: st
         nonlocal version
         tag = response.headers.get("ETag", "")
         if response.status != 206 or tag != version:
-            # Another object than the one that was begun: what is there belongs to nothing.
+            # The object is another one by now: the bytes that were fetched so far are of no use.
             resumed = file.tell() > 0 and response.status == 206
             file.seek(0)
             file.truncate()

@@ -1,8 +1,8 @@
 """The metrics of Hanse: their names, units and labels are promised; dashboards and alerts stand on them.
 
 `docs/metrics.md` is this list in words (`python -m hanse_fabric.telemetry.table` writes its table, a test compares).
-Labels have few values, or those who set them see to it: names of runs and participants are removed when nobody waits
-for them any more, and are so many at most (`hanse_coordinator.workflow.vitals`, `hanse_coordinator.refusals`).
+Labels have few values. Where they are names of runs or participants, those who set them remove them when nobody waits
+for them any more, and keep a limited number (`hanse_coordinator.workflow.vitals`, `hanse_coordinator.refusals`).
 """
 
 from hanse_fabric.telemetry.metrics import Counter, Gauge, Histogram

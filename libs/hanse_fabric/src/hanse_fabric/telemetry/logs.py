@@ -65,7 +65,7 @@ def configure_logging(service: str, *, level: str = "info", form: str = "auto", 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # The servers' clients tell every reconnection at length; what matters of it is logged by the bus itself.
+    # The servers' clients log every reconnection at length; the bus itself logs what matters of it.
     for name in ("nats", "urllib3", "aiohttp.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
     quiet_transport()

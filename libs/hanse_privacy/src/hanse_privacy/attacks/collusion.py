@@ -171,7 +171,8 @@ def _plan(session: str, sites: int, count: int) -> ObliviousPlan:
 
 
 def _updates(plan: ObliviousPlan, spread: float, source: NoiseSource) -> dict[str, NDArray[np.uint64]]:
-    """Updates of all: the victim's of the given spread, the others' anything, because the coalition knows them."""
+    """Updates of all sites. The victim's have the given spread; the others' do not matter, because the coalition knows
+    them."""
     made = {name: source.words(plan.count) >> np.uint64(20) for name in plan.participants}
     numbers = np.random.default_rng(int(source.words(1)[0])).standard_normal(plan.count)  # data, not noise
     made[_VICTIM] = np.rint(numbers * spread * _STEPS).astype(np.int64).view(np.uint64)

@@ -34,7 +34,7 @@ class Played:
         return Coalition(sites, self.total, self.shuffler if with_shuffler else None)
 
     def received(self, receiver: str) -> Mapping[str, Received]:
-        """What one receiver got and chose."""
+        """What one receiver was given and what it chose."""
         return self.views[receiver].received
 
 

@@ -2,7 +2,7 @@
 
 X25519 with a fresh key of the sender (RFC 7748), HKDF-SHA256 (RFC 5869) over the shared secret, and ChaCha20-Poly1305
 (RFC 8439). Project, run, session and participant are authenticated along, so that a sealed seed serves in no other
-sum and for nobody else. Who sent it, the Ed25519 signature over `statement` says. No numpy here.
+sum and for nobody else. The Ed25519 signature over `statement` says who sent it. No numpy here.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ in the data section they begin, in bytes."""
 
 
 class MaskStream:
-    """The mask that a seed makes for one purpose. Threads may share it; what follows what went before is made fastest.
+    """The mask that a seed makes for one purpose. Threads may share it; ranges that follow one another are made
+    fastest.
 
     Args:
         seed: 32 bytes from a CSPRNG.

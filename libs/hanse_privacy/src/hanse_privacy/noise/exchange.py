@@ -1,9 +1,9 @@
-"""Mode `oblivious`: sites draw noise for each other, and each chooses, by its own coins, of what it was given.
+"""Mode `oblivious`: sites draw noise for each other, and each tosses coins for which of it to add.
 
-As with the shuffler (`hanse_privacy.noise.parts`), what cancels is left out: of each pair (d0, d1) the sender adds d0
-to its own update, the receiver gets D = d1 - d0, sealed, and adds D or nothing. Updates are masked, so the uniform s
-under which the paper sends both is not needed, and a receiver learns the same: D. One who drops out leaves d0 there:
-noise is whole whoever is there, only less oblivious.
+As with the shuffler (`hanse_privacy.noise.parts`), what cancels is left out. Of each pair (d0, d1) the sender adds d0
+to its own update; the receiver gets D = d1 - d0, sealed, and adds D or nothing. Mugunthan (2022, Protocol 1) sends both
+parts under a uniform s. That is not needed here, because updates are masked, and a receiver learns the same: D. When a
+receiver drops out, d0 stays in the sum: the noise is whole, only less oblivious.
 
 State is in memory alone. A site that is started again between the steps has lost its noise and takes no part.
 """

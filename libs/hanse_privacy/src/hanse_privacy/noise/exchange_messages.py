@@ -75,7 +75,7 @@ def key_statement(project: str, run: str, session: str, participant: str, key: b
 def noise_request(
     project: str, run: str, session: str, keys: Mapping[str, bytes], identities: Mapping[str, bytes]
 ) -> tuple[NoiseRequest | None, tuple[str, ...]]:
-    """The request to those whose keys are their own; and whose are not.
+    """The request to the sites that signed their keys, and the names of the sites that did not.
 
     Args:
         keys: what they answered to ADVERTISE, encoded.
@@ -98,9 +98,8 @@ def noise_request(
 
 
 def relay(request: NoiseRequest, shares: Mapping[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """What each member who has sent noise for all others gets of theirs, encoded; and who has sent something else.
-
-    There is nothing in it from those who sent none: what they would have given stays as it is.
+    """The noise that each member gets from the others, encoded; and the names of those whose message is malformed. A
+    member gets noise only if it has sent noise for all others. Nothing replaces the noise of those who sent none.
     """
     names = [member.participant for member in request.members]
     sealed: dict[str, tuple[bytes, ...]] = {}

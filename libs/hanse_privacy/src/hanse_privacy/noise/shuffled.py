@@ -76,7 +76,8 @@ def choose(members: Sequence[Parts], key: bytes) -> Integers:
 
 
 def subtract_choice(data: bytearray, shape: MaskShape, members: Sequence[Parts], key: bytes) -> None:
-    """Take the chosen differences off a sum of masks, in place: what is left adds them to the sum that it unmasks.
+    """Take the chosen differences off a sum of masks, in place. Subtracting that sum from the masked updates then adds
+    them.
 
     Args:
         data: a tensor file of `total_layout(shape)`; its last `shape.nbytes` are the elements.

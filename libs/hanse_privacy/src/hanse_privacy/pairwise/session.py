@@ -1,7 +1,7 @@
 """What a site remembers of a session, on its disk: a restarted site goes on where it stood, or refuses.
 
-A session's answers are written down before they leave. The same request again gets the same bytes again; another one
-for the same session never gets any. When a session is over its secrets are erased, and that it was stays.
+A session's answers are written down before they leave. The same request gets the same bytes again; a different request
+for the same session gets no answer. When a session is over its secrets are erased, and the fact that it was held stays.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class RunFolder:
     def begin_sums(self, round_number: int, members: tuple[str, ...]) -> None:
         """Remember with whom this round's sums are made.
 
-        Training is repeatable: two sums of the same numbers by different sites would tell the part of one.
+        Training is repeatable: two sums of the same numbers over different sites would tell the part of one site.
 
         Raises:
             HanseError: CONFLICT for other members than before, or for a round before the last.

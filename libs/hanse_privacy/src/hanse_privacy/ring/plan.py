@@ -2,7 +2,7 @@
 
 A number x with |x| <= bound becomes the integer nearest to s * x * 2^fraction (or, at random, one of its two
 neighbours), where s = weight / largest_weight <= 1: an element of Z_2^bits in two's complement. Its magnitude is at
-most bound * 2^fraction + 1, because scaling by s <= 1 and a power of two and clipping are monotone also when rounded
+most bound * 2^fraction + 1: clipping, and scaling by s <= 1 and by a power of two, stay monotone when they are rounded
 to float64, and rounding to a neighbour adds less than 1. So with
     participants * (bound * 2^fraction + 1) + tail * 2^fraction <= 2^(bits-1) - 1                                  (1)
 the sum over all participants, and noise of magnitude at most the ring's `tail`, lies within the signed range: it

@@ -1,6 +1,6 @@
 """Sums in the middle of a task within a ring: what a site contributes to one, and what it reads of it.
 
-Nothing is clipped or weighted here: batch statistics that were would be other statistics.
+Nothing is clipped or weighted here, because that would change batch statistics.
 """
 
 from __future__ import annotations

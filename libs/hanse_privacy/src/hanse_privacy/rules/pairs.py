@@ -1,4 +1,4 @@
-"""The other half of the table: combinations that work, and are kept working on purpose."""
+"""The second half of the table: combinations that work and must go on working."""
 
 from __future__ import annotations
 

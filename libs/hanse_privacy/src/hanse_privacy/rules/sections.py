@@ -27,7 +27,8 @@ def algorithm_of(job: Job) -> str:
 
 
 def batch_statistics(job: Job) -> str | None:
-    """What of the model section normalizes by batches, written or by default (a test compares with hanse_learning)."""
+    """What in the model section normalizes by batches, whether written there or by default (a test compares with
+    hanse_learning)."""
     model = job.model
     if model.get("batch_norm"):
         return "model.batch_norm: true"
