@@ -1,0 +1,132 @@
+"""Runs of a former release under the coordinator of today: those that had ended end the same without asking anybody,
+and those that were interrupted, after whichever entry of their journal, go on with the questions that were asked then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_fabric.messages import Reduced, Task
+from hanse_fabric.subjects import TASK
+from releases.recorded_hub import Moment, Outcome, Story, is_of, says_the_same
+from releases.recording import recordings, run_recording
+
+RELEASE = "0.1.0"
+RUNS = recordings(RELEASE, "run-")
+WHOLE = ("averaging", "compensator", "pairwise-dropout", "study-compensator")
+"""Interrupted after every entry; the others after some."""
+EVERY = 4
+
+
+PASSED_ON = pytest.mark.xfail(
+    strict=True,
+    reason="a run with oblivious noise fails when its coordinator is replaced after the first round: the replay asks "
+    "for the noise that was passed on, which is gone from the bus; so did release 0.1.0",
+)
+
+
+def story_of(name: str) -> Story:
+    return Story(run_recording(RELEASE, name))
+
+
+def check_end(outcome: Outcome, story: Story) -> None:
+    """The run has ended as it had, and each step says what it said."""
+    record, header = outcome.record, story.header
+    assert (record.state, record.model_digest) == (header["state"], header["digest"]), record.reason
+    then = story.closed()
+    assert outcome.closed.keys() == then.keys()
+    for step, body in then.items():
+        # The reason of a failure is for people: its words may change.
+        expected = {name: value for name, value in body.items() if (step, name) != ("end", "reason")}
+        assert says_the_same(outcome.closed[step], expected), f"{step} says something else: {outcome.closed[step]}"
+
+
+def moments() -> Iterator[Any]:
+    """(recording, entries of its journal) of each interruption: at least one step is recorded, the end is not."""
+    for name in RUNS:
+        story = story_of(name)
+        if story.header["state"] != "cancelled":
+            each = 1 if name.removeprefix("run-") in WHOLE else EVERY
+            first = next(place for place, (_, entry) in enumerate(story.entries, 1) if entry.kind != "lease")
+            for entries in range(first, len(story.entries) - 1, each):
+                yield pytest.param(name, entries, marks=known_failures(story, entries))
+
+
+def endings() -> Iterator[Any]:
+    """(recording, entries) just before the end is recorded. Of a cancelled run, an open step is not recorded then."""
+    for name in RUNS:
+        story = story_of(name)
+        if story.header["state"] != "cancelled":
+            entries = len(story.entries) - 1
+            yield pytest.param(name, entries, marks=known_failures(story, entries))
+
+
+def known_failures(story: Story, entries: int) -> Sequence[pytest.MarkDecorator]:
+    past = story.said[: story.entries[entries - 1][0]]
+    passed_on = any(one.what == "purge" and one.subject.endswith("-noise.*") for one in past)
+    return (PASSED_ON,) if passed_on else ()
+
+
+@pytest.mark.parametrize(("name", "entries"), [*endings()])
+async def test_an_ended_run_ends_the_same_and_nobody_is_asked(name: str, entries: int, tmp_path: Path) -> None:
+    """Interrupted before its end was recorded: what is recorded of every step is enough."""
+    story = story_of(name)
+    outcome = await Moment(story, entries).go_on(tmp_path)
+    assert asked_of(outcome) == []
+    check_end(outcome, story)
+
+
+@pytest.mark.parametrize("name", RUNS)
+async def test_a_run_whose_end_is_recorded_is_only_tidied(name: str, tmp_path: Path) -> None:
+    story = story_of(name)
+    outcome = await Moment(story, len(story.entries)).go_on(tmp_path)
+    assert asked_of(outcome) == []
+    check_end(outcome, story)
+
+
+@pytest.mark.parametrize(("name", "entries"), [*moments()])
+async def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
+    name: str, entries: int, tmp_path: Path
+) -> None:
+    story = story_of(name)
+    outcome = await Moment(story, entries).go_on(tmp_path)
+    check_end(outcome, story)
+    asked = asked_of(outcome)
+    assert len(asked) == len(set(asked)), f"asked twice: {asked}"
+    closed = {entry.step for _, entry in story.entries[:entries] if entry.kind == "closed"}
+    again = [one for one in asked if is_of(TASK, one) and TASK.parse(one)["step"] in closed]
+    assert again == [], "asked again, though its outcome was recorded"
+
+
+async def test_a_question_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
+    """The control of the tests above: of the recording, one task is given another seed."""
+    story = story_of("run-averaging")
+    [subject] = [one for one in story.questions if one.endswith(".north." + story.run + ".r2-train")]
+    task = Task.decode(story.questions[subject].data)
+    other = task.model_copy(update={"seed": task.seed + 1}).encode()
+    story.questions[subject] = replace(story.questions[subject], data=other)
+    with pytest.raises(AssertionError, match=r"r2-train asks something else: \{'seed'"):
+        await Moment(story, 3).go_on(tmp_path)
+
+
+async def test_an_answer_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
+    """The control of the tests above: one reduction has another outcome."""
+    story = story_of("run-averaging")
+    [first] = [one for one in story.answers if one.endswith(".r1-reduce.r1-reduce")]
+    [second] = [one for one in story.answers if one.endswith(".r2-reduce.r2-reduce")]
+    outputs = Reduced.decode(story.answers[second][0].data).outputs
+    [said] = story.answers[first]
+    changed = Reduced.decode(said.data).model_copy(update={"outputs": outputs})
+    story.answers[first] = [replace(said, data=changed.encode())]
+    with pytest.raises(AssertionError, match="asks something else"):
+        await Moment(story, 3).go_on(tmp_path)
+
+
+def asked_of(outcome: Outcome) -> list[str]:
+    """What was asked of anybody. That a study is over is told, not asked."""
+    return [subject for subject in outcome.asked if not subject.endswith(".forget")]
