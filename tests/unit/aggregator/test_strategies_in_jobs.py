@@ -12,6 +12,7 @@ from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.server.config import check_strategy, state_names
+from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (150_000,)), Entry("v", "F64", (9_000,)), Entry("m", "F32", (30,), Rule.AVERAGE),
@@ -126,4 +127,29 @@ def test_updates_without_the_numbers_that_a_strategy_needs_are_an_error_that_nam
 
 def test_too_few_updates_for_krum_are_an_error(setting, store):
     job = setting.job({"reduction": {"name": "krum", "byzantine": 3}})
-    assert "byzantine" in Engine(store).run(job).error
+    assert Engine(store).run(job).error == "updates: 7 is not 9 or more, which krum takes"
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_model_of_buffers_alone_is_reduced_by_every_strategy(name, cases, store):
+    layout = Layout.of([Entry("n", "I64", (3,), Rule.KEEP_NEWEST)])
+    encoded = [cases.encode(layout, {"n": np.full(3, k)}) for k in range(COUNT)]
+    refs = {f"site-{k}": (1.0, cases.ref_of(data, store, f"updates/p/{k}")) for k, data in enumerate(encoded)}
+    job = cases.job_of(cases.ref_of(encoded[0], store, "models/p/0"), refs, strategy=SECTIONS[name])
+    updates = (
+        update.model_copy(update={"info": {named: numbers[k] for named, numbers in INFO.items()}})
+        for k, update in enumerate(job.updates)
+    )
+    reduced = Engine(store).run(job.model_copy(update={"updates": tuple(updates)}))
+    assert (reduced.error, reduced.refused) == ("", ())
+
+
+def test_a_strategy_from_a_package_is_reduced_in_jobs_to_the_bits_of_memory(setting, store, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(install(tmp_path, "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY))
+    section = {"reduction": {"name": "winsorized_mean", "cut": 2}}
+    whole = Engine(store).run(setting.job(section)).outputs["model"]
+    closed = setting.sharded(setting.job(section), [0, 1, 2, leaf_count(LAYOUT.size)])
+    assert closed.outputs["model"].digest == whole.digest
+    expected, _ = hanse_learning.reduce(section, setting.model, setting.updates, WEIGHTS, buffers=BUFFERS)
+    made = setting.read(whole)
+    assert all(made[name].tobytes() == expected[name].tobytes() for name in expected)

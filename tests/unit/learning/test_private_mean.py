@@ -9,7 +9,7 @@ import pytest
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
-from hanse_learning.server.config import check_strategy, needs_measure
+from hanse_learning.server.config import check_strategy
 from hanse_learning.server.private_mean import LEARNING_RATE, PrivateMean
 from hanse_learning.server.reduction import Array
 from hanse_learning.server.strategy import Strategy, build_strategy
@@ -129,5 +129,5 @@ def test_a_private_mean_is_refused_for_noise_that_is_not_central() -> None:
 
 def test_the_coordinators_section_is_read_and_measures_first() -> None:
     section = {"name": "private_mean", "terms": terms().model_dump(mode="json"), "seed": "AAAA" * 10 + "AAA="}
-    assert needs_measure(check_strategy({"reduction": section}))
+    assert check_strategy({"reduction": section}).reduction.measures()
     assert isinstance(build_strategy({"reduction": section}).reduction, PrivateMean)

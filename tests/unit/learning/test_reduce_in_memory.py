@@ -9,7 +9,9 @@ import torch
 
 import hanse_learning
 from hanse_fabric.errors import HanseError
+from hanse_learning.in_memory import ServerState
 from hanse_learning.server import buffers as buffer_rules
+from hanse_learning.server.config import ReductionConfig
 
 SECTIONS = {
     "mean": {},
@@ -131,7 +133,10 @@ def test_half_precision_is_moved_in_single():
         ({"info": {"first_loss": [1]}, "strategy": SECTIONS["qfedavg"]}, "first_loss"),
         ({"buffers": {"0": "mean"}}, "buffers"),
         ({"buffers": {"0": "pool_variance"}}, "buffers"),
-        ({"strategy": {"reduction": {"name": "krum", "byzantine": 1}}}, "byzantine"),
+        (
+            {"strategy": {"reduction": {"name": "krum", "byzantine": 1}}},
+            "updates: 2 is not 5 or more, which krum takes",
+        ),
         ({"strategy": {"reduction": {"name": "trimmed_mean", "fraction": 0.5}}}, "fraction"),
         ({"updates": [np.full(3, 1.7e308)] * 2, "model": np.full(3, 1.7e308)}, "new model"),
     ],
@@ -140,6 +145,89 @@ def test_reduce_refuses_arrays_that_do_not_fit_and_names_them(change, named):
     given = {"strategy": {}, "model": np.zeros(3), "updates": [np.zeros(3)] * 2, **change}
     with pytest.raises(HanseError, match=named):
         hanse_learning.reduce(**given)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_model_of_empty_arrays_or_of_buffers_alone_is_reduced_by_every_strategy(name):
+    empty, _ = hanse_learning.reduce(SECTIONS[name], np.zeros((0, 3)), [np.zeros((0, 3))] * 11, info=INFO)
+    assert empty.shape == (0, 3)
+    buffers, _ = hanse_learning.reduce(SECTIONS[name], {"n": np.array(1)}, [{"n": np.array(7)}] * 11, info=INFO)
+    assert buffers["n"].tolist() == 7
+    tensors, _ = hanse_learning.reduce(SECTIONS[name], torch.zeros(0), [torch.zeros(0)] * 11, info=INFO)
+    assert tensors.shape == (0,)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_updates_may_be_one_array_with_a_row_for_each(kind):
+    rows = np.arange(12.0).reshape(3, 4)
+    made, _ = hanse_learning.reduce({}, kind(np.zeros(4)), kind(rows))
+    assert made.tolist() == rows.mean(axis=0).tolist()
+
+
+@pytest.mark.parametrize("huge", [1e308, 1.7e308])
+def test_weights_near_the_largest_number_count_as_their_share(huge):
+    made, _ = hanse_learning.reduce({}, np.zeros(2), [np.zeros(2), np.ones(2), np.ones(2)], [huge, huge / 2, huge / 2])
+    assert made.tolist() == pytest.approx([0.5, 0.5])
+
+
+ADAM = {"optimizer": {"name": "adam"}}
+MOMENTS = {"momentum": {"0": np.zeros(3)}, "second_moment": {"0": np.zeros(3)}}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"updates": np.array(1.0)}, r"updates: .* is not a sequence"),
+        ({"updates": {"a": np.zeros(3)}}, r"updates: .* is not a sequence"),
+        ({"updates": 3}, r"updates: .* is not a sequence"),
+        ({"model": np.array(["a", "b"])}, r"model, entry 0: '<U1' is not float16, float32, float64"),
+        ({"model": np.array([None])}, r"model, entry 0: 'object' is not float16"),
+        ({"model": np.zeros(3, complex)}, r"model, entry 0: 'complex128' is not float16"),
+        ({"model": np.zeros(3, np.longdouble)}, r"model, entry 0: 'float128' is not float16"),
+        ({"model": np.zeros(3, ">f8")}, r"model, entry 0: '>f8' is not float16"),
+        ({"model": torch.zeros(3, dtype=torch.complex64)}, r"model, entry 0: 'torch.complex64' is not float16"),
+        ({"model": torch.zeros(3, dtype=torch.float64)}, r"updates\[0\].0: .* is not"),
+        ({"weights": ["a", "b"]}, r"weights: .* is not 2 positive numbers"),
+        ({"weights": 3}, r"weights: 3 is not 2 positive numbers"),
+        ({"info": {"normalizer": ["a", "b"]}}, r"info\.normalizer: .* is not 2 numbers"),
+        ({"info": {"normalizer": 3}}, r"info\.normalizer: .* is not 2 numbers"),
+        ({"buffers": {"mean": "average"}}, r"buffers\.mean: .* is not an entry of the model, \['0'\]"),
+        ({"buffers": {"0": ("pool_variance", "mean")}}, r"buffers\.0: .* entry of the model of the same shape"),
+        ({"buffers": {"0": "average"}, "model": np.zeros(3, int), "updates": [np.zeros(3, int)] * 2},
+         r"buffers\.0: 'average' is not keep_newest, for int64"),
+        ({"strategy": ADAM, "state": "before"}, r"state: 'before' is not what the call before returned"),
+        ({"strategy": ADAM, "state": {"momentum": {}}}, r"state: .* is not what the call before returned"),
+        ({"strategy": ADAM, "state": ServerState(1, MOMENTS | {"momentum": {"0": np.zeros(4)}})},
+         r"state\.momentum\.0: 'float64 \(4,\)' is not float64 \(3,\), as in the model"),
+        ({"strategy": ADAM, "state": ServerState(1, MOMENTS | {"momentum": {"0": np.zeros(3, np.float32)}})},
+         r"state\.momentum\.0: 'float32 \(3,\)' is not float64"),
+        ({"strategy": ADAM, "state": ServerState(1, MOMENTS | {"momentum": {"0": torch.zeros(3).double()}})},
+         r"state\.momentum\.0: .* is not float64 \(3,\), as in the model"),
+    ],
+)  # fmt: skip
+def test_what_reduce_cannot_compute_is_refused_naming_the_argument(change, named):
+    given = {"strategy": {}, "model": np.zeros(3), "updates": [np.zeros(3)] * 2, **change}
+    with pytest.raises(HanseError, match=named):
+        hanse_learning.reduce(**given)
+
+
+def test_a_strategy_that_takes_more_updates_than_there_are_is_refused():
+    with pytest.raises(HanseError, match=r"updates: 6 is not 7 or more, which bulyan takes"):
+        hanse_learning.reduce({"reduction": {"name": "bulyan", "byzantine": 1}}, np.zeros(3), [np.zeros(3)] * 6)
+
+
+def test_weights_that_a_strategy_makes_of_no_numbers_are_refused():
+    class Wild(ReductionConfig):
+        name: str = "wild"
+
+        def reweigh(self, totals, weights, info):
+            return weights * np.nan
+
+        def combine(self, updates, weights, out):
+            out[...] = 0
+
+    with pytest.raises(HanseError, match=r"weights: .* is not 2 finite numbers from the strategy"):
+        hanse_learning.reduce(Wild(), np.zeros(3), [np.zeros(3)] * 2)
 
 
 def test_state_of_another_strategy_is_refused():

@@ -151,10 +151,19 @@ def test_two_hostile_updates_of_eleven_do_not_move_a_robust_reduction_away(name,
     assert np.linalg.norm(mean - honest) > 2 * length  # the control: the mean is moved
 
 
-@pytest.mark.parametrize(("reduction", "count"), [(Krum(2), 6), (Krum(1, None), 4), (Bulyan(1), 6)])
+@pytest.mark.parametrize(
+    ("reduction", "count"),
+    [
+        ({"name": "krum", "byzantine": 2}, 7),
+        ({"name": "multi_krum", "byzantine": 1}, 5),
+        ({"name": "multi_krum", "byzantine": 0, "keep": 4}, 4),
+        ({"name": "bulyan", "byzantine": 1}, 7),
+    ],
+)
 def test_too_few_updates_are_refused(reduction, count):
-    with pytest.raises(HanseError, match="byzantine"):
-        _reduced(reduction, _updates(count, 5))
+    hanse_learning.reduce({"reduction": reduction}, np.zeros(5), [*_updates(count, 5)])
+    with pytest.raises(HanseError, match=f"{count - 1} is not {count} or more, which {reduction['name']} takes"):
+        hanse_learning.reduce({"reduction": reduction}, np.zeros(5), [*_updates(count - 1, 5)])
 
 
 def test_equal_updates_are_reduced_to_themselves():

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hanse_learning.in_memory import Arrays, BufferRules, ServerState
+    from hanse_learning.given_arrays import Arrays, BufferRules
+    from hanse_learning.in_memory import ServerState
     from hanse_learning.server.config import ReductionConfig
 
 __all__ = ["reduce"]
@@ -36,7 +37,8 @@ def reduce(
         strategy: a job's `strategy` section, {} for federated averaging; or a reduction of your own.
         model: one array, a sequence of arrays, or arrays by name; of float16, float32 or float64 (integers are buffers
             that keep the newest value). numpy arrays, or torch tensors on any device, for the same result to rounding.
-        updates: K times the same: what the sites have made of the model minus the model (buffers: their values).
+        updates: K times the same (of one array, also one array with a row for each): what the sites have made of the
+            model minus the model (buffers: their values).
         weights: (K,) positive numbers of any scale, such as numbers of examples; None: all alike.
         state: what the call before returned; None in the first round.
         info: by name, (K,) numbers that come with the updates: `normalizer` for fednova, `first_loss` for qfedavg.

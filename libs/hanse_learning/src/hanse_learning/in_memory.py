@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.given_arrays import (
+    Arrays,
+    BufferRules,
+    Reads,
+    as_given,
+    check_alike,
+    read_info,
+    read_model,
+    read_rules,
+    read_updates,
+    read_weights,
+)
 from hanse_learning.on_arrays import NumpyArrays
 from hanse_learning.server.config import ReductionConfig
 from hanse_learning.server.fednova import FedNova
 from hanse_learning.server.private_mean import PrivateMean
-from hanse_learning.server.reduction import Array, Measured, Reduction, Reweighed, normalize
-from hanse_learning.server.strategy import Strategy, build_strategy
+from hanse_learning.server.reduction import Array, Measured, Reduction, chosen_weights, normalize
+from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
 from hanse_learning.server.weighted_mean import WeightedMean
-
-Arrays: TypeAlias = Any
-"""One array, a sequence of arrays, or a mapping of arrays by name."""
-
-BufferRules: TypeAlias = Mapping[str, str | tuple[str, str]]
 
 BLOCK = 1 << 18
 """Columns of one block of what is measured."""
@@ -43,14 +50,8 @@ class ServerState:
     arrays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-class Backend(Protocol):
+class Backend(Reads, Protocol):
     """Operations on one kind of arrays; all take and give flat ones (n,)."""
-
-    def kind(self, array: Any) -> str:
-        """ "f" for floats that can be trained, otherwise another letter."""
-
-    def flat(self, array: Any) -> Any:
-        """A view, or a copy."""
 
     def copy(self, array: Any) -> Any: ...
 
@@ -85,23 +86,25 @@ def reduce_arrays(
     built = build_strategy(strategy)
     if isinstance(built.reduction, PrivateMean):
         raise invalid("strategy.reduction.name", "private_mean", "another: this one is the hub's own")
-    entries = _named(model, "model")
+    entries = read_model(model)
     backend = _backend(entries, threads)
-    ruled = {name: _rule(backend, name, array, buffers) for name, array in entries.items()}
-    rules = {name: found for name, found in ruled.items() if found is not None}
-    rows = _rows(backend, entries, updates)
-    given = _weights(weights, len(rows))
+    rules = read_rules(backend, entries, buffers)
+    rows = read_updates(backend, entries, updates)
+    check_enough(built, len(rows))
+    given, told = read_weights(weights, len(rows)), read_info(info, len(rows))
     # What is not finite shows in a sum: that it is looked for only then saves a pass over all updates.
     shows = isinstance(built.reduction, WeightedMean | FedNova)
     _check_finite(backend, rows, rules if shows else entries)
-    state = state or ServerState()
+    state = ServerState() if state is None else state
+    if not isinstance(state, ServerState):
+        raise invalid("state", state, "what the call before returned, or None")
     new = {name: backend.copy(array) for name, array in entries.items()}
     kept = {
         name: {entry: _kept(backend, state, name, entry, new[entry], value) for entry in new if entry not in rules}
         for name, value in built.optimizer.state.items()
     }
     trained = [name for name in new if name not in rules]
-    chosen = _reweighed(backend, built.reduction, [[row[name] for row in rows] for name in trained], given, info)
+    chosen = _reweighed(backend, built.reduction, [[row[name] for row in rows] for name in trained], given, told)
     for name in trained:
         states = {each: backend.flat(arrays[name]) for each, arrays in kept.items()}
         backend.apply(
@@ -115,27 +118,7 @@ def reduce_arrays(
     for name, (rule, mean) in rules.items():
         means = [rows[k][mean] for k in counted] if mean else []
         backend.buffer(rule, [rows[k][name] for k in counted], means, shares, backend.flat(new[name]))
-    return _as_given(model, new), ServerState(state.round + 1, kept)
-
-
-def _named(arrays: Arrays, what: str) -> dict[str, Any]:
-    if isinstance(arrays, Mapping):
-        named = dict(arrays)
-    elif isinstance(arrays, list | tuple):
-        named = {str(index): array for index, array in enumerate(arrays)}
-    else:
-        named = {"0": arrays}
-    if not named or not all(hasattr(array, "shape") and hasattr(array, "dtype") for array in named.values()):
-        raise invalid(what, type(arrays).__name__, "an array, a sequence of arrays, or arrays by name")
-    return named
-
-
-def _as_given(model: Arrays, new: dict[str, Any]) -> Arrays:
-    if isinstance(model, Mapping):
-        return new
-    if isinstance(model, list | tuple):
-        return [*new.values()]
-    return new["0"]
+    return as_given(model, new), ServerState(state.round + 1, kept)
 
 
 def _backend(entries: Mapping[str, Any], threads: int) -> Backend:
@@ -145,36 +128,6 @@ def _backend(entries: Mapping[str, Any], threads: int) -> Backend:
     from hanse_learning.on_tensors import TorchTensors
 
     return TorchTensors()
-
-
-def _rule(backend: Backend, name: str, array: Any, buffers: BufferRules) -> tuple[str, str] | None:
-    """The rule of a buffer and the entry of its means ("" where it needs none); None for parameters."""
-    given = buffers.get(name)
-    if given is None:
-        return None if backend.kind(array) == "f" else ("keep_newest", "")
-    rule, mean = (given, "") if isinstance(given, str) else given
-    if rule not in ("average", "keep_newest", "pool_variance") or (rule == "pool_variance") != bool(mean):
-        raise invalid(f"buffers.{name}", given, "average, keep_newest, or (pool_variance, name of the means)")
-    return rule, mean
-
-
-def _rows(backend: Backend, entries: Mapping[str, Any], updates: Sequence[Arrays]) -> list[dict[str, Any]]:
-    if not updates:
-        raise invalid("updates", 0, "one update or more")
-    rows = []
-    for index, update in enumerate(updates):
-        named = _named(update, f"updates[{index}]")
-        if named.keys() != entries.keys():
-            raise invalid(f"updates[{index}]", sorted(named), f"the model's entries {sorted(entries)}")
-        for name, array in entries.items():
-            row = named[name]
-            if (row.shape, row.dtype) != (array.shape, array.dtype):
-                raise invalid(
-                    f"updates[{index}].{name}", f"{row.dtype} {tuple(row.shape)}",
-                    f"{array.dtype} {tuple(array.shape)}, as in the model",
-                )  # fmt: skip
-        rows.append({name: backend.flat(named[name]) for name in entries})
-    return rows
 
 
 def _check_finite(backend: Backend, rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
@@ -188,40 +141,25 @@ def _not_finite(what: str, entry: str, hint: str) -> HanseError:
     return HanseError(ErrorCode.INVALID_INPUT, f"{what}, entry {entry}: a number is not finite", hint=hint)
 
 
-def _weights(weights: Sequence[float] | None, count: int) -> Array:
-    given = [1.0] * count if weights is None else [float(weight) for weight in weights]
-    if len(given) != count or not all(0 < weight < float("inf") for weight in given):
-        raise invalid("weights", given, f"{count} positive numbers, one for each update")
-    return normalize(given)
-
-
 def _kept(backend: Backend, state: ServerState, name: str, entry: str, like: Any, value: float) -> Any:
     if state.round == 0:
         return backend.filled(like, value)
     try:
-        return backend.copy(state.arrays[name][entry])
+        kept = state.arrays[name][entry]
     except KeyError:
         raise invalid("state", sorted(state.arrays), f"{name} of entry {entry}, which the strategy keeps") from None
+    check_alike(f"state.{name}.{entry}", kept, like)
+    return backend.copy(kept)
 
 
 def _reweighed(
-    backend: Backend,
-    reduction: Reduction,
-    entries: Sequence[Sequence[Any]],
-    weights: Array,
-    info: Mapping[str, Sequence[float]],
+    backend: Backend, reduction: Reduction, entries: Sequence[Sequence[Any]], weights: Array, info: Mapping[str, Array]
 ) -> Array:
     """The weights that the reduction chooses; `entries` are the parameters, each with its K rows."""
-    if not isinstance(reduction, Reweighed):
-        return weights
-    told = {name: np.array(list(numbers), np.float64) for name, numbers in info.items()}
-    for name, numbers in told.items():
-        if numbers.shape != weights.shape:
-            raise invalid(f"info.{name}", numbers.shape, f"{len(weights)} numbers, one for each update")
     totals: dict[str, Array] = {}
     if isinstance(reduction, Measured):
         for rows in entries:
             for found in backend.measure(reduction, rows):
                 for name, array in found.items():
                     totals[name] = totals[name] + array if name in totals else array
-    return reduction.reweigh(totals, weights, told)
+    return chosen_weights(reduction, totals, weights, info)

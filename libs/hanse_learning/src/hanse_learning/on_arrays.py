@@ -14,6 +14,8 @@ from hanse_learning.server.reduction import Array, Measured
 from hanse_learning.server.strategy import Strategy
 
 _Done = TypeVar("_Done")
+TRAINED = (np.float16, np.float32, np.float64)
+"""Types of parameters. Other floats (extended, of another byte order) would be computed in another precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class NumpyArrays:
     block: int
 
     def kind(self, array: Array) -> str:
-        return array.dtype.kind
+        if array.dtype in TRAINED:
+            return "f"
+        return "i" if array.dtype.kind in "iub" and array.dtype.isnative else ""
 
     def flat(self, array: Array) -> Array:
         return array.reshape(-1)

@@ -31,7 +31,9 @@ class TorchTensors:
     """See `hanse_learning.in_memory.Backend`."""
 
     def kind(self, array: Tensor) -> str:
-        return "f" if array.dtype in (torch.float16, torch.float32, torch.float64, torch.bfloat16) else "i"
+        if array.dtype in (torch.float16, torch.float32, torch.float64, torch.bfloat16):
+            return "f"
+        return "" if array.is_floating_point() or array.is_complex() else "i"
 
     def flat(self, array: Tensor) -> Tensor:
         return array.detach().reshape(-1)

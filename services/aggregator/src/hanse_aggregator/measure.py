@@ -24,7 +24,7 @@ from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
 from hanse_learning.server.private_mean import PrivateMean
-from hanse_learning.server.reduction import Array, Measured, Reweighed
+from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights
 
 Totals = Mapping[str, Array]
 
@@ -113,15 +113,13 @@ def reweighed(plan: Plan, groups: Iterable[Totals]) -> Plan:
 
     Buffers have the weights of before, of those updates whose new weight is not 0.
     """
-    if not isinstance(plan.strategy.reduction, Reweighed):
+    reduction = plan.strategy.reduction
+    if not isinstance(reduction, Reweighed):
         return plan
     totals = _Sum()
     for group in groups:
         totals.add(group)
-    weights = np.asarray(plan.strategy.reduction.reweigh(totals.arrays, plan.weights, plan.info), np.float64)
-    if weights.shape != plan.weights.shape or not np.isfinite(weights).all():
-        raise invalid("weights", weights.tolist(), f"{len(plan.weights)} finite numbers from the strategy")
-    reduction = plan.strategy.reduction
+    weights = chosen_weights(reduction, totals.arrays, plan.weights, plan.info)
     clip = reduction.next_clip(totals.arrays) if isinstance(reduction, PrivateMean) else None
     return replace(plan, weights=weights, counted=counted_of(weights), next_clip=clip)
 

@@ -18,7 +18,7 @@ from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.reduction import Array, Measured, normalize
-from hanse_learning.server.strategy import Strategy, build_strategy
+from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
 from hanse_privacy.ring.files import ring_layout
 
 MODEL = "model"
@@ -181,6 +181,8 @@ def make_plan(
     present = [update for update in job.updates if update.participant in opened]
     weights = normalize([update.weight for update in present])
     adopts = base is None and not job.from_zero
+    if not adopts:
+        check_enough(strategy, len(rows))
     initial = {} if adopts else strategy.optimizer.state
     return Plan(
         layout=layout,

@@ -10,7 +10,8 @@ import numpy as np
 from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_learning import reduce
 from hanse_learning.config import AnyAlgorithm, extras_of
-from hanse_learning.in_memory import BufferRules, ServerState
+from hanse_learning.given_arrays import BufferRules
+from hanse_learning.in_memory import ServerState
 from hanse_learning.lab.site import Answer
 from hanse_learning.server.config import check_strategy
 from hanse_learning.server.config.optimizers import FedDynConfig

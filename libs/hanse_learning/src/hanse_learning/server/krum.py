@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hanse_fabric.errors import invalid
 from hanse_learning.server.gram import GRAM, gram_of, squared_distances
 from hanse_learning.server.reduction import Array, Rows
 from hanse_learning.server.weighted_mean import WeightedMean
@@ -30,16 +29,9 @@ class Krum:
         return {GRAM: gram_of(updates)}
 
     def reweigh(self, totals: Mapping[str, Array], weights: Array, info: Mapping[str, Array]) -> Array:  # noqa: ARG002
-        """See `Reweighed.reweigh`: equal weights for those who are chosen.
-
-        Raises:
-            HanseError: INVALID_INPUT for too few updates.
-        """
+        """See `Reweighed.reweigh`: equal weights for those who are chosen."""
         count = len(weights)
-        check_count(count, 2, self.byzantine)
         keep = count - self.byzantine if self.keep is None else self.keep
-        if keep > count:
-            raise invalid("strategy.reduction.keep", keep, f"at most the {count} updates")
         found = scores(squared_distances(totals[GRAM]), self.byzantine)
         return equal_weights(count, np.argsort(found, kind="stable")[:keep])
 
@@ -67,12 +59,3 @@ def equal_weights(count: int, chosen: Array) -> Array:
     weights = np.zeros(count)
     weights[chosen] = 1 / len(chosen)
     return weights
-
-
-def check_count(count: int, factor: int, byzantine: int) -> None:
-    """Raises HanseError INVALID_INPUT for fewer than factor * byzantine + 3 updates."""
-    if count < factor * byzantine + 3:
-        raise invalid(
-            "strategy.reduction.byzantine", byzantine,
-            f"at most {max(0, (count - 3) // factor)} with {count} updates, which must be {factor} byzantine + 3",
-        )  # fmt: skip

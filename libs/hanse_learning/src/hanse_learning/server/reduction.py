@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from hanse_fabric.errors import invalid
+
 Array: TypeAlias = npt.NDArray[Any]
 Rows: TypeAlias = Sequence[Array]
 """K arrays (n,) of one dtype, in the order of their participants' names."""
@@ -59,6 +61,24 @@ class Measured(Reweighed, Protocol):
         ...
 
 
+def chosen_weights(
+    reduction: Reduction, totals: Mapping[str, Array], weights: Array, info: Mapping[str, Array]
+) -> Array:
+    """The weights (K,) that the reduction chooses; the given ones where it chooses none. See `Reweighed.reweigh`.
+
+    Raises:
+        HanseError: INVALID_INPUT for weights that are not K finite numbers, and as the reduction's own.
+    """
+    if not isinstance(reduction, Reweighed):
+        return weights
+    if not totals and isinstance(reduction, Measured):  # a model without parameters: distances and norms are 0
+        totals = reduction.measure([np.empty(0, np.float32)] * len(weights))
+    found = np.asarray(reduction.reweigh(totals, weights, info), np.float64)
+    if found.shape != weights.shape or not np.isfinite(found).all():
+        raise invalid("weights", found.tolist(), f"{len(weights)} finite numbers from the strategy")
+    return found
+
+
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that sums are made in: float64 for float64, float32 for float32 and float16."""
     return np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
@@ -69,6 +89,8 @@ def normalize(weights: Sequence[float]) -> Array:
     total = 0.0
     for weight in weights:
         total += weight
+    if total == float("inf"):
+        return normalize([weight / max(weights) for weight in weights])
     return np.array([weight / total for weight in weights], dtype=np.float64)
 
 

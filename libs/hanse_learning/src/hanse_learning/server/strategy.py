@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from hanse_fabric.errors import invalid
 from hanse_learning.server.config import (
     AdaptiveConfig,
     FedDynConfig,
@@ -30,11 +31,15 @@ class Strategy:
 
     Attributes:
         mask: of what the optimizer makes of the change, by the signs of the updates that have a weight.
+        name: of the reduction, in jobs.
+        least: how many updates it takes.
     """
 
     reduction: Reduction
     optimizer: ServerOptimizer
     mask: SignMask | None = None
+    name: str = "weighted_mean"
+    least: int = 1
 
     def apply(
         self,
@@ -102,7 +107,14 @@ def build_strategy(config: Mapping[str, Any] | ReductionConfig) -> Strategy:
     """
     checked = check_strategy(config)
     mask = None if checked.sign_mask is None else SignMask(checked.sign_mask.tau)
-    return Strategy(checked.reduction.build(), _optimizer(checked.optimizer), mask)
+    reduction = checked.reduction
+    return Strategy(reduction.build(), _optimizer(checked.optimizer), mask, reduction.name, reduction.least())
+
+
+def check_enough(strategy: Strategy, count: int) -> None:
+    """Raises HanseError INVALID_INPUT for fewer updates than the strategy takes."""
+    if count < strategy.least:
+        raise invalid("updates", count, f"{strategy.least} or more, which {strategy.name} takes")
 
 
 def _optimizer(config: OptimizerConfig) -> ServerOptimizer:
