@@ -41,7 +41,7 @@ def test_correlations_that_are_not_defined_are_nan() -> None:
 
 
 def test_the_significance_level_is_bonferronis() -> None:
-    assert bonferroni(4_878_280) == pytest.approx(1.025e-8, rel=1e-3)  # the specification's SHIP study
+    assert bonferroni(4_878_280) == pytest.approx(1.025e-8, rel=1e-3)  # SHIP: Nasirigerdeh et al., 2022
 
 
 def test_plinks_table_is_read_by_its_columns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The statistics themselves: against statsmodels, mpmath, brute force and the specification's golden vectors."""
+"""The statistics themselves: against statsmodels, mpmath, brute force and small examples worked out by hand."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_oblivious_noise_resists_the_five_published_adversaries_and_not_the_one_
 
 def test_the_mean_error_grows_with_the_root_of_the_sites(outcomes: dict[tuple[str, str], Outcome]) -> None:
     ratio = outcomes["oblivious", "naive"].mu / outcomes["local-laplace", "non-oblivious"].mu
-    assert 8 < ratio < 15  # 1.128 sqrt(99) = 11.2, not the 99 that the paper says
+    assert 8 < ratio < 15  # 1.128 sqrt(99) = 11.2, not the 99 of Mugunthan (2022)
 
 
 def test_published_coins_make_the_pooled_attack_better() -> None:

@@ -1,4 +1,5 @@
-"""In which rings a study's sums are taken: as exact as 32 or 64 bits let them be. No numpy here: the hub decides it.
+"""The rings that a study's sums are taken in: as exact as 32 or 64 bits allow. No numpy here, because the hub chooses
+them.
 
 Counts are integers and exact. Real statistics are sums over standardised columns, whose magnitude Cauchy-Schwarz
 bounds by the number of samples, so that the range that must be announced tells nobody anything of the data. Sums of

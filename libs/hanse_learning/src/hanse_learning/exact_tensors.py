@@ -3,7 +3,7 @@
 Only operations of which IEEE 754 fixes the result are used (sums, products and quotients of two numbers, comparisons,
 sorting), each by itself: nothing that a device may fuse, or add up in another order. Two things are not so: roots,
 which some builds of torch round otherwise (adaptive server optimizers), and what is measured of whole updates (norms,
-Gram matrices), which is not here. `hanse_learning.on_device` looks whether a device keeps to it.
+Gram matrices), which is not here. `hanse_learning.on_device` checks that a device gives these bits.
 
 A reduction has a form here (`has_form`) or not: one that has none is computed on the processor, by its own `combine`.
 """

@@ -1,7 +1,7 @@
 """A strategy on arrays in memory (`hanse_learning.reduce`): the aggregators' reductions without files.
 
 Sums that are measured of all updates are made of blocks of BLOCK columns, entry by entry in the given order. The
-aggregators cut by leaves of files: what is chosen by such sums is the same, its last bits need not be.
+aggregators cut by leaves of files: strategies choose the same updates by either sum, but its last bits may differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Blocks of a reduction on a device that torch knows, for aggregators: K rows go there, and one comes back.
 
-The server optimizer stays on the processor: it reads and writes each number once, which the way there and back exceeds.
+The server optimizer stays on the processor: it reads and writes each number once, and copying them to the device and
+back would take longer.
 
 A device is used only after it has made numpy's bits of every strategy that has a form there (`exact_tensors`), on a
 block that was drawn to find differences (ties, signed and tiny numbers, numbers near overflow), and it is left for good

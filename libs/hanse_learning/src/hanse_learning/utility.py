@@ -1,10 +1,10 @@
 """Whether a job preserves utility: federated training that equals full-batch training on the pooled data.
 
 Nasirigerdeh, Rueckert and Kaissis (2023), Proposition 2.1: parameters are those of centralized training in every
-iteration if model and loss treat examples
-independently and deterministically, the optimizer is linear in the gradients, all sites take part with one local step
-over all of their examples, and the server takes the mean weighted by examples. With one mini-batch of the same size at
-sites of equal size it is mini-batch training (4.3). Each component is judged by itself, with the reason.
+iteration if model and loss treat examples independently and deterministically, the optimizer is linear in the
+gradients, all sites take part with one local step over all of their examples, and the server takes the mean weighted by
+examples. With one mini-batch of the same size at sites of equal size it is mini-batch training on the pooled data. Each
+component is judged by itself, with the reason.
 
 Loads neither numpy nor torch: the hub refuses what does not hold when the job is submitted.
 """

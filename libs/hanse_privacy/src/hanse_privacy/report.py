@@ -111,9 +111,9 @@ def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
         )
     if privacy.placement == "distributed" and privacy.scale == "literal":
         return (
-            f"the paper's literal scale: epsilon {epsilon:g} is what it prints, for a mean, and the true one of each "
-            f"round's sum is as many times larger as there are sites in it, {active} times with {active} sites; each "
-            f"site's ledger charges the true one"
+            f"the literal scale (Mugunthan, 2022): epsilon {epsilon:g} is as printed there, for a mean; the true one "
+            f"of each round's sum is as many times larger as there are sites in it, {active} times with {active} sites; "
+            f"each site's ledger charges the true one"
         )
     own = ""
     if privacy.site_epsilon:

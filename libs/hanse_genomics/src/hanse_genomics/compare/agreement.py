@@ -1,4 +1,4 @@
-"""How well an analysis agrees with the pooled one: the metrics of the specification, section 3.11."""
+"""How well an analysis agrees with the pooled one, by the measures of Nasirigerdeh et al. (2022)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meta-analysis of cohorts' effects by inverse variance: what studies do today that may not pool their data.
+"""Meta-analysis of cohorts' effects by inverse variance: what studies do today when they may not pool their data.
 
 Fixed effects: Cochran 1954. Random effects: DerSimonian and Laird 1986. Heterogeneity: Cochran's Q; I2 of Higgins and
 Thompson 2002.

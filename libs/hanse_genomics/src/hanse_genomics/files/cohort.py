@@ -84,7 +84,7 @@ def open_cohort(
     bed = open_bed(Path(f"{prefix}.bed"), len(fam.ids), len(snps))
     phenotype, where = _phenotype(fam, study, phenotypes)
     unsexed = ~np.isnan(phenotype) & (fam.sex == 0)
-    # PLINK 1.9 sets phenotypes of samples without a sex to missing before it tests anything; so does the specification.
+    # PLINK 1.9 sets phenotypes of samples without a sex to missing before it tests anything; so does sPLINK.
     phenotype[unsexed] = np.nan
     if np.isnan(phenotype).all():
         raise HanseError(

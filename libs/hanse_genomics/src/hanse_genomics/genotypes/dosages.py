@@ -37,7 +37,8 @@ _PLACES = _places()
 
 
 def room(snps: int, samples: int, dtype: Real = np.float64) -> NDArray[Any]:
-    """A buffer for the numbers of so many SNPs, to be used again: new memory costs several times the work itself."""
+    """A buffer for the numbers of so many SNPs, to be used again: fresh memory costs several times as much as the work
+    itself."""
     return np.empty((snps, -(-samples // 4), 4), dtype=dtype)
 
 

@@ -93,7 +93,7 @@ def common_snps(
 
 
 def _check(cohort: str, table: Arrays) -> None:
-    """Refuse a cohort's list that does not hang together: nothing that a site sends is taken for granted."""
+    """Refuse an inconsistent list of a cohort: nothing that a site sends is trusted."""
     chromosome, position, pair = table["chromosome"], table["position"], table["pair"]
     names = int((table["name"] == 10).sum())
     pairs = {len(text.unpack(table[side])) for side in ("low", "high")}

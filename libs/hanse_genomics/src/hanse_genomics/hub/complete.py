@@ -1,4 +1,5 @@
-"""What the regressions take of the genotype counts: which SNPs can be tested, and the genotype's own sums."""
+"""What the regressions take from the genotype counts: which SNPs can be tested, and the sums of the genotypes
+themselves."""
 
 from __future__ import annotations
 

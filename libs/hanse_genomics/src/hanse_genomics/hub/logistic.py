@@ -128,7 +128,7 @@ def firth(
     if settings["iteration"] <= LAGGING:
         state |= {"moved": np.zeros_like(moved), "pace": np.ones(len(moved))}
     elif settings["iteration"] % 2 == 0:
-        # The few that go on wait every other time, until the leverages are those of where they are.
+        # The few SNPs that go on wait every other step, until the leverages are those of their present coefficients.
         moved = np.zeros_like(moved)
     else:
         state |= {"pace": _pace(moved, state["moved"], state["pace"]), "moved": moved}
@@ -139,8 +139,8 @@ def firth(
 
 
 def _pace(step: Floats, former: Floats, pace: Floats) -> Floats:
-    """How much of a step to take, of how it differs from the former one: some SNPs go round in circles by whole steps,
-    others creep (Irons and Tuck 1969).
+    """How much of a step to take, from how it differs from the former one: with whole steps some SNPs oscillate, others
+    creep (Irons and Tuck 1969).
     """
     difference = step - former
     square = np.einsum("sk,sk->s", difference, difference)
@@ -164,7 +164,8 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
     results["beta"][at], results["se"][at] = step.coefficients[done, -1], step.se[done]
     results["iterations"][at] = iteration + 1
     left = ~done & ~endless
-    # Information that cannot be inverted at the covariates' own model is collinear, not separated.
+    # Where the information cannot be inverted at the model of the covariates alone, the SNP is collinear, not
+    # separated.
     failed = {Reason.COLLINEAR if iteration == 0 else Reason.SEPARATION: endless & ~done}
     if iteration + 1 >= study.max_iterations:
         failed[Reason.NOT_CONVERGED], left = left, np.zeros_like(left)
@@ -215,7 +216,7 @@ def _fail(results: Arrays, rows: Array, reason: Reason) -> None:
 
 
 def _separated(study: Study, counted: Tally) -> Array:
-    """Whether the copies alone tell cases from controls: none of the ones has fewer (or more) than any of the others.
+    """Whether the copies alone tell cases from controls: no case has fewer than any control, or none has more.
 
     The coefficient is infinite then, whatever the covariates.
     """

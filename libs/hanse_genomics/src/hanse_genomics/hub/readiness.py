@@ -14,7 +14,7 @@ from hanse_schemas.study import Study
 
 
 def ready(study: Study, settings: Mapping[str, Any], total: Any, given: Mapping[str, Arrays]) -> Finished:  # noqa: ARG001
-    """Nothing but that it could be called."""
+    """Returns nothing: that it could be called is the answer."""
     return Finished(facts={"ready": True})
 
 

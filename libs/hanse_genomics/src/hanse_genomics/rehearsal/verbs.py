@@ -1,4 +1,4 @@
-"""The verb of a study in one process. Sums go through the platform's ring codec, masks and all that they need apart."""
+"""The verb of a study in one process. Sums go through the platform's ring codec, but nothing is masked."""
 
 from __future__ import annotations
 

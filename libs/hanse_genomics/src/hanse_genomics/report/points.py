@@ -1,4 +1,4 @@
-"""What is drawn of a genome of p-values: all that matter, and of the rest no more than a picture can show."""
+"""Which p-values of a genome are drawn: all that matter, and of the others only as many as a picture can show."""
 
 from __future__ import annotations
 

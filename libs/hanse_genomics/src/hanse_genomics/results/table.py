@@ -87,7 +87,7 @@ def of_arrays(arrays: Arrays, summary: Mapping[str, Any]) -> Results:
 
 
 def read(folder: Path) -> Results:
-    """What lies in a results folder.
+    """The results in a folder.
 
     Raises:
         HanseError: NOT_FOUND when there are none; INVALID_INPUT when they are no results.

@@ -1,4 +1,4 @@
-"""Genotypes in tiles, from one 16-bit uniform number each: fast enough to be nobody's bottleneck.
+"""Genotypes in tiles, each from one uniform 16-bit number, which is fast.
 
 A SNP's genotype is the quantile of a uniform number among Hardy-Weinberg proportions (A1 A1, A1 A2, A2 A2). Linkage is
 a number repeated from the SNP before; a causal SNP's numbers are bent in the cases so that its genotypes have the odds

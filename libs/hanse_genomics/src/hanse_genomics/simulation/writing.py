@@ -105,7 +105,7 @@ def _write_people(
     known: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> None:
-    """The .fam, and .cov and .pheno in another order: nobody may rely on it."""
+    """The .fam, and .cov and .pheno in another order, so that no reader can rely on the order."""
     status = np.where(present, np.where(people.case, 2, 1), -9)
     with part.path(".fam").open("w") as fam:
         for row in part.rows.tolist():

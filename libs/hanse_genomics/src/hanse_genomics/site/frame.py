@@ -20,7 +20,8 @@ class Framed:
     Attributes:
         absent: bool (n4,): who does not take part.
         predictors: float64 (n4, d): 1 and the covariates.
-        outcome: float64 (n4,): 0 or 1; for test linear what the covariates leave of the phenotype, standardised.
+        outcome: float64 (n4,): 0 or 1; in linear regression the part of the phenotype that the covariates do not
+        explain, standardised.
     """
 
     absent: NDArray[np.bool_]

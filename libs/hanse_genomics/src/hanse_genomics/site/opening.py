@@ -1,5 +1,5 @@
-"""A site's step `open`: the SNPs that it has, so that the hub finds those in common. Not masked: it is what must be
-compared word by word. Nothing in it depends on any sample's genotype: alleles go in alphabetical order.
+"""A site's step `open`: the SNPs that it has, so that the hub finds those in common. It is not masked, because the hub
+must compare it word by word. Nothing in it depends on any sample's genotype: alleles go in alphabetical order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str
 def offered(snps: SnpTable) -> Arrays:
     """What of a .bim file takes part: SNPs with a position that is not negative, and that stand there once."""
     placed = snps.position >= 0
-    # Which of two lines is meant, nobody can tell: neither takes part.
+    # Nobody can tell which of the two lines is meant, so neither takes part.
     keep = placed & ~repeated(snps)
     left_out = np.array([(placed & ~keep).sum(), (~placed).sum()], dtype=np.int64)
     names, a1, a2 = snps.name, snps.a1, snps.a2

@@ -1,6 +1,7 @@
 """A site's step `samples`: how many samples there are of every kind; and where the study's SNPs lie in its files.
 
-How many SNPs it turned goes in the masked sum, too: which allele is A1, the rarer one, depends on a file's samples.
+How many SNPs were turned round is in the masked sum, too, because it depends on the samples which allele is the rarer
+one, A1.
 """
 
 from __future__ import annotations

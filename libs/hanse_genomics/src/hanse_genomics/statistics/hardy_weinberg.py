@@ -1,7 +1,7 @@
 """The exact test of Hardy-Weinberg equilibrium, for all SNPs at once.
 
-Source: Wigginton, Cutler and Abecasis 2005: the probability of as many heterozygotes as there are, or of a number that
-is no more probable, given the alleles.
+Source: Wigginton, Cutler and Abecasis 2005: the probability, given the alleles, of the observed number of heterozygotes
+or of a number that is no more probable.
 """
 
 from __future__ import annotations

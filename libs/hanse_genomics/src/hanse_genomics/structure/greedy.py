@@ -1,4 +1,4 @@
-"""Which of correlated SNPs go: the greedy choice of PLINK 1.9's --indep-pairwise, order and ties included."""
+"""Which correlated SNPs are removed: the greedy choice of PLINK 1.9's --indep-pairwise, order and ties included."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hanse_genomics.structure.linkage import EPSILON
 def prune(chromosome: Array, minor: Floats, varies: Array, i: Counts, j: Counts, window: int, step: int) -> Array:
     """SNPs that stay: bool (C,).
 
-    In each window SNPs are gone through in genome order: the first one behind that is left and correlated decides; of
-    the two the one with the smaller minor allele frequency goes (the later one, where they are equal), and it goes on
-    with the next SNP. That is repeated until nothing goes, then the window moves on.
+    Each window is passed through in genome order. A SNP is compared with the first later one that is left and
+    correlated with it; of the two, the one with the smaller minor allele frequency is removed (the later one, where
+    they are equal), and the pass goes on with the next SNP. Passes are repeated until nothing is removed, then the
+    window moves on.
 
     Args:
         chromosome: (C,), sorted.

@@ -97,7 +97,7 @@ def _has_one_layer(model: AnyModel) -> bool:
 
 
 def _takes_all(rule: StateRule, model: AnyModel) -> bool:
-    """Whether a rule is of every parameter. Of other patterns, the sites find out before the first round."""
+    """Whether a rule fits every parameter. Sites check other patterns before the first round."""
     if _has_one_layer(model):
         return rule.match == "*" or rule.layers in ("linear", "output")
     return rule.match == "*" or (rule.layers == "linear" and isinstance(model, MlpConfig) and not model.batch_norm)

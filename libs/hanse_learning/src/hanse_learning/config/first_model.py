@@ -1,7 +1,7 @@
 """A job held against the entries of the model that its owner has uploaded to begin with.
 
-Which entries a built-in architecture has, torch knows, at the sites. But names are patterns' business here already, and
-the layers that every perceptron has can be told by hand. Loads neither numpy nor torch.
+Only torch, at the sites, knows all entries of a built-in architecture. Known here are all entries of a perceptron and
+the bias of the last layer of the others. Loads neither numpy nor torch.
 """
 
 from __future__ import annotations

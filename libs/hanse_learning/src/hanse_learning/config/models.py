@@ -74,7 +74,7 @@ class _Normalized(_Built):
 
     Attributes:
         groups: of a group normalization; every normalized width must be a multiple of it.
-        activation: `mish` is the one of the differentially private studies.
+        activation: `mish` is the one of private training (Nasirigerdeh et al., 2023).
     """
 
     normalization: Normalization = "batch"
@@ -123,8 +123,8 @@ class VggConfig(_Normalized):
 
 
 class ResnetConfig(_Normalized):
-    """ResNets: the shallow 8 and 9 of the private studies, 20 for small images (option A), 18, 34 and 50, and the
-    pre-activation 18.
+    """ResNets: the shallow 8 and 9 of private training (Nasirigerdeh et al., 2023), 20 for small images (option A), 18,
+    34 and 50, and the pre-activation 18.
 
     Attributes:
         stem: of 18, 34, 50 and the pre-activation 18: `small` is a 3x3 convolution, `large` 7x7 by two and pooling.

@@ -46,7 +46,7 @@ class AttackConfig(Frozen):
     """What hostile sites do: send the update times -factor or factor, or learn class c as the last class minus c.
 
     Attributes:
-        share: of the sites, rounded to whole ones; which, the seed says.
+        share: of the sites, rounded to whole ones; the seed decides which.
     """
 
     name: Literal["sign_flip", "scaled", "label_flip"]

@@ -49,7 +49,7 @@ def play(task: Task) -> Outcome:
     """Play a cell; the same outcome for the same task, but for `seconds`.
 
     Raises:
-        HanseError: where data and partition do not fit. What diverges is an outcome.
+        HanseError: where data and partition do not fit. A run that diverges is an outcome, not an error.
     """
     began = time.monotonic()
     game = _Game(task)

@@ -73,7 +73,7 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
 
 
 def _begin() -> None:
-    """A worker ends with whoever started it, and leaves ctrl-C to it."""
+    """A worker ends with the process that started it, and leaves ctrl-C to that process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -1,4 +1,4 @@
-"""Bulyan (El Mhamdi et al., ICML 2018): Krum chooses whom to listen to, a trimmed mean how far in each coordinate.
+"""Bulyan (El Mhamdi et al., ICML 2018): Krum chooses updates, and each coordinate becomes a trimmed mean of them.
 
 Of K >= 4 f + 3 updates, theta = K - 2 f are chosen one after another by Krum among those that are left. Each coordinate
 is the mean of the beta = theta - 2 f chosen values nearest to their median. Sorted, these lie beside each other, so

@@ -1,4 +1,4 @@
-"""FedNova (Wang et al., NeurIPS 2020): whoever takes more steps does not pull the model towards its own optimum.
+"""FedNova (Wang et al., NeurIPS 2020): a site that takes more steps does not pull the model towards its own optimum.
 
 A site's update is -lr G a, its gradients G weighted by a vector a of its local optimizer's (all ones for plain SGD).
 The change is tau sum_k w_k u_k / |a_k|_1 with tau = sum_k w_k |a_k|_1. With equal |a_k|_1 that is the weighted mean.

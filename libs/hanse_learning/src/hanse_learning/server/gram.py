@@ -1,8 +1,8 @@
 """Distances between updates from one pass: the Gram matrix G = U U^T of the K updates U (K, P).
 
 |u_i - u_j|^2 = G_ii + G_jj - 2 G_ij. Products and sums are made in float64, so that a difference is lost only where two
-updates agree to eight digits. It is not the deviations from the mean that are multiplied: one hostile update of great
-length would take the digits of all others' distances with it. Here it spoils its own only.
+updates agree to eight digits. The products are not made of deviations from the mean: one hostile update of great length
+would move the mean, and all other distances would lose digits. This way it spoils its own distances only.
 
 BLAS makes the products, of GROUP by GROUP updates and DEPTH columns: small enough that it uses one thread, whatever the
 machine has, so that bits do not depend on the number of cores, and the engine's own threads do not fight with it. They

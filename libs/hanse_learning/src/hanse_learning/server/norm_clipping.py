@@ -1,4 +1,4 @@
-"""Clipped mean: no update counts for more than its direction at a given length.
+"""Clipped mean: updates that are longer than a given length are scaled down to it.
 
 w_k u_k min(1, norm / |u_k|), |u_k| being the L2 norm over all parameters together. It bounds what a single site can do
 to the model in one round (Sun et al., Can You Really Backdoor Federated Learning?, 2019).

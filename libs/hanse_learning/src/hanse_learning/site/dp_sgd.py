@@ -3,7 +3,7 @@
 Each example is in a step's batch with probability `rate`, independently (Poisson sampling). The sum of the clipped
 gradients gets noise and is divided by the *expected* size of the batch; an empty batch takes a step of noise alone. Who
 is sampled, and the noise, come from the operating system's randomness, not from the job's seed: the same task done
-twice gives other bits, and only an answer that was written down is answered the same again.
+twice gives other bits. A site that is asked again sends the answer that it wrote down.
 
 The noise is whole steps of a grid of 2^-24 of its scale, and the sum is rounded to that grid (`hanse_privacy.noise`),
 so that no low bits tell what was under it. Rounding lets one example change the sum by sqrt(d) such steps more than

@@ -36,7 +36,7 @@ class Sums(Protocol):
 
 
 class Alone:
-    """The sums of one site: what it gives."""
+    """The sums of one site by itself: each is what the site gives."""
 
     def sum(self, key: str, values: Floats) -> Floats:  # noqa: ARG002 - the protocol's
         """See `Sums`."""

@@ -143,7 +143,8 @@ def descend(
     mean = float(torch.stack(losses[-per_epoch:]).mean())
     _check_finite(mean, total, config)
     for name, parameter in module.named_parameters():
-        # A finite sum needs finite terms, and is much faster to find; only a sum that overflowed is looked into.
+        # A finite sum has finite terms, and is much faster to check. Only where the sum is not finite are the terms
+        # looked at.
         if not bool(torch.isfinite(parameter.detach().sum())) and not bool(torch.isfinite(parameter).all()):
             raise _diverged(f"parameter {name} is not finite after {total} steps", config)
     return Descent(mean, len(losses), None if apply_gradients.momentum is None else gone)

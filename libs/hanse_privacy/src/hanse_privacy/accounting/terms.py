@@ -122,7 +122,7 @@ def round_noise(
         amount = noise_for(kind, epsilon, privacy.delta, count * terms.rounds, accountant=accountant)
         noise = noise_of_amount(kind, amount)
     if privacy.placement == "distributed" and privacy.scale == "literal":
-        noise /= terms.active  # the paper's scale is made for a mean over n: for the sum it is too small by n
+        noise /= terms.active  # the printed scale is for a mean over n: n times too small for the sum
     event = Event(kind, amount_of(kind, noise))
     return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site")
 

@@ -21,7 +21,7 @@ from hanse_privacy.noise.oblivious_plan import ObliviousPlan
 from hanse_privacy.noise.source import NoiseSource
 
 SPREAD = 1 / 0.2435
-"""sd(w_h)/lambda at which noise that is not oblivious leaves r^2 = 0.894, the paper's."""
+"""sd(w_h)/lambda at which noise that is not oblivious leaves r^2 = 0.894, as Mugunthan (2022) reports."""
 
 _STEPS = 4096
 _AT_ONCE = 250
@@ -37,7 +37,8 @@ class Outcome:
         r2, predicted_r2: measured, and by the closed form.
         residual, predicted_residual: variance of the error, in units of 2 lambda^2.
         spread: sd(w_h)/lambda, as it was.
-        mu, sigma: mean and standard deviation of |f - f'|/(|f| + 1) (the paper's definition 2), f in units of lambda.
+        mu, sigma: mean and standard deviation of |f - f'|/(|f| + 1) (Mugunthan, 2022, definition 2), f in units of
+        lambda.
     """
 
     noise: str

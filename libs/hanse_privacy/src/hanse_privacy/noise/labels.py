@@ -26,7 +26,7 @@ class Label:
             infinite for Gaussian noise.
         epsilon: of all rounds, delta 0.
         epsilon_delta, delta: of all rounds at the job's delta, if that is less.
-        printed: epsilon of a round as the paper prints it, where the literal scale is used; else None.
+        printed: epsilon of a round as Mugunthan (2022) prints it, where the literal scale is used; else None.
         resists, defeated_by: coalitions; the second empty where there is none.
         needs: how many of the active sites must answer.
     """
@@ -46,7 +46,7 @@ class Label:
         said = [f"Noise in each coordinate of the sum: {self.noise}."]
         if self.printed is not None:
             said.append(
-                f"The scale is the paper's, which is made for a mean but added to a sum: epsilon of a round is "
+                f"The scale is as Mugunthan (2022) prints it, for a mean, but is added to a sum: epsilon of a round is "
                 f"{self.epsilon_round:.4g}, not the printed {self.printed:.4g}."
             )
         if math.isfinite(self.epsilon):

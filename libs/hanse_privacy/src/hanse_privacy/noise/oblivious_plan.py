@@ -44,7 +44,8 @@ class ObliviousPlan:
     def parts(self) -> int:
         """How many parts make one participant's Laplace noise.
 
-        Without a self term and with all peers it stays n, as the paper has it: the noise is (n - 1)/n of the variance.
+        Without a self term and with all peers it stays n, as in Mugunthan (2022): the noise is (n - 1)/n of the
+        variance.
         """
         return len(self.participants) if self.degree is None else self.degree + self.self_term
 

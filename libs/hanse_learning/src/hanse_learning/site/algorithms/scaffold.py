@@ -1,8 +1,9 @@
 """SCAFFOLD (Karimireddy et al., 2020): each step is corrected by how far the site drifts from the others.
 
 Each step goes along g - c_i + c: c_i is the site's control variate, kept here, c the server's, which comes with the
-task. A site's new variate is its gradient at the received model, or what its steps have gone per step. With momentum a
-gradient goes on in later steps, so the way is divided by what all gradients weigh in it, not by the number of steps.
+task. A site's new variate is its gradient at the received model, or the distance that it went, per step. With momentum
+a gradient acts in later steps, too, so the distance is divided by the total weight of all gradients in it, not by the
+number of steps.
 """
 
 from __future__ import annotations
