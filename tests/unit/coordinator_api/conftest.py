@@ -19,13 +19,14 @@ from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing
 from hanse_coordinator.compensators import CompensatorBoard
 from hanse_coordinator.presence import PresenceBoard
-from hanse_coordinator.records import ApiKeyRecord, ApiRole, Buckets
+from hanse_coordinator.records import ApiKeyRecord, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
+from hanse_schemas.http.keys import ApiRole
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}

@@ -9,8 +9,8 @@ import pytest
 
 from hanse_coordinator.api.route import Route
 from hanse_coordinator.api.table import ROUTES
-from hanse_coordinator.records import ApiRole
 from hanse_fabric.identity.secrets import make_api_key
+from hanse_schemas.http.keys import ApiRole
 
 PATH = {
     "project": "alpha",

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from hanse_coordinator.records import ApiKeyRecord, ApiRole
+from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.records import Bucket
+from hanse_schemas.http.keys import ApiRole
 
 _NOBODY = "0" * 64
 _HINT = "give a valid API key: `Authorization: Bearer hanse_...`"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -16,16 +15,10 @@ from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
+from hanse_schemas.http.keys import ApiRole
+from hanse_schemas.http.runs import RunState, Wanted
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema
-
-
-class ApiRole(StrEnum):
-    """Who holds an API key: an owner of projects, a site, or the hub's operator, who may do everything."""
-
-    OWNER = "owner"
-    SITE = "site"
-    OPERATOR = "operator"
 
 
 class ProjectRecord(Message):
@@ -72,9 +65,6 @@ class ApiKeyRecord(Message):
     revoked: bool = False
 
 
-RunState = Literal["waiting", "running", "paused", "completed", "failed", "cancelled"]
-
-
 class RunRecord(Message):
     """A run. The API writes `wanted`; all else is the supervisor's that holds the run's lease."""
 
@@ -84,7 +74,7 @@ class RunRecord(Message):
     run: RunId
     job: Job
     state: RunState = "waiting"
-    wanted: Literal["run", "pause", "cancel"] = "run"
+    wanted: Wanted = "run"
     created_at: datetime
     created_by: str
     updated_at: datetime

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from pydantic import Field
-
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.route import OPERATE, OWN, Request, Route
 from hanse_fabric.messages import AuditEvent
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
 from hanse_fabric.subjects import AUDIT, Stream
+from hanse_schemas.http.audit import AuditEntry, AuditLog, AuditQuery
 
 _STREAM: Stream = AUDIT.stream or Stream("")
-
-
-class AuditQuery(Frozen):
-    """A page: entries with a sequence above `after`, at most `limit` of them."""
-
-    after: int = Field(default=0, ge=0)
-    limit: int = Field(default=10_000, ge=1, le=100_000)
-
-
-class AuditEntry(Frozen):
-    """A decision that changed state; `sequence` is where the next page begins."""
-
-    sequence: int
-    project: Slug
-    at: datetime
-    actor: str
-    action: str
-    subject: str
-    authority: str
-    detail: dict[str, Any]
-
-
-class AuditLog(Frozen):
-    """Entries, oldest first."""
-
-    events: tuple[AuditEntry, ...]
 
 
 async def project_audit(hub: Hub, request: Request) -> AuditLog:

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import READ, Request, Route
-from hanse_coordinator.api.runs import FINAL
 from hanse_fabric.bus.port import Record
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT, Stream
+from hanse_schemas.http.events import Event
+from hanse_schemas.http.runs import FINAL_STATES
 
 HEARTBEAT_S = 15.0
 _LOOK_S = 0.5
@@ -50,7 +51,7 @@ async def _send(
 ) -> None:
     subject = EVENT.of(**tokens)
     entry = await hub.buckets.runs.require(**tokens)
-    if entry.value.state in FINAL:
+    if entry.value.state in FINAL_STATES:
         for record in await hub.bus.snapshot(_STREAM, subject):
             if record.sequence > after:
                 await response.write(_frame(record, RunEvent.decode(record.data)))
@@ -62,7 +63,7 @@ async def _send(
                 record = following.result()
                 event = RunEvent.decode(record.data)
                 await response.write(_frame(record, event))
-                if event.kind == "state" and event.data.get("state") in FINAL:
+                if event.kind == "state" and event.data.get("state") in FINAL_STATES:
                     return
                 following = asyncio.ensure_future(anext(records))
         finally:
@@ -90,7 +91,7 @@ async def _quiet(
             beat = loop.time() + HEARTBEAT_S
             await response.write(b": still here\n\n")
             entry = await hub.buckets.runs.get(**tokens)
-            if entry is None or entry.value.state in FINAL:
+            if entry is None or entry.value.state in FINAL_STATES:
                 # Its last event was lost, or told while nobody could hear; the record is what counts.
                 return not following.done()
 
@@ -101,8 +102,8 @@ async def _stop(following: asyncio.Future[Record]) -> None:
 
 
 def _frame(record: Record, event: RunEvent) -> bytes:
-    data = event.model_dump_json(exclude={"project", "run"})
-    return f"id: {record.sequence}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    told = Event(kind=event.kind, at=event.at, round=event.round, data=event.data)
+    return f"id: {record.sequence}\nevent: {event.kind}\ndata: {told.model_dump_json()}\n\n".encode()
 
 
 ROUTES = (

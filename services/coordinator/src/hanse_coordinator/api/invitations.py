@@ -5,50 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal
 
-from pydantic import Field
-
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route
 from hanse_coordinator.records import InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_join_token
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
-
-_LONGEST_S = 90 * 86_400
-
-
-class Invite(Frozen):
-    """Whom to invite. `expires_in` seconds; None: the hub's default."""
-
-    participant: Slug
-    expires_in: float | None = Field(default=None, gt=0, le=_LONGEST_S)
-
-
-class IssuedInvitation(Frozen):
-    """`token` is shown only here."""
-
-    id: str
-    token: str
-    participant: Slug
-    expires_at: datetime
-
-
-class InvitationView(Frozen):
-    """An invitation without its token."""
-
-    id: str
-    participant: Slug
-    state: Literal["open", "used", "expired", "revoked"]
-    created_at: datetime
-    created_by: str
-    expires_at: datetime
-
-
-class InvitationList(Frozen):
-    """A project's invitations, oldest first."""
-
-    invitations: tuple[InvitationView, ...]
+from hanse_schemas.http.invitations import InvitationList, InvitationView, Invite, IssuedInvitation
 
 
 def _view(record: InvitationRecord, now: datetime) -> InvitationView:

@@ -10,55 +10,18 @@ import base64
 import binascii
 from datetime import datetime
 
-from pydantic import AwareDatetime, ConfigDict, Field
-
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import PUBLIC, Request, Route
-from hanse_coordinator.records import ApiKeyRecord, ApiRole, InvitationRecord
+from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity import secrets
-from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.names import Slug
 from hanse_fabric.records import Entry
-from hanse_schemas.schema import DataSchema
+from hanse_schemas.http.joining import Join, Joined
+from hanse_schemas.http.keys import ApiRole
 
 ALLOWED_SKEW_S = 300.0
 _KEY_BYTES = 32
-
-
-class Join(Frozen):
-    """What a site sends.
-
-    Attributes:
-        token: `join_<id>_<secret>`.
-        public_key: raw Ed25519 key, base64; it verifies the site's results.
-        bus_key: NATS user public key, `U...`.
-        version: of the site's software.
-        sent_at: the site's clock.
-    """
-
-    token: str = Field(max_length=200)
-    public_key: str = Field(max_length=100)
-    bus_key: str = Field(max_length=100)
-    version: str = Field(default="", max_length=100)
-    sent_at: AwareDatetime
-
-
-class Joined(Frozen):
-    """What a site gets: where the bus is, its credential there, its API key. CAs are PEM, null for public ones."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    project: Slug
-    participant: Slug
-    bus_url: str
-    bus_jwt: str
-    bus_ca: str | None
-    store_ca: str | None
-    data_schema: DataSchema = Field(alias="schema")
-    hub_name: str
-    api_key: str
 
 
 async def join(hub: Hub, request: Request) -> Joined:

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Literal
-
-from pydantic import Field
-
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.route import OPERATE, Request, Route
-from hanse_coordinator.records import ApiKeyRecord, ApiRole
+from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
-
-
-class CreateKey(Frozen):
-    """A key to make. `project` None: all projects. Sites get theirs by joining."""
-
-    role: Literal["owner", "operator"]
-    project: Slug | None = None
-    name: str = Field(default="", max_length=200)
-
-
-class KeyView(Frozen):
-    """A key without its secret."""
-
-    id: str
-    role: ApiRole
-    project: Slug | None
-    participant: Slug | None
-    name: str
-    created_at: datetime
-    created_by: str
-    revoked: bool
-
-
-class IssuedKey(KeyView):
-    """`key` is shown only here."""
-
-    key: str
-
-
-class KeyList(Frozen):
-    """All keys, oldest first."""
-
-    keys: tuple[KeyView, ...]
+from hanse_schemas.http.keys import ApiRole, CreateKey, IssuedKey, KeyList, KeyView
 
 
 def _fields(record: ApiKeyRecord) -> dict[str, object]:

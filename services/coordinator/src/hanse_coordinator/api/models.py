@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
-
-from pydantic import Field
+from datetime import timedelta
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import object_key
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion, RegistryReply, RegistryRequest, Stage
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Digest
 from hanse_fabric.subjects import REGISTRY
+from hanse_schemas.http.models import Announced, Download, ModelList, ModelView, Promote, Rollback, Upload
 
 _REGISTRY_TIMEOUT_S = 15.0
 _UPLOAD_FOR = timedelta(hours=12)
-
-
-class ModelView(ModelVersion):
-    """A version as the registry signed it; `schema` makes it a message that can be verified offline."""
-
-    schema_name: str = Field(alias="schema")
-
-
-class ModelList(Frozen):
-    """A project's versions that are not deleted, oldest first."""
-
-    models: tuple[ModelView, ...]
-
-
-class Promote(Frozen):
-    """Where to move a version, and why."""
-
-    stage: Stage
-    reason: str = Field(default="", max_length=2000)
-
-
-class Rollback(Frozen):
-    """Why the production version before the present one returns."""
-
-    reason: str = Field(default="", max_length=2000)
-
-
-class Download(Frozen):
-    """A presigned link to the file, and the signed record to verify it with."""
-
-    url: str
-    version: ModelView
-
-
-class Announced(Frozen):
-    """The object to upload. `digest`: as `hanse_fabric.tensors.digest` makes it."""
-
-    digest: Digest
-
-
-class Upload(Frozen):
-    """Where to PUT the object; `url` is null where it is there already."""
-
-    digest: Digest
-    key: str
-    url: str | None
-    expires_at: datetime | None
-
-
-def _view(version: ModelVersion) -> ModelView:
-    return ModelView.model_validate({**version.model_dump(mode="json"), "schema": version.schema_id})
 
 
 async def upload_object(hub: Hub, request: Request) -> Upload:
@@ -87,35 +33,35 @@ async def list_models(hub: Hub, request: Request) -> ModelList:
     await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.models.list(project=request.project)]
     living = sorted((version for version in found if not version.deleted), key=lambda version: version.version)
-    return ModelList(models=tuple(_view(version) for version in living))
+    return ModelList(models=tuple(ModelView.of(version) for version in living))
 
 
 async def get_model(hub: Hub, request: Request) -> ModelView:
     wanted = request.path["version"]
     for entry in await hub.buckets.models.list(project=request.project):
         if entry.value.version == wanted:
-            return _view(entry.value)
+            return ModelView.of(entry.value)
     raise HanseError(ErrorCode.NOT_FOUND, f"version: there is no version {wanted} in project {request.project!r}")
 
 
 async def promote_model(hub: Hub, request: Request) -> ModelView:
     body: Promote = request.body
     reply = await _ask(hub, request, "promote", stage=body.stage, reason=body.reason)
-    return _view(_version(reply))
+    return ModelView.of(_version(reply))
 
 
 async def rollback_model(hub: Hub, request: Request) -> ModelView:
     body: Rollback = request.body
-    return _view(_version(await _ask(hub, request, "rollback", reason=body.reason)))
+    return ModelView.of(_version(await _ask(hub, request, "rollback", reason=body.reason)))
 
 
 async def delete_model(hub: Hub, request: Request) -> ModelView:
-    return _view(_version(await _ask(hub, request, "delete")))
+    return ModelView.of(_version(await _ask(hub, request, "delete")))
 
 
 async def download_model(hub: Hub, request: Request) -> Download:
     reply = await _ask(hub, request, "link")
-    return Download(url=reply.url, version=_view(_version(reply)))
+    return Download(url=reply.url, version=ModelView.of(_version(reply)))
 
 
 async def _ask(

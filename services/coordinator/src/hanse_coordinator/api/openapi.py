@@ -11,23 +11,9 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from hanse_coordinator.api.route import PATH_TYPES, Route
 from hanse_fabric import __version__
-from hanse_fabric.messages.base import Frozen
+from hanse_schemas.http.errors import ErrorAnswer
 
 _REF = "#/components/schemas/{model}"
-
-
-class ErrorBody(Frozen):
-    """What is wrong: a code of the catalogue (docs/errors.md), a sentence, and what to do."""
-
-    code: str
-    message: str
-    hint: str
-
-
-class ErrorAnswer(Frozen):
-    """The answer to every refused request."""
-
-    error: ErrorBody
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:

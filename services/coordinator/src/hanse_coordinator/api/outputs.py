@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import READ, Request, Route
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Digest
+from hanse_schemas.http.outputs import OutputLink, OutputList, OutputView
 
 _DOWNLOAD_FOR = timedelta(hours=1)
-
-
-class OutputView(Frozen):
-    """An output: a tensor file of named arrays. `digest` and `leaves`: as `hanse_fabric.tensors.digest` makes them."""
-
-    name: str
-    digest: Digest
-    leaves: tuple[Digest, ...]
-    size: int
-
-
-class OutputList(Frozen):
-    """A run's outputs, by name; none before it has completed."""
-
-    outputs: tuple[OutputView, ...]
-
-
-class OutputLink(Frozen):
-    """Where to GET an output, until when, and what to verify it with."""
-
-    url: str
-    expires_at: datetime
-    output: OutputView
 
 
 async def list_outputs(hub: Hub, request: Request) -> OutputList:

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
-from hanse_coordinator.records import ApiRole
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.names import Slug
-
-
-class ParticipantView(Frozen):
-    """A participant.
-
-    Attributes:
-        public_key: raw Ed25519, base64.
-        online: seen within three minutes.
-        clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
-        working_on: the task that it said it works on.
-    """
-
-    participant: Slug
-    enrolled_at: datetime
-    revoked: bool
-    public_key: str
-    version: str
-    device: str
-    last_seen: datetime | None
-    online: bool
-    clock_difference: float | None
-    working_on: str | None
-
-
-class ParticipantList(Frozen):
-    """A project's participants, by name."""
-
-    participants: tuple[ParticipantView, ...]
+from hanse_schemas.http.keys import ApiRole
+from hanse_schemas.http.participants import ParticipantList, ParticipantView
 
 
 def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:

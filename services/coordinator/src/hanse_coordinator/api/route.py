@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.auth import Caller
-from hanse_coordinator.records import ApiRole
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import RunId, Slug
+from hanse_schemas.http.keys import ApiRole
 
 Roles = frozenset[ApiRole]
 PUBLIC: Roles = frozenset()

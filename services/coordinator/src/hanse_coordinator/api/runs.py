@@ -3,100 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import check_submission
-from hanse_coordinator.records import RunRecord, RunState
+from hanse_coordinator.records import RunRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import RunEvent
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Digest, RunId, Slug, new_run_id
+from hanse_fabric.names import new_run_id
 from hanse_fabric.subjects import EVENT, Stream
 from hanse_fabric.telemetry import inject
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
+from hanse_schemas.http.runs import (
+    FINAL_STATES,
+    Checked,
+    RoundMetrics,
+    RunList,
+    RunMetrics,
+    RunSummary,
+    RunView,
+    Submission,
+    UtilityFinding,
+    Wanted,
+)
 from hanse_schemas.job import Job
 
-FINAL = frozenset({"completed", "failed", "cancelled"})
 _EVENTS: Stream = EVENT.stream or Stream("")
-Wanted = Literal["run", "pause", "cancel"]
-
-
-class Submission(Frozen):
-    """A job to run, or to check."""
-
-    job: Job
-
-
-class UtilityFinding(Frozen):
-    """Whether one component of a job preserves utility (equality with pooled training), and why."""
-
-    component: str
-    value: str
-    ok: bool
-    reason: str
-
-
-class Checked(Frozen):
-    """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training,
-    `privacy` what it would guarantee."""
-
-    valid: bool
-    warnings: tuple[str, ...]
-    utility: tuple[UtilityFinding, ...] = ()
-    privacy: str = ""
-
-
-class RunSummary(Frozen):
-    """A run without its job. `outputs`: the names of what a study has made."""
-
-    project: Slug
-    run: RunId
-    state: RunState
-    wanted: Wanted
-    created_at: datetime
-    created_by: str
-    updated_at: datetime
-    round: int
-    rounds: int
-    reason: str
-    metrics: dict[str, Any]
-    model_version: int | None
-    model_digest: Digest | None
-    outputs: tuple[str, ...]
-
-
-class RunView(RunSummary):
-    """A run; `privacy` says in words what it guarantees, and what not."""
-
-    job: Job
-    privacy: str
-
-
-class RunList(Frozen):
-    """A project's runs, newest first."""
-
-    runs: tuple[RunSummary, ...]
-
-
-class RoundMetrics(Frozen):
-    """A finished round: metrics over all sites, and by site where they were evaluated; `bytes`, `down` to all sites and
-    `up` from them, of models and updates."""
-
-    round: int
-    at: datetime
-    metrics: dict[str, Any]
-    sites: dict[str, Any]
-    bytes: dict[str, int]
-
-
-class RunMetrics(Frozen):
-    """The finished rounds of a run, in order."""
-
-    rounds: tuple[RoundMetrics, ...]
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:
@@ -178,9 +112,9 @@ async def _steer(hub: Hub, request: Request, wanted: Wanted, action: str) -> Run
     def alter(record: RunRecord) -> RunRecord:
         nonlocal changed
         changed = record.wanted != wanted
-        if record.wanted == wanted and (wanted == "cancel" or record.state not in FINAL):
+        if record.wanted == wanted and (wanted == "cancel" or record.state not in FINAL_STATES):
             return record
-        if record.state in FINAL:
+        if record.state in FINAL_STATES:
             raise HanseError(ErrorCode.GONE, f"run {record.run} is {record.state} already", hint="submit another run")
         if record.wanted == "cancel":
             raise HanseError(ErrorCode.CONFLICT, f"run {record.run} is being cancelled", hint="submit another run")

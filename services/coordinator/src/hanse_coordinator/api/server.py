@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.openapi import ErrorAnswer, ErrorBody, document
+from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route
 from hanse_coordinator.auth import Caller
 from hanse_coordinator.refusals import count_refusal
@@ -21,6 +21,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
+from hanse_schemas.http.errors import ErrorAnswer, ErrorBody
 
 MAX_BODY_BYTES = 256 << 10
 _LOG = logging.getLogger(__name__)

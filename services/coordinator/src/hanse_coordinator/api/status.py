@@ -4,49 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import datetime
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OPERATE, PUBLIC, Request, Route
 from hanse_fabric import __version__
 from hanse_fabric.health import resident_bytes
-from hanse_fabric.messages.base import Frozen
 from hanse_fabric.state import STATE_VERSION
+from hanse_schemas.http.hub import HubView, StatusView
 
 FEATURES = ("federated_averaging", "site_code", "custom_pipeline", "initial_model")
-
-
-class HubView(Frozen):
-    """The hub. `time` is its clock, for comparing; `bus_url` is where sites connect.
-
-    `compensators` are public keys (base64) by name, as they were announced: a site pins the one that it was told by
-    whoever runs the compensator, and compares. `state_version` is the form of the stored state.
-    """
-
-    name: str
-    version: str
-    time: datetime
-    bus_url: str
-    features: tuple[str, ...]
-    compensators: dict[str, str]
-    state_version: int
-
-
-class StatusView(Frozen):
-    """The hub as its operator sees it. `instance` is the replica that answered."""
-
-    name: str
-    version: str
-    instance: str
-    time: datetime
-    started_at: datetime
-    bus_ready: bool
-    store_ready: bool
-    projects: int
-    participants: int
-    participants_online: int
-    runs: dict[str, int]
-    resident_bytes: int
 
 
 async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the form of all handlers

@@ -1,0 +1,17 @@
+"""An event of a run as it is watched: the data of a server-sent event, whose id is the event's sequence."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from hanse_fabric.messages.base import Frozen
+
+
+class Event(Frozen):
+    """Something that happened in a run; `hanse_fabric.messages.RunEvent` says which kinds there are."""
+
+    kind: str
+    at: datetime
+    round: int = 0
+    data: dict[str, Any] = {}

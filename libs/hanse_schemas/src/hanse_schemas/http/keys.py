@@ -1,0 +1,53 @@
+"""API keys, for the operator: their secrets are shown once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+
+
+class ApiRole(StrEnum):
+    """Who holds an API key: an owner of projects, a site, or the hub's operator, who may do everything."""
+
+    OWNER = "owner"
+    SITE = "site"
+    OPERATOR = "operator"
+
+
+class CreateKey(Frozen):
+    """A key to make. `project` None: all projects. Sites get theirs by joining."""
+
+    role: Literal["owner", "operator"]
+    project: Slug | None = None
+    name: str = Field(default="", max_length=200)
+
+
+class KeyView(Frozen):
+    """A key without its secret."""
+
+    id: str
+    role: ApiRole
+    project: Slug | None
+    participant: Slug | None
+    name: str
+    created_at: datetime
+    created_by: str
+    revoked: bool
+
+
+class IssuedKey(KeyView):
+    """`key` is shown only here."""
+
+    key: str
+
+
+class KeyList(Frozen):
+    """All keys, oldest first."""
+
+    keys: tuple[KeyView, ...]

@@ -1,0 +1,36 @@
+"""Participants: who is enrolled, when last seen, with which clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Slug
+
+
+class ParticipantView(Frozen):
+    """A participant.
+
+    Attributes:
+        public_key: raw Ed25519, base64.
+        online: seen within three minutes.
+        clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
+        working_on: the task that it said it works on.
+    """
+
+    participant: Slug
+    enrolled_at: datetime
+    revoked: bool
+    public_key: str
+    version: str
+    device: str
+    last_seen: datetime | None
+    online: bool
+    clock_difference: float | None
+    working_on: str | None
+
+
+class ParticipantList(Frozen):
+    """A project's participants, by name."""
+
+    participants: tuple[ParticipantView, ...]

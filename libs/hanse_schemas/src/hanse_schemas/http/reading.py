@@ -1,0 +1,40 @@
+"""How a body is read or written by one who is not the hub."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import explain
+
+Form = TypeVar("Form", bound=BaseModel)
+
+
+def read(form: type[Form], body: object) -> Form:
+    """An answer of the hub. Fields that this release does not know are passed over: a hub may be newer than its reader.
+
+    Raises:
+        HanseError: UNKNOWN_SCHEMA naming each field that is missing or has a value that this release does not know.
+    """
+    try:
+        return form.model_validate(body, extra="ignore")
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.UNKNOWN_SCHEMA,
+            f"the hub's answer is not understood here: {explain(error)}",
+            hint="is this the address of a Hanse hub? If it is of a newer release than this one, upgrade",
+        ) from None
+
+
+def write(form: type[BaseModel], **fields: object) -> dict[str, Any]:
+    """A request's body, checked as the hub will check it; with the fields that are given alone.
+
+    Raises:
+        HanseError: INVALID_INPUT naming each field, its value and what was expected.
+    """
+    try:
+        return form.model_validate(fields).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, explain(error)) from None

@@ -1,0 +1,92 @@
+"""Runs: a job that is submitted or checked, and what is told of its run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from hanse_fabric.messages.base import Frozen
+from hanse_fabric.names import Digest, RunId, Slug
+from hanse_schemas.job import Job
+
+RunState = Literal["waiting", "running", "paused", "completed", "failed", "cancelled"]
+FINAL_STATES = frozenset({"completed", "failed", "cancelled"})
+Wanted = Literal["run", "pause", "cancel"]
+
+
+class Submission(Frozen):
+    """A job to run, or to check."""
+
+    job: Job
+
+
+class UtilityFinding(Frozen):
+    """Whether one component of a job preserves utility (equality with pooled training), and why."""
+
+    component: str
+    value: str
+    ok: bool
+    reason: str
+
+
+class Checked(Frozen):
+    """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training,
+    `privacy` what it would guarantee."""
+
+    valid: bool
+    warnings: tuple[str, ...]
+    utility: tuple[UtilityFinding, ...] = ()
+    privacy: str = ""
+
+
+class RunSummary(Frozen):
+    """A run without its job. `outputs`: the names of what a study has made."""
+
+    project: Slug
+    run: RunId
+    state: RunState
+    wanted: Wanted
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    round: int
+    rounds: int
+    reason: str
+    metrics: dict[str, Any]
+    model_version: int | None
+    model_digest: Digest | None
+    outputs: tuple[str, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class RunView(RunSummary):
+    """A run; `privacy` says in words what it guarantees, and what not."""
+
+    job: Job
+    privacy: str
+
+
+class RunList(Frozen):
+    """A project's runs, newest first."""
+
+    runs: tuple[RunSummary, ...]
+
+
+class RoundMetrics(Frozen):
+    """A finished round: metrics over all sites, and by site where they were evaluated; `bytes`, `down` to all sites and
+    `up` from them, of models and updates."""
+
+    round: int
+    at: datetime
+    metrics: dict[str, Any]
+    sites: dict[str, Any]
+    bytes: dict[str, int]
+
+
+class RunMetrics(Frozen):
+    """The finished rounds of a run, in order."""
+
+    rounds: tuple[RoundMetrics, ...]
