@@ -11,7 +11,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
+from pydantic import BaseModel
 
+from hanse_schemas.http.outputs import OutputLink
+from hanse_schemas.http.participants import ParticipantView
+from hanse_schemas.http.projects import ProjectView
+from hanse_schemas.http.runs import RunView
+
+NOON = "2026-01-01T12:00:00Z"
+JOB = {"rounds": 3, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -117,4 +125,36 @@ async def cut(request: web.Request) -> web.StreamResponse:
 
 
 def run_view(state: str = "running", **fields: Any) -> dict[str, Any]:
-    return {"project": "triage", "run": "r1", "state": state, "round": 1, **fields}
+    """A run as the hub tells it."""
+    told = {
+        "project": "triage", "run": "run000000001", "state": state, "wanted": "run", "created_at": NOON,
+        "created_by": "key:k", "updated_at": NOON, "round": 1, "rounds": 3, "reason": "", "metrics": {},
+        "model_version": None, "model_digest": None, "outputs": (), "job": JOB, "privacy": "",
+    }  # fmt: skip
+    return as_json(RunView.model_validate({**told, **fields}))
+
+
+def project_view(name: str = "triage", **fields: Any) -> dict[str, Any]:
+    """A project as the hub tells it."""
+    told = {"name": name, "schema": {"kind": "open"}, "description": "", "created_at": NOON, "created_by": "key:k"}
+    return as_json(ProjectView.model_validate({**told, **fields}))
+
+
+def site_view(participant: str = "north", **fields: Any) -> dict[str, Any]:
+    """A participant as the hub tells it."""
+    told = {
+        "participant": participant, "enrolled_at": NOON, "revoked": False, "public_key": "", "version": "0.1.0",
+        "device": "", "last_seen": None, "online": False, "clock_difference": None, "working_on": None,
+    }  # fmt: skip
+    return as_json(ParticipantView.model_validate({**told, **fields}))
+
+
+def output_link(url: str, output: dict[str, Any]) -> dict[str, Any]:
+    """A presigned link to an output as the hub tells it."""
+    return as_json(OutputLink.model_validate({"url": url, "expires_at": NOON, "output": output}))
+
+
+def as_json(body: BaseModel) -> dict[str, Any]:
+    """An answer as it crosses the wire: as the coordinator's server writes it."""
+    found: dict[str, Any] = json.loads(body.model_dump_json(by_alias=True))
+    return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from scripted_hub import as_json
 
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ModelVersion
 from hanse_fabric.messages.models import Lineage
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_schemas.http.models import ModelView
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,7 @@ class SignedModel:
 
     @property
     def view(self) -> dict[str, Any]:
-        body: dict[str, Any] = json.loads(self.record.canonical())
-        return body
+        return as_json(ModelView.of(self.record))
 
 
 def signed_model(content: bytes = b"parameters" * 1000) -> SignedModel:

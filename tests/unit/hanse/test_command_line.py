@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from scripted_hub import ScriptedHub, error, frame, run_view, stream
+from scripted_hub import JOB, ScriptedHub, error, frame, project_view, run_view, site_view, stream
 from signed_model import signed_model
 
 from hanse.cli import main
@@ -56,8 +56,8 @@ def project(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
     """A hub with a project, named by the environment."""
     monkeypatch.setenv("HANSE_URL", hub.url)
     monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
-    hub.answer("GET", PROJECT, (200, {"name": "triage"}))
-    hub.answer("GET", "/v1/projects", (200, {"projects": [{"name": "triage", "description": "[bold]who[/] first"}]}))
+    hub.answer("GET", PROJECT, (200, project_view()))
+    hub.answer("GET", "/v1/projects", (200, {"projects": [project_view(description="[bold]who[/] first")]}))
     return hub
 
 
@@ -136,11 +136,11 @@ def test_a_schema_file_that_is_no_mapping_ends_with_2(run: Run, project: Scripte
 
 def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run, project: ScriptedHub) -> None:
     Path("schema.yaml").write_text("kind: open\n")
-    project.answer("POST", "/v1/projects", (201, {"name": "triage"}))
-    invitation = {"token": "join_x", "participant": "north", "expires_at": "2026-01-01T00:00:00Z"}
+    project.answer("POST", "/v1/projects", (201, project_view()))
+    invitation = {"id": "i", "token": "join_x", "participant": "north", "expires_at": "2026-01-01T00:00:00Z"}
     project.answer("POST", f"{PROJECT}/invitations", (201, invitation))
-    project.answer("GET", f"{PROJECT}/participants", (200, {"participants": [{"participant": "north"}]}))
-    project.answer("POST", f"{PROJECT}/participants/north/revoke", (200, {"participant": "north"}))
+    project.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site_view()]}))
+    project.answer("POST", f"{PROJECT}/participants/north/revoke", (200, site_view(revoked=True)))
     entry = {"at": "2026", "actor": "key:a", "action": "run.submit", "subject": "run:r", "authority": "owner"}
     project.answer("GET", f"{PROJECT}/audit", (200, {"events": [entry]}))
 
@@ -165,19 +165,19 @@ def test_commands_on_runs_print_text_and_json(run: Run, project: ScriptedHub) ->
     project.answer("POST", f"{PROJECT}/runs", (201, run_view("waiting")))
     project.answer("POST", f"{PROJECT}/check", (200, {"valid": True, "warnings": ["2 are needed and 1 is enrolled"]}))
     project.answer("GET", f"{PROJECT}/runs", (200, {"runs": [run_view(reason="[/] not markup")]}))
-    project.answer("GET", f"{PROJECT}/runs/r1", (200, run_view()))
-    project.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": []}))
-    assert run("run", "submit", "triage", "job.yaml", "--json").body["run"] == "r1"
-    assert "hanse run watch triage r1" in run("run", "submit", "triage", "job.yaml").out
+    project.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view()))
+    project.answer("GET", f"{PROJECT}/runs/run000000001/metrics", (200, {"rounds": []}))
+    assert run("run", "submit", "triage", "job.yaml", "--json").body["run"] == "run000000001"
+    assert "hanse run watch triage run000000001" in run("run", "submit", "triage", "job.yaml").out
     assert run("run", "check", "triage", "job.yaml", "--json").body["valid"] is True
     assert "2 are needed" in run("run", "check", "triage", "job.yaml").out
     assert run("run", "list", "triage", "--json").body[0]["state"] == "running"
     assert "[/] not markup" in run("run", "list", "triage").out
-    assert run("run", "show", "triage", "r1", "--json").body["round"] == 1
-    assert "running" in run("run", "show", "triage", "r1").out
+    assert run("run", "show", "triage", "run000000001", "--json").body["round"] == 1
+    assert "running" in run("run", "show", "triage", "run000000001").out
     for action in ("pause", "resume", "cancel"):
-        project.answer("POST", f"{PROJECT}/runs/r1/{action}", (200, run_view()))
-        assert action in run("run", action, "triage", "r1").out
+        project.answer("POST", f"{PROJECT}/runs/run000000001/{action}", (200, run_view()))
+        assert action in run("run", action, "triage", "run000000001").out
 
 
 def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: ScriptedHub) -> None:
@@ -190,19 +190,19 @@ def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: Scrip
         }
 
     rounds = [finished(1, 0.5, 0.3), finished(2, 0.9, 0.7), finished(3, 0.8, 0.6)]
-    job = {"stop": {"metric": "accuracy", "target": 0.75}}
-    project.answer("GET", f"{PROJECT}/runs/r1", (200, run_view(job=job)))
-    project.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": rounds}))
-    shown = run("run", "show", "triage", "r1").out
+    job = {**JOB, "stop": {"metric": "accuracy", "target": 0.75}}
+    project.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view(job=job)))
+    project.answer("GET", f"{PROJECT}/runs/run000000001/metrics", (200, {"rounds": rounds}))
+    shown = run("run", "show", "triage", "run000000001").out
     assert "accuracy over 3 rounds" in shown
     assert "south          0.3000  0.6000  0.7000  2         ▁█▆" in shown
     assert "Sent: 1.2 MB of models to the sites, 600 kB of updates from them." in shown
     assert "accuracy 0.75: reached in round 2, after 1.2 MB up and down." in shown
-    assert "accuracy 0.95: not reached." in run("run", "show", "triage", "r1", "--target", "0.95").out
-    body = run("run", "show", "triage", "r1", "--json").body
+    assert "accuracy 0.95: not reached." in run("run", "show", "triage", "run000000001", "--target", "0.95").out
+    body = run("run", "show", "triage", "run000000001", "--json").body
     assert body["history"] == rounds
     assert body["target"] == {"metric": "accuracy", "value": 0.75, "reached": True, "round": 2, "bytes": 1_200_000}
-    wrong = run("run", "show", "triage", "r1", "--metric", "f1")
+    wrong = run("run", "show", "triage", "run000000001", "--metric", "f1")
     assert wrong.status != 0
     assert "accuracy, accuracy_min" in wrong.err
 
@@ -221,14 +221,14 @@ def test_a_run_is_shown_over_its_rounds_with_its_target(run: Run, project: Scrip
 def test_a_watched_run_ends_with_what_it_ended_with(
     run: Run, project: ScriptedHub, end: dict[str, Any], status: int, said: str
 ) -> None:
-    project.answer("GET", f"{PROJECT}/runs/r1", (200, end))
+    project.answer("GET", f"{PROJECT}/runs/run000000001", (200, end))
     events = stream(frame(1, "round-started", round=1), frame(2, "state", state=end["state"]))
-    project.answer("GET", f"{PROJECT}/runs/r1/events", events)
-    done = run("run", "watch", "triage", "r1", "--json")
+    project.answer("GET", f"{PROJECT}/runs/run000000001/events", events)
+    done = run("run", "watch", "triage", "run000000001", "--json")
     assert done.status == status
     assert said in done.err
     assert [json.loads(line)["kind"] for line in done.out.splitlines()] == ["round-started", "state"]
-    assert f"run is {end['state']}" in run("run", "watch", "triage", "r1").out
+    assert f"run is {end['state']}" in run("run", "watch", "triage", "run000000001").out
 
 
 def test_models_are_listed_downloaded_verified_and_moved(run: Run, project: ScriptedHub) -> None:
@@ -288,7 +288,7 @@ def test_doctor_with_a_hub_checks_release_clock_bus_key_and_the_sites_clocks(run
     hub_info = {"name": "h", "version": "0.1.0", "time": datetime.now(UTC).isoformat(), "bus_url": project.url}
     hub_info |= {"compensators": {"compensator": "a-public-key"}, "state_version": 1}
     project.answer("GET", "/v1/hub", (200, hub_info))
-    site = {"participant": "north", "clock_difference": 0.2}
+    site = site_view(clock_difference=0.2)
     project.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site]}))
     done = run("doctor", "--json")
     assert (done.status, done.err) == (0, "")
@@ -307,7 +307,7 @@ def test_doctor_says_what_is_not_well_and_what_to_do(run: Run, project: Scripted
         "bus_url": f"nats://127.0.0.1:{port}",
     }
     project.answer("GET", "/v1/hub", (200, hub_info))
-    site = {"participant": "north", "clock_difference": -3600.0}
+    site = site_view(clock_difference=-3600.0)
     project.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site]}))
     done = run("doctor", "--json", "--folder", "absent")
     assert done.status == 10

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from rich.console import Console
-from scripted_hub import ScriptedHub, frame, run_view, stream
+from scripted_hub import ScriptedHub, frame, output_link, project_view, run_view, stream
 
 import hanse
 from hanse import studies
@@ -34,7 +34,7 @@ from hanse_schemas.job import check_job
 from made_results import made_results
 
 PROJECT = "/v1/projects/triage"
-RUN = f"{PROJECT}/runs/r1"
+RUN = f"{PROJECT}/runs/run000000001"
 STUDY = "workflow: association_study\nstudy: {test: chi_square}\n"
 JOB = {"workflow": "association_study", "study": {"test": "chi_square"}, "secure_aggregation": {"mode": "compensator"}}
 
@@ -75,8 +75,8 @@ def completed(hub: ScriptedHub, outputs: Path, monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "study.yaml").write_text(STUDY)
     monkeypatch.setenv("HANSE_URL", hub.url)
     monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
-    hub.answer("GET", PROJECT, (200, {"name": "triage"}))
-    hub.answer("GET", "/v1/projects", (200, {"projects": [{"name": "triage"}]}))
+    hub.answer("GET", PROJECT, (200, project_view()))
+    hub.answer("GET", "/v1/projects", (200, {"projects": [project_view()]}))
     hub.answer("POST", f"{PROJECT}/runs", (200, run_view("waiting", job=JOB)))
     hub.answer("GET", RUN, (200, run_view("completed", job=JOB)))
     told = {
@@ -95,8 +95,8 @@ def completed(hub: ScriptedHub, outputs: Path, monkeypatch: pytest.MonkeyPatch, 
     )  # fmt: skip
     for name in ("results", "summary"):
         path = outputs / f"{name}.safetensors"
-        view = {"name": name, "size": path.stat().st_size, "digest": digest_file(path)[0]}
-        hub.answer("GET", f"{RUN}/outputs/{name}", (200, {"url": f"{hub.url}/store/{name}", "output": view}))
+        view = {"name": name, "size": path.stat().st_size, "digest": digest_file(path)[0], "leaves": ()}
+        hub.answer("GET", f"{RUN}/outputs/{name}", (200, output_link(f"{hub.url}/store/{name}", view)))
 
         async def file(_: web.Request, path: Path = path) -> web.StreamResponse:
             return web.FileResponse(path)
@@ -129,8 +129,8 @@ def test_a_study_is_submitted_watched_fetched_and_reported(run: Run, completed: 
 def test_a_study_that_nobody_waits_for_says_how_to_go_on(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:
     done = run("gwas", "run", tmp_path / "study.yaml", "--project", "triage")
     assert done.status == 0
-    assert "hanse run watch triage r1" in done.out
-    assert "hanse gwas report DIR --run r1 --project triage" in done.out
+    assert "hanse run watch triage run000000001" in done.out
+    assert "hanse gwas report DIR --run run000000001 --project triage" in done.out
     assert not completed.calls("GET", f"{RUN}/events")
 
 
@@ -154,7 +154,7 @@ def without_plots(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 def test_results_of_an_ended_study_are_fetched_and_reported_later(
     run: Run, completed: ScriptedHub, tmp_path: Path
 ) -> None:
-    done = run("gwas", "report", tmp_path / "later", "--run", "r1", "--json")
+    done = run("gwas", "report", tmp_path / "later", "--run", "run000000001", "--json")
     assert done.status == 0, done.err
     body = json.loads(done.out)
     assert (body["test"], body["snps"], body["folder"]) == ("chi_square", 30, str(tmp_path / "later"))
@@ -198,7 +198,7 @@ def test_a_study_that_failed_ends_with_its_reason(run: Run, completed: ScriptedH
     completed.answer("GET", RUN, (200, run_view("failed", job=JOB, reason=reason)))
     done = run("gwas", "run", tmp_path / "study.yaml", "--watch", "--out", tmp_path / "out")
     assert done.status == 2
-    assert "run r1 failed: south: south.bed: its first bytes" in done.err
+    assert "run run000000001 failed: south: south.bed: its first bytes" in done.err
     assert not (tmp_path / "out" / "results.tsv.gz").exists()
 
 
@@ -209,7 +209,7 @@ def test_outputs_that_are_not_what_the_hub_recorded_are_refused(
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    done = run("gwas", "report", tmp_path / "out", "--run", "r1")
+    done = run("gwas", "report", tmp_path / "out", "--run", "run000000001")
     assert done.status != 0
     assert not (tmp_path / "out" / "results.safetensors").exists()
 
@@ -223,7 +223,7 @@ def test_the_command_that_stops_watching_a_study_says_how_to_fetch_its_results(
     monkeypatch.setattr(StudyDisplay, "show", interrupted)
     done = run("gwas", "run", tmp_path / "study.yaml", "--watch")
     assert done.status != 0
-    assert "Run r1 goes on. Later: hanse gwas report DIR --run r1 --project triage" in done.err
+    assert "Run run000000001 goes on. Later: hanse gwas report DIR --run run000000001 --project triage" in done.err
 
 
 def test_training_is_no_study(run: Run, completed: ScriptedHub, tmp_path: Path) -> None:
@@ -232,13 +232,13 @@ def test_training_is_no_study(run: Run, completed: ScriptedHub, tmp_path: Path) 
     assert done.status == 2
     assert "association_study was expected" in done.err
     completed.answer("GET", RUN, (200, run_view("completed")))
-    assert "is no association study" in run("gwas", "report", tmp_path / "o", "--run", "r1").err
+    assert "is no association study" in run("gwas", "report", tmp_path / "o", "--run", "run000000001").err
 
 
 def test_a_command_wants_the_project_named_where_there_are_several(
     run: Run, completed: ScriptedHub, tmp_path: Path
 ) -> None:
-    completed.answer("GET", "/v1/projects", (200, {"projects": [{"name": "triage"}, {"name": "lungs"}]}))
+    completed.answer("GET", "/v1/projects", (200, {"projects": [project_view(), project_view("lungs")]}))
     done = run("gwas", "run", tmp_path / "study.yaml")
     assert done.status == 2
     assert "--project: none is named, and the hub has 2: lungs, triage" in done.err

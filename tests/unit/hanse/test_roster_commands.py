@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from scripted_hub import ScriptedHub
+from scripted_hub import ScriptedHub, project_view, site_view
 
 from hanse.cli import main
 from hanse_fabric.identity.keys import SigningKey, roster_digest
@@ -62,9 +62,9 @@ def test_the_owner_sees_the_roster_that_the_hub_has(
 ) -> None:
     monkeypatch.setenv("HANSE_URL", hub.url)
     monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
-    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
-    sites = [{"participant": f"site-{n}", "public_key": key} for n, key in enumerate(KEYS)]
-    gone = {"participant": "gone", "public_key": KEYS[0], "revoked": True}
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
+    sites = [site_view(f"site-{n}", public_key=key) for n, key in enumerate(KEYS)]
+    gone = site_view("gone", public_key=KEYS[0], revoked=True)
     hub.answer("GET", "/v1/projects/triage/participants", (200, {"participants": [*sites, gone]}))
     assert json.loads(run("project", "roster", "triage", "--json")[1])["roster"] == DIGEST
     assert DIGEST in run("project", "roster", "triage")[1]

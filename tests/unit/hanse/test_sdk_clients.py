@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_hub import ScriptedHub, error, frame, run_view, stream
+from scripted_hub import ScriptedHub, error, frame, project_view, run_view, site_view, stream
 from signed_model import signed_model
 
 import hanse
@@ -23,25 +23,27 @@ JOB = {"rounds": 3, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 
 def script(hub: ScriptedHub) -> None:
     model = signed_model().view
-    site = {"participant": "north", "online": True, "version": "0.1.0"}
+    site = site_view(online=True)
     hub.answer("GET", "/v1/hub", (200, {"name": "h", "version": "0.1.0"}))
     hub.answer("GET", "/v1/status", (200, {"projects": 1}))
-    hub.answer("GET", "/v1/projects", (200, {"projects": [{"name": "triage", "schema": {"kind": "open"}}]}))
-    hub.answer("POST", "/v1/projects", (201, {"name": "triage"}))
-    hub.answer("GET", PROJECT, (200, {"name": "triage"}))
+    hub.answer("GET", "/v1/projects", (200, {"projects": [project_view()]}))
+    hub.answer("POST", "/v1/projects", (201, project_view()))
+    hub.answer("GET", PROJECT, (200, project_view()))
     invitation = {"id": "i", "token": "join_x", "participant": "north", "expires_at": "2026-01-01T00:00:00Z"}
     hub.answer("POST", f"{PROJECT}/invitations", (201, invitation))
     hub.answer("GET", f"{PROJECT}/participants", (200, {"participants": [site]}))
-    hub.answer("POST", f"{PROJECT}/participants/north/revoke", (200, {**site, "revoked": True}))
+    hub.answer("POST", f"{PROJECT}/participants/north/revoke", (200, site_view(revoked=True)))
     hub.answer("POST", f"{PROJECT}/runs", (201, run_view("waiting")))
     hub.answer("POST", f"{PROJECT}/check", (200, {"valid": True, "warnings": []}))
     hub.answer("GET", f"{PROJECT}/runs", (200, {"runs": [run_view()]}))
-    hub.answer("GET", f"{PROJECT}/runs/r1", (200, run_view("completed", model_version=1)))
-    for action in ("pause", "resume", "cancel"):
-        hub.answer("POST", f"{PROJECT}/runs/r1/{action}", (200, run_view(action)))
-    hub.answer("GET", f"{PROJECT}/runs/r1/events", stream(frame(1, "note"), frame(2, "state", state="completed")))
+    hub.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view("completed", model_version=1)))
+    for action, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
+        hub.answer("POST", f"{PROJECT}/runs/run000000001/{action}", (200, run_view(state)))
+    hub.answer(
+        "GET", f"{PROJECT}/runs/run000000001/events", stream(frame(1, "note"), frame(2, "state", state="completed"))
+    )
     rounds = [{"round": 1, "metrics": {"accuracy": 0.5}}, {"round": 2, "metrics": {"accuracy": 0.75}}]
-    hub.answer("GET", f"{PROJECT}/runs/r1/metrics", (200, {"rounds": rounds}))
+    hub.answer("GET", f"{PROJECT}/runs/run000000001/metrics", (200, {"rounds": rounds}))
     hub.answer("GET", f"{PROJECT}/models", (200, {"models": [model]}))
     hub.answer("GET", f"{PROJECT}/models/1", (200, model))
     hub.answer("POST", f"{PROJECT}/models/1/promote", (200, {**model, "stage": "staging"}))
@@ -56,7 +58,12 @@ def use_sync(url: str) -> list[Any]:
         found += [hub.projects.get("triage").name, project.invite("north", expires_in=60), project.participants()]
         project.revoke("north")
         run = project.run(JOB)
-        found += [run.state, project.check(JOB), [one.id for one in project.runs()], project.get_run("r1").state]
+        found += [
+            run.state,
+            project.check(JOB),
+            [one.id for one in project.runs()],
+            project.get_run("run000000001").state,
+        ]
         found += [[event.sequence for event in run.watch(after=0)], run.state, run.wait().state]
         found += [run.pause().state, run.resume().state, run.cancel().state]
         found += [run.metrics.to_dict(), repr(run)]
@@ -76,7 +83,7 @@ async def use_async(url: str) -> list[Any]:
         await project.revoke("north")
         run = await project.run(JOB)
         found += [run.state, await project.check(JOB), [one.id for one in await project.runs()]]
-        found.append((await project.get_run("r1")).state)
+        found.append((await project.get_run("run000000001")).state)
         found += [[event.sequence async for event in run.watch(after=0)], run.state, (await run.wait()).state]
         found += [(await run.pause()).state, (await run.resume()).state, (await run.cancel()).state]
         found += [(await run.metrics()).to_dict(), repr(run)]
@@ -109,21 +116,21 @@ def test_both_clients_offer_the_same_methods(name: str) -> None:
 
 
 def blocking_model(url: str) -> None:
-    _ = hanse.connect(url).projects["triage"].get_run("r1").model
+    _ = hanse.connect(url).projects["triage"].get_run("run000000001").model
 
 
 def awaited_model(url: str) -> None:
     async def ask() -> None:
         async with hanse.aconnect(url) as client:
-            await (await (await client.projects.get("triage")).get_run("r1")).model()
+            await (await (await client.projects.get("triage")).get_run("run000000001")).model()
 
     asyncio.run(ask())
 
 
 @pytest.mark.parametrize("ask", [blocking_model, awaited_model])
 def test_a_run_without_a_model_says_so(hub: ScriptedHub, ask: Callable[[str], None]) -> None:
-    hub.answer("GET", PROJECT, (200, {"name": "triage"}))
-    hub.answer("GET", f"{PROJECT}/runs/r1", (200, run_view("running")))
+    hub.answer("GET", PROJECT, (200, project_view()))
+    hub.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view("running")))
     with pytest.raises(HanseError, match="no model") as caught:
         ask(hub.url)
     assert caught.value.code is ErrorCode.NOT_FOUND

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from aiohttp import web
-from scripted_hub import ScriptedHub
+from scripted_hub import ScriptedHub, project_view
 from signed_model import SignedModel, signed_model
 
 import hanse
@@ -46,7 +46,7 @@ MODEL = "/v1/projects/triage/models/1"
 def test_a_wrong_job_file_is_refused_before_anything_is_sent(
     hub: ScriptedHub, tmp_path: Path, text: str | bytes | None, code: ErrorCode, said: str
 ) -> None:
-    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
     project = hanse.connect(hub.url).projects.get("triage")
     hub.seen.clear()
     path = tmp_path / "job.yaml"
@@ -69,7 +69,7 @@ def serve_model(hub: ScriptedHub, model: SignedModel, content: bytes | None = No
     async def file(request: web.Request) -> web.Response:
         return web.Response(body=model.content if content is None else content)
 
-    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
     hub.answer("GET", MODEL, (200, model.view))
     hub.answer("GET", f"{MODEL}/download", (200, {"url": f"{hub.url}/bucket/x", "version": model.view}))
     hub.answer("GET", "/bucket/x", file)

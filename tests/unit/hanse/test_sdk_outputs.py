@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from rich.console import Console
-from scripted_hub import ScriptedHub, run_view
+from scripted_hub import ScriptedHub, output_link, project_view, run_view
 
 import hanse
 from hanse.cli.progress import RunDisplay
@@ -17,7 +17,7 @@ from hanse.hub import Run
 from hanse.views import Event, describe
 from hanse_fabric.errors import ErrorCode, HanseError
 
-RUN = "/v1/projects/triage/runs/r1"
+RUN = "/v1/projects/triage/runs/run000000001"
 CONTENT = b"results" * 100
 OUTPUT = {"name": "results", "digest": hashlib.sha256(CONTENT).hexdigest(), "leaves": [], "size": len(CONTENT)}
 
@@ -26,15 +26,15 @@ def served(hub: ScriptedHub, content: bytes = CONTENT) -> None:
     async def file(request: web.Request) -> web.Response:
         return web.Response(body=content)
 
-    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
     hub.answer("GET", RUN, (200, run_view("completed")))
     hub.answer("GET", f"{RUN}/outputs", (200, {"outputs": [OUTPUT]}))
-    hub.answer("GET", f"{RUN}/outputs/results", (200, {"url": f"{hub.url}/bucket/x", "output": OUTPUT}))
+    hub.answer("GET", f"{RUN}/outputs/results", (200, output_link(f"{hub.url}/bucket/x", OUTPUT)))
     hub.answer("GET", "/bucket/x", file)
 
 
 def run_of(hub: ScriptedHub) -> Run:
-    return hanse.connect(hub.url, patience=0.3).projects.get("triage").get_run("r1")
+    return hanse.connect(hub.url, patience=0.3).projects.get("triage").get_run("run000000001")
 
 
 def test_outputs_are_listed_and_downloaded(hub: ScriptedHub, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_outputs_are_listed_and_downloaded(hub: ScriptedHub, tmp_path: Path) -> 
 async def test_the_asynchronous_client_does_the_same(hub: ScriptedHub, tmp_path: Path) -> None:
     served(hub)
     async with hanse.aconnect(hub.url) as client:
-        run = await (await client.projects.get("triage")).get_run("r1")
+        run = await (await client.projects.get("triage")).get_run("run000000001")
         assert [output.name for output in await run.outputs()] == ["results"]
         assert (await run.download("results", tmp_path / "results")).read_bytes() == CONTENT
 

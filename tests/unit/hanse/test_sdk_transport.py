@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from scripted_hub import ScriptedHub, cut, error, frame, run_view, stream
+from scripted_hub import ScriptedHub, cut, error, frame, project_view, run_view, stream
 
 import hanse
 from hanse.hub import Hub, Run
@@ -16,8 +16,8 @@ from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.servers.program import free_ports
 
-EVENTS = "/v1/projects/triage/runs/r1/events"
-RUN = "/v1/projects/triage/runs/r1"
+EVENTS = "/v1/projects/triage/runs/run000000001/events"
+RUN = "/v1/projects/triage/runs/run000000001"
 
 
 def connect(hub: ScriptedHub, patience: float = 10.0) -> Hub:
@@ -25,16 +25,16 @@ def connect(hub: ScriptedHub, patience: float = 10.0) -> Hub:
 
 
 def running(hub: ScriptedHub, patience: float = 10.0) -> Run:
-    hub.answer("GET", "/v1/projects/triage", (200, {"name": "triage"}))
+    hub.answer("GET", "/v1/projects/triage", (200, project_view()))
     hub.answer("GET", RUN, (200, run_view()))
-    return connect(hub, patience).projects.get("triage").get_run("r1")
+    return connect(hub, patience).projects.get("triage").get_run("run000000001")
 
 
 @pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.code)
 def test_every_error_of_the_catalogue_is_read_back_with_message_and_hint(hub: ScriptedHub, code: ErrorCode) -> None:
     hub.answer("POST", "/v1/projects", (code.value.http_status, error(code.code)))
     with connect(hub) as client, pytest.raises(HanseError) as caught:
-        client.projects.create("triage", schema={})
+        client.projects.create("triage", schema={"kind": "open"})
     assert (caught.value.code, caught.value.message, caught.value.hint) == (code, "it is so", "do this")
 
 
@@ -62,6 +62,22 @@ def test_an_answer_of_another_form_is_an_error_of_the_catalogue(hub: ScriptedHub
     hub.answer("GET", "/v1/projects", (200, body))
     with connect(hub) as client, pytest.raises(HanseError, match="not that of a Hanse hub"):
         client.projects.list()
+
+
+def test_fields_of_a_newer_hub_are_passed_over(hub: ScriptedHub) -> None:
+    newer = {**run_view(), "priority": "high", "job": {**run_view()["job"], "workflow": "cyclic_2031"}}
+    hub.answer("GET", "/v1/projects/triage", (200, {**project_view(), "schema": {"kind": "open", "colour": 1}}))
+    hub.answer("GET", RUN, (200, newer))
+    with connect(hub) as client:
+        view = client.projects.get("triage").get_run("run000000001").view
+    assert (view.state, view.job["workflow"]) == ("running", "cyclic_2031")
+
+
+def test_a_value_that_only_a_newer_hub_knows_is_refused_by_its_field(hub: ScriptedHub) -> None:
+    hub.answer("GET", "/v1/projects", (200, {"projects": [{**project_view(), "schema": {"kind": "hologram"}}]}))
+    with connect(hub) as client, pytest.raises(HanseError, match=r"schema: .*hologram") as caught:
+        client.projects.list()
+    assert "upgrade" in caught.value.hint
 
 
 def test_an_unreachable_hub_is_unavailable_with_a_hint_and_its_exit_status() -> None:
@@ -111,7 +127,7 @@ def test_a_read_is_repeated_when_the_connection_breaks_or_the_hub_is_not_ready(h
 def test_a_write_that_may_have_arrived_is_not_repeated(hub: ScriptedHub) -> None:
     hub.answer("POST", "/v1/projects", cut)
     with connect(hub) as client, pytest.raises(HanseError) as caught:
-        client.projects.create("triage", schema={})
+        client.projects.create("triage", schema={"kind": "open"})
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert len(hub.seen) == 1
 
@@ -120,14 +136,16 @@ def test_a_write_that_never_left_is_repeated_until_the_hub_is_there() -> None:
     port = free_ports(1)[0]
     with hanse.connect(f"http://127.0.0.1:{port}", patience=20) as client:
         made: list[str] = []
-        thread = threading.Thread(target=lambda: made.append(client.projects.create("triage", schema={}).name))
+        thread = threading.Thread(
+            target=lambda: made.append(client.projects.create("triage", schema={"kind": "open"}).name)
+        )
         thread.start()
 
         async def serve() -> None:
             app = web.Application()
 
             async def create(request: web.Request) -> web.Response:
-                return web.json_response({"name": "triage"})
+                return web.json_response(project_view())
 
             app.router.add_post("/v1/projects", create)
             runner = web.AppRunner(app, access_log=None)

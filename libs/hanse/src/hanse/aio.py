@@ -14,7 +14,11 @@ from hanse.files import save_model, save_output
 from hanse.history import History
 from hanse.hub import read_job
 from hanse.transport import AsyncTransport
-from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
+from hanse.views import Event, RunView, unpublished
+from hanse_schemas.http.models import ModelView
+from hanse_schemas.http.outputs import OutputView
+from hanse_schemas.http.participants import ParticipantView
+from hanse_schemas.http.projects import ProjectView
 from hanse_schemas.job import Job
 
 if TYPE_CHECKING:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hanse.views import InvitationView, ModelView, OutputView, ParticipantView, ProjectView, RunView
-from hanse_fabric.messages import ModelVersion
+from hanse.views import RunView
+from hanse_schemas.http.invitations import Invite, IssuedInvitation
+from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
+from hanse_schemas.http.outputs import OutputLink, OutputView
+from hanse_schemas.http.participants import ParticipantView
+from hanse_schemas.http.projects import CreateProject, ProjectView
+from hanse_schemas.http.reading import Form, read, write
 
 T = TypeVar("T")
 
@@ -24,24 +28,12 @@ class Call(Generic[T]):
     body: Mapping[str, Any] | None = None
 
 
-def _list(view: Callable[[Any], T], key: str) -> Callable[[Any], list[T]]:
-    return lambda body: [view(item) for item in body[key]]
+def _a(form: type[Form]) -> Callable[[Any], Form]:
+    return lambda body: read(form, body)
 
 
-def _project(body: Any) -> ProjectView:
-    return ProjectView.model_validate({**body, "data_schema": body.get("schema", {})})
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A presigned link to a model file, and the registry's signed record of it."""
-
-    url: str
-    version: ModelVersion
-
-
-def _download(body: Any) -> Download:
-    return Download(str(body["url"]), ModelVersion.decode(json.dumps(body["version"]).encode()))
+def _list(form: type[Form], key: str) -> Callable[[Any], list[Form]]:
+    return lambda body: [read(form, item) for item in body[key]]
 
 
 def _of(project: str, *parts: object) -> str:
@@ -54,35 +46,34 @@ def hub() -> Call[dict[str, Any]]:
 
 
 def create_project(name: str, schema: Mapping[str, Any], description: str) -> Call[ProjectView]:
-    body = {"name": name, "schema": dict(schema), "description": description}
-    return Call("POST", "/v1/projects", _project, body)
+    body = write(CreateProject, name=name, schema=dict(schema), description=description)
+    return Call("POST", "/v1/projects", _a(ProjectView), body)
 
 
 def project(name: str) -> Call[ProjectView]:
-    return Call("GET", _of(name), _project)
+    return Call("GET", _of(name), _a(ProjectView))
 
 
 def projects() -> Call[list[ProjectView]]:
-    return Call("GET", "/v1/projects", _list(_project, "projects"))
+    return Call("GET", "/v1/projects", _list(ProjectView, "projects"))
 
 
-def invite(project: str, participant: str, expires_in: float | None) -> Call[InvitationView]:
-    body: dict[str, Any] = {"participant": participant}
-    if expires_in is not None:
-        body["expires_in"] = expires_in
-    return Call("POST", _of(project, "invitations"), InvitationView.model_validate, body)
+def invite(project: str, participant: str, expires_in: float | None) -> Call[IssuedInvitation]:
+    given = {} if expires_in is None else {"expires_in": expires_in}
+    body = write(Invite, participant=participant, **given)
+    return Call("POST", _of(project, "invitations"), _a(IssuedInvitation), body)
 
 
 def participants(project: str) -> Call[list[ParticipantView]]:
-    return Call("GET", _of(project, "participants"), _list(ParticipantView.model_validate, "participants"))
+    return Call("GET", _of(project, "participants"), _list(ParticipantView, "participants"))
 
 
 def revoke(project: str, participant: str) -> Call[ParticipantView]:
-    return Call("POST", _of(project, "participants", participant, "revoke"), ParticipantView.model_validate)
+    return Call("POST", _of(project, "participants", participant, "revoke"), _a(ParticipantView))
 
 
 def submit(project: str, job: Mapping[str, Any]) -> Call[RunView]:
-    return Call("POST", _of(project, "runs"), RunView.model_validate, {"job": dict(job)})
+    return Call("POST", _of(project, "runs"), _a(RunView), {"job": dict(job)})
 
 
 def check(project: str, job: Mapping[str, Any]) -> Call[dict[str, Any]]:
@@ -90,15 +81,15 @@ def check(project: str, job: Mapping[str, Any]) -> Call[dict[str, Any]]:
 
 
 def runs(project: str) -> Call[list[RunView]]:
-    return Call("GET", _of(project, "runs"), _list(RunView.model_validate, "runs"))
+    return Call("GET", _of(project, "runs"), _list(RunView, "runs"))
 
 
 def run(project: str, run_id: str) -> Call[RunView]:
-    return Call("GET", _of(project, "runs", run_id), RunView.model_validate)
+    return Call("GET", _of(project, "runs", run_id), _a(RunView))
 
 
 def steer(project: str, run_id: str, action: str) -> Call[RunView]:
-    return Call("POST", _of(project, "runs", run_id, action), RunView.model_validate)
+    return Call("POST", _of(project, "runs", run_id, action), _a(RunView))
 
 
 def metrics(project: str, run_id: str) -> Call[list[dict[str, Any]]]:
@@ -106,43 +97,32 @@ def metrics(project: str, run_id: str) -> Call[list[dict[str, Any]]]:
 
 
 def outputs(project: str, run_id: str) -> Call[list[OutputView]]:
-    return Call("GET", _of(project, "runs", run_id, "outputs"), _list(OutputView.model_validate, "outputs"))
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLink:
-    """A presigned link to an output, and what it must be."""
-
-    url: str
-    output: OutputView
+    return Call("GET", _of(project, "runs", run_id, "outputs"), _list(OutputView, "outputs"))
 
 
 def output(project: str, run_id: str, name: str) -> Call[OutputLink]:
-    return Call(
-        "GET", _of(project, "runs", run_id, "outputs", name),
-        lambda body: OutputLink(str(body["url"]), OutputView.model_validate(body["output"])),
-    )  # fmt: skip
+    return Call("GET", _of(project, "runs", run_id, "outputs", name), _a(OutputLink))
 
 
 def models(project: str) -> Call[list[ModelView]]:
-    return Call("GET", _of(project, "models"), _list(ModelView.model_validate, "models"))
+    return Call("GET", _of(project, "models"), _list(ModelView, "models"))
 
 
 def model(project: str, version: int) -> Call[ModelView]:
-    return Call("GET", _of(project, "models", version), ModelView.model_validate)
+    return Call("GET", _of(project, "models", version), _a(ModelView))
 
 
 def promote(project: str, version: int, stage: str, reason: str) -> Call[ModelView]:
-    body = {"stage": stage, "reason": reason}
-    return Call("POST", _of(project, "models", version, "promote"), ModelView.model_validate, body)
+    body = write(Promote, stage=stage, reason=reason)
+    return Call("POST", _of(project, "models", version, "promote"), _a(ModelView), body)
 
 
 def rollback(project: str, reason: str) -> Call[ModelView]:
-    return Call("POST", _of(project, "models", "rollback"), ModelView.model_validate, {"reason": reason})
+    return Call("POST", _of(project, "models", "rollback"), _a(ModelView), write(Rollback, reason=reason))
 
 
 def download(project: str, version: int) -> Call[Download]:
-    return Call("GET", _of(project, "models", version, "download"), _download)
+    return Call("GET", _of(project, "models", version, "download"), _a(Download))
 
 
 def audit(project: str) -> Call[list[dict[str, Any]]]:

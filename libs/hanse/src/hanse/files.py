@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
-    from hanse.calls import Download, OutputLink
+    from hanse_schemas.http.models import Download
+    from hanse_schemas.http.outputs import OutputLink
 
 _MAX_TEXT = 1 << 20
 
@@ -46,7 +47,7 @@ def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, pat
     from hanse_fabric.models import verify_model
     from hanse_fabric.store.transfer import HttpTransfer
 
-    record = found.version
+    record = found.version.record
     if record.digest != digest:
         raise HanseError(
             ErrorCode.TAMPERED, f"version {record.version}: the link is to {record.digest}, {digest} was asked for"

@@ -11,7 +11,11 @@ from hanse.display import Table, metrics_table
 from hanse.files import read_file, save_model, save_output
 from hanse.history import History
 from hanse.transport import SyncTransport
-from hanse.views import Event, ModelView, OutputView, ParticipantView, ProjectView, RunView, unpublished
+from hanse.views import Event, RunView, unpublished
+from hanse_schemas.http.models import ModelView
+from hanse_schemas.http.outputs import OutputView
+from hanse_schemas.http.participants import ParticipantView
+from hanse_schemas.http.projects import ProjectView
 from hanse_schemas.job import Job, check_job, parse_job
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from hanse.calls import Call
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.http.models import Upload
+from hanse_schemas.http.reading import read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 def ask_upload(project: str, digest: str) -> Call[str | None]:
     """Where to PUT an object with this digest; None where the hub has it already."""
     path = f"/v1/projects/{quote(project, safe='')}/objects?digest={digest}"
-    return Call("POST", path, lambda body: body["url"])
+    return Call("POST", path, lambda body: read(Upload, body).url)
 
 
 @contextmanager

@@ -1,79 +1,21 @@
-"""What the hub answers, as values to read. Unknown fields are ignored: a hub may be newer than this SDK."""
+"""What the SDK adds to the hub's answers (`hanse_schemas.http`): runs as people look at them, events in plain words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.http import events as body
+from hanse_schemas.http.runs import RunSummary
 
 
-class View(BaseModel):
-    """A value from the hub."""
+class RunView(RunSummary):
+    """A run. Its job is as the hub wrote it, for a newer hub may write what this release does not know; a run in a list
+    comes without it."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class ProjectView(View):
-    name: str
-    description: str = ""
-    data_schema: dict[str, Any] = {}
-    created_at: datetime | None = None
-
-
-class InvitationView(View):
-    """`token` is shown once, to give to the site's administrator."""
-
-    token: str
-    participant: str
-    expires_at: datetime
-
-
-class ParticipantView(View):
-    """`public_key`: raw Ed25519, base64. `clock_difference`: seconds its clock is ahead; None: not known."""
-
-    participant: str
-    public_key: str = ""
-    enrolled_at: datetime | None = None
-    revoked: bool = False
-    version: str = ""
-    device: str = ""
-    last_seen: datetime | None = None
-    online: bool = False
-    clock_difference: float | None = None
-
-
-FINAL_STATES = frozenset({"completed", "failed", "cancelled"})
-
-
-class RunView(View):
-    project: str
-    run: str
-    state: str
-    round: int = 0
-    reason: str = ""
-    metrics: dict[str, Any] = {}
-    model_version: int | None = None
-    model_digest: str | None = None
     job: dict[str, Any] = {}
-    created_at: datetime | None = None
     privacy: str = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.state in FINAL_STATES
-
-
-class OutputView(View):
-    """Something that a study has made: a tensor file of named arrays."""
-
-    name: str
-    digest: str
-    leaves: tuple[str, ...] = ()
-    size: int
 
 
 def unpublished(run: RunView) -> HanseError:
@@ -85,25 +27,9 @@ def unpublished(run: RunView) -> HanseError:
     )
 
 
-class ModelView(View):
-    project: str
-    version: int
-    digest: str
-    size: int
-    stage: str
-    final: bool = False
-    metrics: dict[str, float] = {}
-    created_at: datetime | None = None
-    lineage: dict[str, Any] = {}
-
-
-class Event(View):
+class Event(body.Event):
     """Something that happened in a run; `sequence` is where watching resumes."""
 
-    kind: str
-    at: datetime
-    round: int = 0
-    data: dict[str, Any] = {}
     sequence: int = 0
 
     def __str__(self) -> str:

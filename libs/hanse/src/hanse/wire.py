@@ -14,8 +14,12 @@ import httpx
 from pydantic import ValidationError
 
 from hanse.calls import Call
-from hanse.views import FINAL_STATES, Event
+from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import explain
+from hanse_schemas.http.errors import ErrorAnswer
+from hanse_schemas.http.reading import read
+from hanse_schemas.http.runs import FINAL_STATES
 
 T = TypeVar("T")
 
@@ -83,7 +87,9 @@ def read_answer(call: Call[T], response: httpx.Response) -> T:
     raise_for(response)
     try:
         return call.parse(response.json())
-    except (ValidationError, ValueError, KeyError, TypeError):
+    except ValidationError as error:
+        raise _not_a_hub(response, ErrorCode.INVALID_INPUT, explain(error)) from None
+    except (ValueError, KeyError, TypeError):
         raise _not_a_hub(response, ErrorCode.INVALID_INPUT) from None
 
 
@@ -92,18 +98,19 @@ def raise_for(response: httpx.Response) -> None:
     if response.is_success:
         return
     try:
-        told = response.json()["error"]
-        error = HanseError(ErrorCode.of(told["code"]), str(told["message"]), hint=str(told.get("hint") or ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        told = read(ErrorAnswer, response.json()).error
+        error = HanseError(ErrorCode.of(told.code), told.message, hint=told.hint)
+    except ValueError:
         error = _not_a_hub(response, ErrorCode.UNAVAILABLE if response.status_code >= 500 else ErrorCode.INVALID_INPUT)
     raise error
 
 
-def _not_a_hub(response: httpx.Response, code: ErrorCode) -> HanseError:
+def _not_a_hub(response: httpx.Response, code: ErrorCode, wrong: str = "") -> HanseError:
     return HanseError(
         code,
-        f"{response.request.url}: the answer (HTTP {response.status_code}) is not that of a Hanse hub",
-        hint="check the hub's address",
+        f"{response.request.url}: the answer (HTTP {response.status_code}) is not that of a Hanse hub"
+        + (f" of this release: {wrong}" if wrong else ""),
+        hint="check the hub's address" + ("; upgrade the older of the two sides" if wrong else ""),
     )
 
 
@@ -214,6 +221,6 @@ class EventReader:
     def _event(self) -> Event:
         text, self._data = "\n".join(self._data), []
         try:
-            return Event.model_validate({**json.loads(text), "sequence": self._id})
+            return read(Event, {**json.loads(text), "sequence": self._id})
         except (ValidationError, ValueError, TypeError) as error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"event {self._id}: not that of a Hanse hub: {error}") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from hanse_fabric import __version__
 from hanse_fabric.bus.addresses import servers_of
@@ -26,9 +26,11 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages.base import Frozen, explain
-from hanse_fabric.names import Slug
+from hanse_fabric.messages.base import explain
 from hanse_fabric.tls import client_context
+from hanse_schemas.http.errors import ErrorAnswer
+from hanse_schemas.http.joining import Join, Joined
+from hanse_schemas.http.reading import read, write
 from hanse_site.identity import (
     BUS_CA,
     BUS_CREDS,
@@ -44,22 +46,6 @@ from hanse_site.identity import (
 
 ALLOWED_SKEW_S = 300.0
 _MAX_REPLY = 1 << 20
-
-
-class JoinReply(Frozen):
-    """The hub's answer to a join. Unknown fields are passed over: a newer hub may say more."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    project: Slug
-    participant: Slug
-    bus_url: str
-    bus_jwt: str
-    bus_ca: str | None = None
-    store_ca: str | None = None
-    schema_: dict[str, Any]
-    hub_name: str = ""
-    api_key: str = ""
 
 
 async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, timeout: float = 30.0) -> SiteIdentity:
@@ -89,13 +75,8 @@ async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, tim
             hint="give another --home for another enrolment",
         )
     signing, bus = await asyncio.to_thread(_own_keys, home)
-    body = {
-        "token": token,
-        "public_key": base64.b64encode(signing.public_bytes).decode(),
-        "bus_key": bus.public,
-        "version": __version__,
-        "sent_at": datetime.now(UTC).isoformat(),
-    }
+    key = base64.b64encode(signing.public_bytes).decode()
+    body = write(Join, token=token, public_key=key, bus_key=bus.public, version=__version__, sent_at=datetime.now(UTC))
     reply = await _post(url.rstrip("/") + "/v1/join", body, ca, timeout)
     return await asyncio.to_thread(_store, home, url.rstrip("/"), token_id, bus, reply)
 
@@ -139,7 +120,7 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
     return signing, KeyPair.from_seed(seed.read_text())
 
 
-async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float) -> JoinReply:
+async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float) -> Joined:
     context = client_context(ca) if ca is not None or url.startswith("https:") else True
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
@@ -165,14 +146,14 @@ async def _post(url: str, body: dict[str, str], ca: Path | None, timeout: float)
     return _read_reply(url, status, data)
 
 
-def _read_reply(url: str, status: int, data: bytes) -> JoinReply:
+def _read_reply(url: str, status: int, data: bytes) -> Joined:
     try:
         body = json.loads(data)
         if status != 200 and status != 201:
-            told = body["error"]
-            raise HanseError(ErrorCode.of(told["code"]), str(told["message"]), hint=str(told.get("hint", "")))
-        body["schema_"] = body.pop("schema")
-        joined = JoinReply.model_validate(body)
+            told = read(ErrorAnswer, body).error
+            raise HanseError(ErrorCode.of(told.code), told.message, hint=told.hint)
+        parse_schema(body["schema"])
+        joined = read(Joined, body)
         servers_of(joined.bus_url, f"hub {url}: bus_url")
         return joined
     except ValidationError as error:
@@ -182,7 +163,7 @@ def _read_reply(url: str, status: int, data: bytes) -> JoinReply:
     raise HanseError(ErrorCode.UNAVAILABLE, f"hub {url}: {reason}", hint="is this the address of a Hanse hub?")
 
 
-def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: JoinReply) -> SiteIdentity:
+def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined) -> SiteIdentity:
     """Write what the hub gave; the record last, for its presence says that all is there."""
     write_durably(home / BUS_CREDS, credentials(reply.bus_jwt, bus).encode())
     for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca)):
@@ -195,7 +176,7 @@ def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: JoinReply) 
         participant=reply.participant,
         bus_url=reply.bus_url,
         api_key=reply.api_key,
-        data_schema=parse_schema(reply.schema_),
+        data_schema=reply.data_schema,
         token_id=token_id,
         joined_at=datetime.now(UTC),
     )

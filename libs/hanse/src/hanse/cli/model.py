@@ -24,10 +24,7 @@ def list_models(project: str, url: Url = None, api_key: ApiKey = None, json: Jso
     if json:
         emit_json(views)
     else:
-        rows = [
-            (v.version, v.stage, v.lineage.get("run"), v.lineage.get("round"), v.digest[:12], _shown(v.metrics))
-            for v in views
-        ]
+        rows = [(v.version, v.stage, v.lineage.run, v.lineage.round, v.digest[:12], _shown(v.metrics)) for v in views]
         emit_table("Models", ("version", "stage", "run", "round", "digest", "metrics"), rows)
 
 

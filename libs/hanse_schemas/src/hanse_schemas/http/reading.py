@@ -16,16 +16,9 @@ def read(form: type[Form], body: object) -> Form:
     """An answer of the hub. Fields that this release does not know are passed over: a hub may be newer than its reader.
 
     Raises:
-        HanseError: UNKNOWN_SCHEMA naming each field that is missing or has a value that this release does not know.
+        ValidationError: a field is missing, or has a value that this release does not know.
     """
-    try:
-        return form.model_validate(body, extra="ignore")
-    except ValidationError as error:
-        raise HanseError(
-            ErrorCode.UNKNOWN_SCHEMA,
-            f"the hub's answer is not understood here: {explain(error)}",
-            hint="is this the address of a Hanse hub? If it is of a newer release than this one, upgrade",
-        ) from None
+    return form.model_validate(body, extra="ignore")
 
 
 def write(form: type[BaseModel], **fields: object) -> dict[str, Any]:
