@@ -112,7 +112,7 @@ def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
     if privacy.placement == "distributed" and privacy.scale == "literal":
         return (
             f"the literal scale (Mugunthan, 2022): epsilon {epsilon:g} is as printed there, for a mean; the true one "
-            f"of each round's sum is as many times larger as there are sites in it, {active} times with {active} sites; "
+            f"of each round's sum is larger by the number of sites in it, {active} times with {active} sites; "
             f"each site's ledger charges the true one"
         )
     own = ""
