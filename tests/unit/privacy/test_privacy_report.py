@@ -46,7 +46,7 @@ def test_shares_of_noise_name_the_coalition_that_defeats_them() -> None:
 
 def test_the_report_gives_the_true_epsilon_of_the_literal_scale() -> None:
     said = describe(job(SHARES | {"scale": "literal"}, secure_aggregation={"mode": "compensator"}))
-    assert "the true one of each round's sum is as many times larger" in said
+    assert "the true one of each round's sum is larger by the number of sites in it" in said
     assert "4 times with 4 sites" in said
 
 
