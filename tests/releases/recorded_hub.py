@@ -18,7 +18,6 @@ from typing import Any
 
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.port import Headers
-from hanse_fabric.clock import VirtualClock
 from hanse_fabric.messages import ExchangeJob, MaskRequest, Message, PublishModel, ReduceJob, RunEvent, StudyJob, Task
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import (
@@ -34,6 +33,7 @@ from hanse_fabric.subjects import (
     TASK,
     Subject,
 )
+from hanse_fabric.virtual_time import VirtualClock
 from releases.coordinator import Buckets, JournalEntry, RunRecord, coordinating, drawing
 from releases.recording import Recording, Said
 
@@ -43,6 +43,7 @@ _CLASSES: dict[str, type[Message]] = {
     one.schema_id: one for one in (Task, ReduceJob, StudyJob, ExchangeJob, MaskRequest, PublishModel)
 }
 _TIMES = ("issued_at", "deadline")
+_LONGEST_S = 3600.0
 
 
 def is_of(row: Subject, subject: str) -> bool:
@@ -95,20 +96,6 @@ class Story:
         """What the closed steps said, the run's end among them."""
         return {entry.step: entry.body for _, entry in self.entries if entry.kind == "closed"}
 
-    def heard(self, step: str) -> set[str]:
-        """Who answered the step's tasks in time."""
-        return {
-            tokens["participant"] for subject in self.answers
-            if is_of(RESULT, subject) and (tokens := RESULT.parse(subject))["step"] == step
-        }  # fmt: skip
-
-    def asked(self, step: str) -> set[str]:
-        """Who was asked."""
-        return {
-            tokens["participant"] for subject in self.questions
-            if is_of(TASK, subject) and (tokens := TASK.parse(subject))["step"] == step
-        }  # fmt: skip
-
 
 @dataclass
 class Outcome:
@@ -127,14 +114,11 @@ class Outcome:
 class _Answering(MemoryBus):
     """The coordinator's connection, by which all that it asks is compared and answered."""
 
-    def __init__(self, broker: MemoryBroker, story: Story, clock: VirtualClock) -> None:
+    def __init__(self, broker: MemoryBroker, story: Story) -> None:
         super().__init__(broker)
         self.asked: list[str] = []
         self.wrong: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._story, self._clock = story, clock
-        self._heard: dict[str, set[str]] = defaultdict(set)
-        self._over: set[str] = set()
-        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._story = story
 
     async def publish(
         self,
@@ -153,11 +137,6 @@ class _Answering(MemoryBus):
             self.asked.append(subject)
             self._compare(subject, self._story.questions.get(subject), data)
             self._answer(subject)
-        elif is_of(JOURNAL, subject):
-            entry = JournalEntry.decode(data)
-            self._over |= {entry.step} if entry.kind == "closed" else set()
-        elif is_of(EVENT, subject):
-            self._note(RunEvent.decode(data))
         return sequence
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
@@ -193,27 +172,6 @@ class _Answering(MemoryBus):
             if all(record.data != said.data for record in self.broker.matching(stream, answer)):
                 self.broker.append(answer, said.data, dict(said.headers), None, None)
 
-    def _note(self, event: RunEvent) -> None:
-        """Once all have answered a step who answered it then, time passes, if others were silent."""
-        if event.kind != "task-answered":
-            return
-        step = str(event.data["step"])
-        self._heard[step].add(str(event.data["participant"]))
-        story = self._story
-        if self._heard[step] >= story.heard(step) and story.asked(step) > story.heard(step):
-            self._waiting.setdefault(step, asyncio.ensure_future(self._pass_time(step)))
-
-    async def _pass_time(self, step: str) -> None:
-        while step not in self._over:
-            await self._clock.advance(0.25)
-            await asyncio.sleep(0.001)
-
-    async def close(self) -> None:
-        for task in self._waiting.values():
-            task.cancel()
-        await asyncio.gather(*self._waiting.values(), return_exceptions=True)
-        await super().close()
-
 
 @dataclass
 class Moment:
@@ -242,14 +200,18 @@ class Moment:
         mine = [at for at in events if at is not None]
         return max(mine)
 
-    async def go_on(self, folder: Path, *, timeout: float = 60.0) -> Outcome:
-        """Have today's coordinator end the run from here."""
-        story, clock = self.story, VirtualClock(self.now())
+    def go_on(self, folder: Path) -> Outcome:
+        """Have today's coordinator end the run from here, in virtual time: who was silent then is not waited for."""
+        clock = VirtualClock(self.now())
+        return clock.run(self._go_on(folder, clock))
+
+    async def _go_on(self, folder: Path, clock: VirtualClock) -> Outcome:
+        story = self.story
         store = DirectoryStore(folder)
         for one in self.past:
             if one.what == "object":
                 store.put(one.subject, one.data)
-        bus = _Answering(self.broker, story, clock)
+        bus = _Answering(self.broker, story)
         runs, key = Buckets.on(bus).runs, {"project": story.project, "run": story.run}
         # Whoever paused it then wants it to go on now.
         await runs.change(
@@ -257,7 +219,7 @@ class Moment:
         )
         try:
             with drawing(self._seeds()):
-                record = await self._ended(bus, store, clock, timeout)
+                record = await self._ended(bus, store, clock)
         finally:
             await bus.close()
             bus.wrong.cancel()
@@ -273,8 +235,8 @@ class Moment:
         later = (entry for _, entry in self.story.entries[self.entries :] if entry.kind == "closed")
         return [str(entry.body["seed"]) for entry in later if "seed" in entry.body]
 
-    async def _ended(self, bus: _Answering, store: DirectoryStore, clock: VirtualClock, timeout: float) -> RunRecord:
-        async with coordinating(bus, store, clock) as coordinator, asyncio.timeout(timeout):
+    async def _ended(self, bus: _Answering, store: DirectoryStore, clock: VirtualClock) -> RunRecord:
+        async with coordinating(bus, store, clock) as coordinator, asyncio.timeout(_LONGEST_S):
             ended = asyncio.ensure_future(self._final(bus))
             waits: list[asyncio.Future[Any]] = [ended, bus.wrong, coordinator]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -73,28 +73,28 @@ def known_failures(story: Story, entries: int) -> Sequence[pytest.MarkDecorator]
 
 
 @pytest.mark.parametrize(("name", "entries"), [*endings()])
-async def test_an_ended_run_ends_the_same_and_nobody_is_asked(name: str, entries: int, tmp_path: Path) -> None:
+def test_an_ended_run_ends_the_same_and_nobody_is_asked(name: str, entries: int, tmp_path: Path) -> None:
     """Interrupted before its end was recorded: what is recorded of every step is enough."""
     story = story_of(name)
-    outcome = await Moment(story, entries).go_on(tmp_path)
+    outcome = Moment(story, entries).go_on(tmp_path)
     assert asked_of(outcome) == []
     check_end(outcome, story)
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_a_run_whose_end_is_recorded_is_only_tidied(name: str, tmp_path: Path) -> None:
+def test_a_run_whose_end_is_recorded_is_only_tidied(name: str, tmp_path: Path) -> None:
     story = story_of(name)
-    outcome = await Moment(story, len(story.entries)).go_on(tmp_path)
+    outcome = Moment(story, len(story.entries)).go_on(tmp_path)
     assert asked_of(outcome) == []
     check_end(outcome, story)
 
 
 @pytest.mark.parametrize(("name", "entries"), [*moments()])
-async def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
+def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
     name: str, entries: int, tmp_path: Path
 ) -> None:
     story = story_of(name)
-    outcome = await Moment(story, entries).go_on(tmp_path)
+    outcome = Moment(story, entries).go_on(tmp_path)
     check_end(outcome, story)
     asked = asked_of(outcome)
     assert len(asked) == len(set(asked)), f"asked twice: {asked}"
@@ -103,7 +103,7 @@ async def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
     assert again == [], "asked again, though its outcome was recorded"
 
 
-async def test_a_question_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
+def test_a_question_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
     """The control of the tests above: of the recording, one task is given another seed."""
     story = story_of("run-averaging")
     [subject] = [one for one in story.questions if one.endswith(".north." + story.run + ".r2-train")]
@@ -111,10 +111,10 @@ async def test_a_question_that_is_not_the_recorded_one_is_noticed(tmp_path: Path
     other = task.model_copy(update={"seed": task.seed + 1}).encode()
     story.questions[subject] = replace(story.questions[subject], data=other)
     with pytest.raises(AssertionError, match=r"r2-train asks something else: \{'seed'"):
-        await Moment(story, 3).go_on(tmp_path)
+        Moment(story, 3).go_on(tmp_path)
 
 
-async def test_an_answer_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
+def test_an_answer_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> None:
     """The control of the tests above: one reduction has another outcome."""
     story = story_of("run-averaging")
     [first] = [one for one in story.answers if one.endswith(".r1-reduce.r1-reduce")]
@@ -124,7 +124,7 @@ async def test_an_answer_that_is_not_the_recorded_one_is_noticed(tmp_path: Path)
     changed = Reduced.decode(said.data).model_copy(update={"outputs": outputs})
     story.answers[first] = [replace(said, data=changed.encode())]
     with pytest.raises(AssertionError, match="asks something else"):
-        await Moment(story, 3).go_on(tmp_path)
+        Moment(story, 3).go_on(tmp_path)
 
 
 def asked_of(outcome: Outcome) -> list[str]:

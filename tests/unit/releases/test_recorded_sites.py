@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from hanse_datapod.cli import main
-from hanse_datapod.journal import Finished, Journal, work_of
-from hanse_datapod.outbox import Leaving, Outbox, verify_log
-from hanse_datapod.worker.site_state import LOCAL, read_state
+from hanse_datapod.home.journal import Finished, Journal, work_of
+from hanse_datapod.home.outbox import Leaving, Outbox, verify_log
+from hanse_datapod.worker.work.site_state import LOCAL, read_state
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.site import load_identity
 from hanse_fabric.subjects import PARTICIPANTS, RESULT, TASK, UPDATE
 from hanse_privacy.ledger import read_ledger, verify_ledger
 from hanse_privacy.pairwise.site import PairwiseSite
+from hanse_site import load_identity
 from releases.recorded_hub import Story, is_of
 from releases.recording import recordings, run_recording, stored_home
 
