@@ -20,7 +20,6 @@ from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
-from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import ExchangeJob, Ring, Task, TaskKind
@@ -54,7 +53,7 @@ async def session(broker: MemoryBroker, participants: tuple[str, ...], ring: Rin
         id="exchange", project="triage", run=RUN, step="r1-train", participants=participants,
         deadline=datetime.now(UTC) + timedelta(hours=2), ring=ring,
     )  # fmt: skip
-    holding = asyncio.create_task(hold_session(job, MemoryBus(broker), SystemClock()))
+    holding = asyncio.create_task(hold_session(job, MemoryBus(broker)))
     try:
         yield holding
     finally:

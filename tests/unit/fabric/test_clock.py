@@ -93,6 +93,19 @@ def test_a_timeout_leaves_alone_what_ends_in_time_and_what_has_no_limit(run: Run
     run(main)
 
 
+def test_a_timeout_is_rescheduled_on_the_monotonic_face_of_its_clock(run: Run) -> None:
+    async def main(clock: Clock) -> None:
+        async def late() -> None:
+            async with clock.timeout(3600) as limit:
+                limit.reschedule(clock.monotonic() + 0.01)
+                await clock.sleep(60)
+
+        with pytest.raises(TimeoutError):
+            await late()
+
+    run(main)
+
+
 def test_a_cancelled_sleep_is_over_and_the_others_go_on(run: Run) -> None:
     async def main(clock: Clock) -> None:
         long, short = asyncio.create_task(clock.sleep(3600)), asyncio.create_task(clock.sleep(0.01))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clocks import HandClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.links import LinkSigner
@@ -188,13 +189,12 @@ def test_a_file_that_is_absent_is_not_sent(tmp_path: Path) -> None:
 
 def test_a_directory_link_expires(tmp_path: Path) -> None:
     DirectoryStore(tmp_path).put("models/a", b"x")
-    now = [1000.0]
-    signer = LinkSigner.of(tmp_path)
-    signer = LinkSigner(signer.root, signer.secret, clock=lambda: now[0])
+    clock = HandClock()
+    signer = LinkSigner.of(tmp_path, clock)
     url = signer.sign("GET", tmp_path / "objects/models/a", MINUTE)
-    now[0] += 60
+    clock.advance(60)
     assert signer.open("GET", url) == tmp_path / "objects/models/a"
-    now[0] += 1
+    clock.advance(1)
     with pytest.raises(HanseError) as caught:
         signer.open("GET", url)
     assert caught.value.code is ErrorCode.GONE

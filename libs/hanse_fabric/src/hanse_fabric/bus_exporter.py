@@ -9,12 +9,12 @@ import argparse
 import asyncio
 import logging
 import signal
-import time
 from datetime import datetime
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.health import HealthServer
 from hanse_fabric.telemetry import configure_logging
 from hanse_fabric.telemetry.catalogue import (
@@ -80,7 +80,7 @@ def tell(general: dict[str, Any], stored: dict[str, Any]) -> None:
     BUS_STORAGE_LIMIT.set(float((stored.get("config") or {}).get("max_storage", 0)))
     expires = general.get("tls_cert_not_after")  # absent without TLS
     if expires:
-        left = datetime.fromisoformat(str(expires)).timestamp() - time.time()
+        left = datetime.fromisoformat(str(expires)).timestamp() - SYSTEM_CLOCK.now().timestamp()
         CERTIFICATE.set(left, service="nats", certificate="server")
     cluster = stored.get("meta_cluster")
     # A server alone leads itself.

@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hanse_fabric import durable
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
 ORIGIN = "0" * 64
@@ -41,14 +41,14 @@ class ChainedLog:
         torn: bytes of a torn last line that opening removed.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         """Open or begin the log, removing a torn last line.
 
         Raises:
             HanseError: TAMPERED when the newest whole line is not the one the log ended with.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._name = name
+        self._name, self._clock = name, clock
         self._path = folder / f"{name}.jsonl"
         head = folder / f"{name}.head"
         self._log = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -74,7 +74,7 @@ class ChainedLog:
             HanseError: NO_SPACE; the log is then as it was.
         """
         sequence, previous, lines = self._sequence, self._hash, []
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        now = self._clock.now().isoformat(timespec="microseconds")
         for body in bodies:
             sequence += 1
             line, previous = _line({**body, "sequence": sequence, "time": now, "previous": previous})

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -27,7 +28,10 @@ class Clock(Protocol):
         ...
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """An async context that cancels its body after `seconds` (None: never) and then raises TimeoutError."""
+        """An async context that cancels its body after `seconds` (None: never) and then raises TimeoutError.
+
+        Its `reschedule` is given a time of `monotonic`.
+        """
         ...
 
 
@@ -45,3 +49,15 @@ class SystemClock:
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         return asyncio.timeout(seconds)
+
+
+async def ends_within(clock: Clock, work: asyncio.Future[Any], seconds: float) -> bool:
+    """Whether `work` ends in that time. It goes on either way; what it raises is not raised here."""
+    with suppress(TimeoutError):
+        async with clock.timeout(seconds):
+            await asyncio.wait({work})
+    return work.done()
+
+
+SYSTEM_CLOCK = SystemClock()
+"""For what runs in processes of its own, on the machine's time."""

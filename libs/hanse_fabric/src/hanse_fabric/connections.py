@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.port import ObjectStore
@@ -21,21 +21,20 @@ _LOG = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-async def patiently(what: str, connect: Callable[[], Awaitable[R]], patience: float) -> R:
+async def patiently(what: str, connect: Callable[[], Awaitable[R]], patience: float, clock: Clock = SYSTEM_CLOCK) -> R:
     """Try for `patience` seconds while the other side is merely absent; any other refusal is final."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + patience
+    end = clock.monotonic() + patience
     told = False
     while True:
         try:
             return await connect()
         except HanseError as error:
-            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT) or loop.time() > end:
+            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT) or clock.monotonic() > end:
                 raise
             if not told:
                 _LOG.info(f"waiting for the {what}", extra={"reason": error.message})
                 told = True
-        await asyncio.sleep(0.2)
+        await clock.sleep(0.2)
 
 
 def bus_tls(settings: ServiceSettings) -> ssl.SSLContext | None:

@@ -58,7 +58,7 @@ class Exchange:
         """
         await self._contribute(key, values)
         try:
-            async with asyncio.timeout(timeout):
+            async with self.bus.clock.timeout(timeout):
                 found = await self._sum_of(key)
         except TimeoutError:
             raise HanseError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.telemetry.catalogue import CERTIFICATE
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ _LOG = logging.getLogger(__name__)
 class Expiries:
     """The certificates that a service's settings name. A file that was replaced is read again."""
 
-    def __init__(self, service: str, settings: ServiceSettings) -> None:
+    def __init__(self, service: str, settings: ServiceSettings, clock: Clock = SYSTEM_CLOCK) -> None:
         named = {name: getattr(settings, name) for name in _FILES}
-        self._service = service
+        self._service, self._clock = service, clock
         self._files: dict[str, Path] = {name: file for name, file in named.items() if file is not None}
         self._read: dict[str, tuple[int, float]] = {}
 
@@ -38,7 +38,9 @@ class Expiries:
                     _LOG.warning("%s: %s cannot be read: %s", name, file, error)
                     self._read[name] = 0, 0.0
                 continue
-            CERTIFICATE.set(self._read[name][1] - time.time(), service=self._service, certificate=name)
+            CERTIFICATE.set(
+                self._read[name][1] - self._clock.now().timestamp(), service=self._service, certificate=name
+            )
 
 
 def expires(file: Path) -> float:

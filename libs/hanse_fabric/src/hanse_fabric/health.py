@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.telemetry.catalogue import RESIDENT, STARTED
 from hanse_fabric.telemetry.metrics import prometheus_text
@@ -22,8 +22,8 @@ Missing = Callable[[], Awaitable[dict[str, str]]]
 class HealthServer:
     """The HTTP server of one process's health."""
 
-    def __init__(self, missing: Missing) -> None:
-        self._missing = missing
+    def __init__(self, missing: Missing, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._missing, self._clock = missing, clock
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -50,7 +50,7 @@ class HealthServer:
                 f"HANSE_HEALTH_HOST, HANSE_HEALTH_PORT: cannot listen on {host}:{port}: {error.strerror or error}",
                 hint="choose another port",
             ) from None
-        STARTED.set(time.time())
+        STARTED.set(self._clock.now().timestamp())
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

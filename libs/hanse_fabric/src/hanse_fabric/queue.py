@@ -85,7 +85,7 @@ class QueueWorker(Generic[M]):
             await job.done()
         except HanseError as error:
             log.warning("job on %s is put back: %s", job.record.subject, error)
-            await asyncio.sleep(RETRY_S)
+            await self._bus.clock.sleep(RETRY_S)
             with suppress(HanseError):
                 await job.give_back()
         finally:

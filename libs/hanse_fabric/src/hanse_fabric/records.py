@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import re
@@ -119,7 +118,8 @@ class Bucket(Generic[M]):
             except HanseError as error:
                 if error.code is not ErrorCode.CONFLICT:
                     raise
-            await asyncio.sleep(random.uniform(0, 0.001 * min(attempt + 1, 20)))  # noqa: S311 - only spreads the writers
+            pause = random.uniform(0, 0.001 * min(attempt + 1, 20))  # noqa: S311 - only spreads the writers
+            await self._bus.clock.sleep(pause)
         raise HanseError(ErrorCode.CONFLICT, f"{self._name(tokens)} changed during each of {_TRIES} attempts to write")
 
     async def delete(self, revision: int | None = None, **tokens: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from hanse_fabric import __version__, garbage, tls
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.clock import Clock, SystemClock
+from hanse_fabric.clock import Clock, SystemClock, ends_within
 from hanse_fabric.connections import connect_bus, open_store, patiently
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.expiries import Expiries
@@ -57,7 +57,7 @@ class Service(Generic[S]):
         self._checks: dict[str, Check] = {}
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._expiries = Expiries(name, settings)
+        self._expiries = Expiries(name, settings, self.clock)
         BUILD.set(1, service=name, version=__version__)
 
     @property
@@ -106,7 +106,8 @@ class Service(Generic[S]):
             missing[self.name] = "starting"
         for name, check in self._checks.items():
             try:
-                answers = await asyncio.wait_for(check(), CHECK_S)
+                async with self.clock.timeout(CHECK_S):
+                    answers = await check()
             except (TimeoutError, HanseError):
                 answers = False
             DEPENDENCY.set(1 if answers else 0, service=self.name, needs=name)
@@ -122,13 +123,15 @@ class Service(Generic[S]):
                 DEPENDENCY.set(0, service=self.name, needs=needs)
         if self.settings.bus_url:
             patience = self.settings.patience
-            self._bus = bus = await patiently("bus", lambda: connect_bus(self.settings, self.name), patience)
+            self._bus = bus = await patiently(
+                "bus", lambda: connect_bus(self.settings, self.name), patience, self.clock
+            )
             stack.push_async_callback(bus.close)
-            await patiently("hub's stored state", lambda: check_state(bus), patience)
+            await patiently("hub's stored state", lambda: check_state(bus), patience, self.clock)
             self.add_check("bus", bus.ready)
         if self.settings.store_url:
             self._store = store = await patiently(
-                "store", lambda: asyncio.to_thread(open_store, self.settings), self.settings.patience
+                "store", lambda: asyncio.to_thread(open_store, self.settings), self.settings.patience, self.clock
             )
             stack.push_async_callback(asyncio.to_thread, store.close)
             self.add_check("store", lambda: asyncio.to_thread(store.ready))
@@ -147,7 +150,7 @@ class Service(Generic[S]):
 
     async def _cut_short(self, work: asyncio.Task[None]) -> None:
         await self.stopping.wait()
-        await asyncio.sleep(self.settings.grace)
+        await self.clock.sleep(self.settings.grace)
         log.warning("work is cut short", extra={"grace_s": self.settings.grace})
         work.cancel()
 
@@ -163,7 +166,7 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stopping.set)
     async with AsyncExitStack() as stack:
-        health = HealthServer(service.missing)
+        health = HealthServer(service.missing, service.clock)
         context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
@@ -183,7 +186,7 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
             while not connecting.done():
                 # Once is not enough: the bus's client swallows a cancellation while it tries to connect.
                 connecting.cancel()
-                await asyncio.wait({connecting}, timeout=0.2)
+                await ends_within(service.clock, connecting, 0.2)
         if connecting.cancelled():
             return
         connecting.result()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.chain import ChainedLog, Entry, LogCheck, read_chain, verify_chain
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
@@ -92,7 +93,9 @@ class Balance:
 class Ledger:
     """The ledger in one folder. Any thread may call it; processes that share the folder take turns by a lock file."""
 
-    def __init__(self, folder: Path, budgets: Budgets, *, accountant: AccountantName = "rdp") -> None:
+    def __init__(
+        self, folder: Path, budgets: Budgets, *, accountant: AccountantName = "rdp", clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         """Open or begin the ledger, reading every entry.
 
         Raises:
@@ -107,7 +110,7 @@ class Ledger:
         self._totals: dict[str, Counter[Event]] = {}
         self._open: dict[str, Charge] = {}
         with self._alone():
-            self._log = ChainedLog(folder, NAME)
+            self._log = ChainedLog(folder, NAME, clock)
             for entry in read_chain(folder, NAME):
                 self._count(entry)
 

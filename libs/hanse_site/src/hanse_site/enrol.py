@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hanse_fabric import __version__
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.durable import sync_folder, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
@@ -48,7 +49,9 @@ ALLOWED_SKEW_S = 300.0
 _MAX_REPLY = 1 << 20
 
 
-async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, timeout: float = 30.0) -> SiteIdentity:
+async def enrol(
+    url: str, token: str, home: Path, ca: Path | None = None, *, timeout: float = 30.0, clock: Clock = SYSTEM_CLOCK
+) -> SiteIdentity:
     """Join a project with a token, or find that this home has joined with it already.
 
     Args:
@@ -76,12 +79,12 @@ async def enrol(url: str, token: str, home: Path, ca: Path | None = None, *, tim
         )
     signing, bus = await asyncio.to_thread(_own_keys, home)
     key = base64.b64encode(signing.public_bytes).decode()
-    body = write(Join, token=token, public_key=key, bus_key=bus.public, version=__version__, sent_at=datetime.now(UTC))
-    reply = await _post(url.rstrip("/") + "/v1/join", body, ca, timeout)
-    return await asyncio.to_thread(_store, home, url.rstrip("/"), token_id, bus, reply)
+    body = write(Join, token=token, public_key=key, bus_key=bus.public, version=__version__, sent_at=clock.now())
+    reply = await _post(url.rstrip("/") + "/v1/join", body, ca, timeout, clock)
+    return await asyncio.to_thread(_store, home, url.rstrip("/"), token_id, bus, reply, clock.now())
 
 
-def check_clock(date: str | None) -> None:
+def check_clock(date: str | None, here: datetime) -> None:
     """Compare this machine's clock with an HTTP Date header.
 
     Raises:
@@ -93,7 +96,6 @@ def check_clock(date: str | None) -> None:
         theirs = parsedate_to_datetime(date)
     except ValueError:
         return
-    here = datetime.now(UTC)
     apart = (here - theirs).total_seconds()
     if abs(apart) > ALLOWED_SKEW_S:
         raise HanseError(
@@ -120,7 +122,7 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
     return signing, KeyPair.from_seed(seed.read_text())
 
 
-async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float) -> Joined:
+async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, clock: Clock) -> Joined:
     context = client_context(ca) if ca is not None or url.startswith("https:") else True
     limit = aiohttp.ClientTimeout(total=timeout)
     try:
@@ -128,7 +130,7 @@ async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float)
             aiohttp.ClientSession(timeout=limit) as session,
             session.post(url, json=body, ssl=context, allow_redirects=False) as answer,
         ):
-            check_clock(answer.headers.get("Date"))
+            check_clock(answer.headers.get("Date"), clock.now())
             data = await answer.content.read(_MAX_REPLY)
             status = answer.status
     except aiohttp.ClientConnectorCertificateError as error:
@@ -163,7 +165,7 @@ def _read_reply(url: str, status: int, data: bytes) -> Joined:
     raise HanseError(ErrorCode.UNAVAILABLE, f"hub {url}: {reason}", hint="is this the address of a Hanse hub?")
 
 
-def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined) -> SiteIdentity:
+def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined, now: datetime) -> SiteIdentity:
     """Write what the hub gave; the record last, for its presence says that all is there."""
     write_durably(home / BUS_CREDS, credentials(reply.bus_jwt, bus).encode())
     for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca)):
@@ -178,7 +180,7 @@ def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined) -> 
         api_key=reply.api_key,
         data_schema=reply.data_schema,
         token_id=token_id,
-        joined_at=datetime.now(UTC),
+        joined_at=now,
     )
     write_durably(home / RECORD, record.encode())
     return SiteIdentity(home, record)

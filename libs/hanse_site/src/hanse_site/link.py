@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hanse_fabric import __version__
 from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
@@ -48,24 +47,25 @@ class OpenTask:
     Attributes:
         headers: of the bus message; they carry the trace.
         pending: how many more open tasks are on their way; 0 means caught up.
-        received: `time.monotonic()` of its arrival.
+        received: its arrival, on the monotonic face of `clock`.
     """
 
     task: Task
     headers: Mapping[str, str]
     pending: int
     received: float
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def fresh(self) -> bool:
         """Whether it has only just come."""
-        return time.monotonic() - self.received < FRESH_S
+        return self.clock.monotonic() - self.received < FRESH_S
 
     @property
     def seconds_left(self) -> float:
         """Until the deadline, counted on this machine's own clock from the arrival: clocks need not agree."""
         whole = (self.task.deadline - self.task.issued_at).total_seconds()
-        return whole - (time.monotonic() - self.received)
+        return whole - (self.clock.monotonic() - self.received)
 
 
 class SiteLink:
@@ -129,7 +129,8 @@ class SiteLink:
             except HanseError as error:
                 await self._answer_unreadable(record, error)
                 continue
-            yield OpenTask(task, record.headers, record.pending, time.monotonic())
+            clock = self.bus.clock
+            yield OpenTask(task, record.headers, record.pending, clock.monotonic(), clock)
 
     def _check(self, record: Record, task: Task) -> Task:
         tokens = TASK.parse(record.subject)
@@ -164,7 +165,7 @@ class SiteLink:
         for pause in _LOOKS_S:
             if await self.bus.snapshot(_stream(TASK.stream), subject):
                 return True
-            await asyncio.sleep(pause)
+            await self.bus.clock.sleep(pause)
         return False
 
     async def fetch(self, task: Task, *, seconds: float = 300.0) -> Path | None:
@@ -205,7 +206,7 @@ class SiteLink:
 
         if ref.inline is not None:
             SITE_BYTES.add(ref.size, direction="down", carrier="bus")
-        return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds))
+        return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds, self.bus.clock))
 
     def update_ref(self, task: Task, path: Path) -> ObjectRef:
         """Name an update: by content, and by the place where `send_update` will put it. Reads the file once."""
@@ -234,7 +235,7 @@ class SiteLink:
             await asyncio.to_thread(self._transfer.send, path, link.url)
             SITE_BYTES.add(named.size, direction="up", carrier="store")
 
-        await keep_trying(upload, seconds)
+        await keep_trying(upload, seconds, self.bus.clock)
         return named
 
     async def send_update_bytes(self, task: Task, ref: ObjectRef, data: bytes, *, seconds: float = 300.0) -> None:
@@ -243,7 +244,9 @@ class SiteLink:
             project=task.project, run=task.run, participant=self.identity.participant, digest=ref.digest
         )
         await keep_trying(
-            lambda: self.bus.publish(subject, data, headers=inject(), timeout=min(30.0, max(seconds, 1.0))), seconds
+            lambda: self.bus.publish(subject, data, headers=inject(), timeout=min(30.0, max(seconds, 1.0))),
+            seconds,
+            self.bus.clock,
         )
         SITE_BYTES.add(ref.size, direction="up", carrier="bus")
 
@@ -265,7 +268,9 @@ class SiteLink:
         data = result.encode()
         once = min(30.0, max(seconds, 1.0))
         await keep_trying(
-            lambda: self.bus.publish(subject, data, headers=inject(), message_id=result.task, timeout=once), seconds
+            lambda: self.bus.publish(subject, data, headers=inject(), message_id=result.task, timeout=once),
+            seconds,
+            self.bus.clock,
         )
 
     async def answer(
@@ -315,7 +320,7 @@ class SiteLink:
             project=self.identity.project,
             participant=self.identity.participant,
             version=__version__,
-            sent_at=datetime.now(UTC),
+            sent_at=self.bus.clock.now(),
             device=device,
             working_on=working_on,
         )
@@ -378,17 +383,17 @@ async def open_or_unknown(link: SiteLink, task: Task) -> bool:
     return True
 
 
-async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float) -> T:
+async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float, clock: Clock) -> T:
     """Do `action` until it succeeds, waiting longer each time while servers are unavailable, for `seconds` at most."""
-    end = time.monotonic() + seconds
+    end = clock.monotonic() + seconds
     wait = 0.1
     while True:
         try:
             return await action()
         except HanseError as error:
-            if error.code not in _RETRIED or time.monotonic() + wait > end:
+            if error.code not in _RETRIED or clock.monotonic() + wait > end:
                 raise
-        await asyncio.sleep(wait)
+        await clock.sleep(wait)
         wait = min(wait * 2, 5.0)
 
 

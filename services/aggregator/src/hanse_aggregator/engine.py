@@ -7,7 +7,6 @@ the leaves were shared out over jobs. Peak memory: threads x (ROWS_BUDGET + LEAF
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -83,7 +82,6 @@ class Engine:
         Raises:
             HanseError: UNAVAILABLE or TIMEOUT (worth another try), CANCELLED.
         """
-        began = time.monotonic()
         run = _Run(self, job, fetched or {}, sums or {}, stop or threading.Event())
         try:
             reduced = run.reduced()
@@ -91,7 +89,7 @@ class Engine:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED):
                 raise
             reduced = run.answer(error=str(error))
-        return reduced.model_copy(update={"seconds": time.monotonic() - began, "bytes_read": run.bytes_read})
+        return reduced.model_copy(update={"bytes_read": run.bytes_read})
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ start and publishes the same sums again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hanse_fabric.bus.port import Bus, Record
-from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSum, Reduced, Ring
 from hanse_fabric.subjects import EXCHANGE, EXCHANGED
@@ -96,27 +94,27 @@ def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
     return total.astype("<f8").tobytes(), ""
 
 
-async def hold_session(job: ExchangeJob, bus: Bus, clock: Clock) -> Reduced:
+async def hold_session(job: ExchangeJob, bus: Bus) -> Reduced:
     """Sum for the step's participants until all have ended, or the deadline, or a sum was begun so long ago that nobody
     waits for it any more."""
     sums = Sums(tuple(sorted(job.participants)), job.ring)
     error = ""
-    now = asyncio.get_running_loop().time
-    deadline = now() + (job.deadline - clock.now()).total_seconds()
+    now = bus.clock.monotonic
+    left = (job.deadline - bus.clock.now()).total_seconds()
+    deadline = now() + left
     since: dict[str, float] = {}
     stream = EXCHANGE.stream
     assert stream is not None  # noqa: S101 - a row of the table that has one
     pattern = EXCHANGE.wildcard(project=job.project, run=job.run, step=job.step)
     try:
-        async with asyncio.timeout_at(deadline) as limit:
-            async with bus.follow(stream, pattern) as records:
-                async for record in records:
-                    await _take(record, job, sums, bus)
-                    if sums.ended:
-                        break
-                    if job.patience is not None:
-                        since = {key: since.get(key, now()) for key in sums.begun}
-                        limit.reschedule(min([deadline, *(_given_up(at, job.patience) for at in since.values())]))
+        async with bus.clock.timeout(left) as limit, bus.follow(stream, pattern) as records:
+            async for record in records:
+                await _take(record, job, sums, bus)
+                if sums.ended:
+                    break
+                if job.patience is not None:
+                    since = {key: since.get(key, now()) for key in sums.begun}
+                    limit.reschedule(min([deadline, *(_given_up(at, job.patience) for at in since.values())]))
     except TimeoutError:
         passed = "the deadline passed" if now() >= deadline else "a sum was given up"
         error = f"exchange: {passed} before {', '.join(sums.missing[:20])} ended"

@@ -16,7 +16,6 @@ from hanse_aggregator.exchange import hold_session
 from hanse_aggregator.tallies import mask_refs, tally_ref
 from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, ReduceJob, StudyJob
 from hanse_fabric.queue import QueueWorker, stream_of
@@ -43,10 +42,8 @@ class Aggregator:
         sessions: exchanges held at once.
     """
 
-    def __init__(
-        self, bus: Bus, engine: Engine, *, jobs: int = 1, small: int = 4, sessions: int = 64, clock: Clock | None = None
-    ) -> None:
-        self._bus, self._engine, self._clock = bus, engine, clock or SystemClock()
+    def __init__(self, bus: Bus, engine: Engine, *, jobs: int = 1, small: int = 4, sessions: int = 64) -> None:
+        self._bus, self._engine, self._clock = bus, engine, bus.clock
         self._sessions = asyncio.Semaphore(sessions)
         self._large, self._small = asyncio.Semaphore(jobs), asyncio.Semaphore(small)
         self._fetches = asyncio.Semaphore(_FETCHES)
@@ -70,9 +67,11 @@ class Aggregator:
         if known is not None:
             return
         if isinstance(job, ExchangeJob):
-            reduced = await hold_session(job, self._bus, self._clock)
+            reduced = await hold_session(job, self._bus)
         else:
+            began = self._clock.monotonic()
             reduced = await asyncio.to_thread(self._reduce, job, fetched, sums)
+            reduced = reduced.model_copy(update={"seconds": self._clock.monotonic() - began})
         await self._bus.publish(
             subject, reduced.encode(), headers=telemetry.inject(), message_id=f"reduced-{job.run}-{job.step}-{job.id}"
         )

@@ -6,7 +6,6 @@ The outcome depends on the job alone. `hanse_genomics` is loaded with the first 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +45,6 @@ def run_study(
     Raises:
         HanseError: UNAVAILABLE or TIMEOUT (worth another try).
     """
-    began = time.monotonic()
     reader = Reader(store, fetched, sums, {})
     common: dict[str, Any] = {"job": job.id, "project": job.project, "run": job.run, "step": job.step}
     try:
@@ -55,12 +53,9 @@ def run_study(
         if error.code in _RETRIED:
             raise
         told = f"step {job.function}: {error.message}" + (f" ({error.hint})" if error.hint else "")
-        return Reduced(**common, error=told, code=error.code.code, seconds=time.monotonic() - began)
+        return Reduced(**common, error=told, code=error.code.code)
     outputs, facts = made if made is not None else ({}, {})
-    return Reduced(
-        **common, outputs=outputs, facts=facts, refused=reader.refusals(), seconds=time.monotonic() - began,
-        bytes_read=reader.bytes_read,
-    )  # fmt: skip
+    return Reduced(**common, outputs=outputs, facts=facts, refused=reader.refusals(), bytes_read=reader.bytes_read)
 
 
 def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str, Any]] | None:

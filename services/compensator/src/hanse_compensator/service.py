@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 import traceback
 
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
@@ -79,7 +78,7 @@ class Compensator:
         return self._small if shape is None or shape.nbytes <= INLINE_LIMIT else self._large
 
     async def _answer(self, request: MaskRequest) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         try:
             sums = await self._sums(request)
         except HanseError as error:
@@ -92,7 +91,7 @@ class Compensator:
             await self._bus.publish(subject, data)
         await self._publish(request, sum=sums.sum)
         catalogue.MASK_REQUESTS.add(outcome="summed")
-        catalogue.MASK_SECONDS.observe(time.monotonic() - began)
+        catalogue.MASK_SECONDS.observe(self._clock.monotonic() - began)
         catalogue.MASK_BYTES.add(_masked_bytes(request))
 
     async def _sums(self, request: MaskRequest) -> Sums:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
 from typing import TYPE_CHECKING, Protocol
 
 from hanse_fabric.bus.nkeys import KeyKind, decode_public
@@ -43,7 +42,7 @@ class BusCredentials:
     """
 
     def __init__(self, authority: BusAuthority, bus: Bus, url: str, tls: ssl.SSLContext | None = None) -> None:
-        self._authority, self._url, self._tls = authority, url, tls
+        self._authority, self._url, self._tls, self._clock = authority, url, tls, bus.clock
         self._revoked = Bucket(bus, REVOCATIONS, RevocationRecord)
         self._lock = asyncio.Lock()
 
@@ -52,7 +51,7 @@ class BusCredentials:
 
     async def revoke(self, bus_key: str) -> None:
         decode_public(bus_key, KeyKind.USER)
-        record = RevocationRecord(bus_key=bus_key, at=int(time.time()))
+        record = RevocationRecord(bus_key=bus_key, at=int(self._clock.now().timestamp()))
         try:
             await self._revoked.create(record, key=bus_key)
         except HanseError as error:
@@ -82,7 +81,7 @@ class BusCredentials:
                 return await self.settle()
             except HanseError as error:
                 _LOG.warning("revocations could not be pushed to the bus: %s", error)
-            await asyncio.sleep(_AGAIN_S)
+            await self._clock.sleep(_AGAIN_S)
 
     async def _list(self) -> dict[str, int]:
         return {entry.value.bus_key: entry.value.at for entry in await self._revoked.list()}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 
 from hanse_fabric.bus.matching import matches, owner
 from hanse_fabric.bus.port import Handler, Record
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import STREAMS, Retention, Stream
 
@@ -102,7 +102,8 @@ class Server:
 class MemoryBroker:
     """What all connections share. Not for several event loops."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self._logs = {stream.name: _Log(stream) for stream in STREAMS}
         self._servers: deque[Server] = deque()
         self._servers_changed = asyncio.Event()
@@ -115,7 +116,7 @@ class MemoryBroker:
     ) -> int:
         """Store a message; returns its sequence, or that of its earlier publication with the same id."""
         log = self._logs[owner(subject).name]
-        now = time.monotonic()
+        now = self.clock.monotonic()
         while log.ids and next(iter(log.ids.values()))[1] < now - DUPLICATE_WINDOW_S:
             log.ids.popitem(last=False)
         if message_id is not None and message_id in log.ids:

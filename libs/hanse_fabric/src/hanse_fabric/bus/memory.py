@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from hanse_fabric.bus.broker import Follower, MemoryBroker, Server
 from hanse_fabric.bus.port import Handler, Headers, Job, Record
+from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.subjects import Stream
@@ -56,6 +57,10 @@ class MemoryBus:
         self._servers: set[Server] = set()
         self._held: set[tuple[str, int]] = set()
 
+    @property
+    def clock(self) -> Clock:
+        return self.broker.clock
+
     async def publish(
         self,
         subject: str,
@@ -70,13 +75,13 @@ class MemoryBus:
         self._check_open()
         if len(data) > MAX_MESSAGE_BYTES:
             raise HanseError(ErrorCode.TOO_LARGE, f"{subject}: {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
-        await asyncio.sleep(0)
+        await self.clock.sleep(0)
         return self.broker.append(subject, bytes(data), dict(headers or {}), message_id, expected_last)
 
     async def last(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> Record | None:  # noqa: ARG002
         """See `port.Bus.last`."""
         self._check_open()
-        await asyncio.sleep(0)
+        await self.clock.sleep(0)
         return self.broker.last(stream, subject)
 
     @asynccontextmanager
@@ -103,13 +108,13 @@ class MemoryBus:
     async def snapshot(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> list[Record]:  # noqa: ARG002
         """See `port.Bus.snapshot`."""
         self._check_open()
-        await asyncio.sleep(0)
+        await self.clock.sleep(0)
         return self.broker.matching(stream, subject)
 
     async def purge(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> None:  # noqa: ARG002
         """See `port.Bus.purge`."""
         self._check_open()
-        await asyncio.sleep(0)
+        await self.clock.sleep(0)
         self.broker.purge(stream, subject)
 
     @asynccontextmanager
@@ -139,7 +144,7 @@ class MemoryBus:
         """See `port.Bus.request`."""
         self._check_open()
         try:
-            async with asyncio.timeout(timeout):
+            async with self.clock.timeout(timeout):
                 while (server := self.broker.server_for(subject)) is None:
                     await self.broker.server_appeared()
                 reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

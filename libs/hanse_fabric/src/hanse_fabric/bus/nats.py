@@ -22,6 +22,7 @@ from hanse_fabric.bus.follower import Follower, Idle, Keeper
 from hanse_fabric.bus.leader import newest
 from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, Job, Record
 from hanse_fabric.bus.worker import NatsJob, give_all_back, jobs, keep_alive
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.subjects import Stream
@@ -73,6 +74,8 @@ class NatsSubscription:
 
 class NatsBus:
     """A connection to NATS. Made by `connect`; used from one event loop."""
+
+    clock: Clock = SYSTEM_CLOCK
 
     def __init__(self, connection: Connection, *, heartbeat: float = HEARTBEAT_S, confirm: bool = False) -> None:
         self._connection, self._heartbeat, self._confirm = connection, heartbeat, confirm

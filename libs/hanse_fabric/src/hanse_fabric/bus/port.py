@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hanse_fabric.clock import Clock
 from hanse_fabric.subjects import Stream
 
 Headers = Mapping[str, str]
@@ -58,6 +59,11 @@ Handler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Bus(Protocol):
+    @property
+    def clock(self) -> Clock:
+        """The time in which timeouts run, here and in what stands on the bus."""
+        ...
+
     async def publish(
         self,
         subject: str,

@@ -18,6 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Self
 
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.keys import check_key
@@ -31,13 +32,13 @@ _UPLOAD_KEY = "key"
 class DirectoryStore:
     """An `ObjectStore` in `root`, which is made if absent. Several processes may share it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = root.absolute()
         self._objects = self._root / "objects"
         self._uploads = self._root / "uploads"
         self._objects.mkdir(parents=True, exist_ok=True)
         self._uploads.mkdir(exist_ok=True)
-        self._signer = LinkSigner.of(self._root)
+        self._signer = LinkSigner.of(self._root, clock)
 
     @property
     def abilities(self) -> Abilities:

@@ -6,30 +6,25 @@ import hashlib
 import hmac
 import os
 import secrets
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSigner:
-    """Signs and checks links with the secret of one directory.
-
-    Attributes:
-        clock: seconds since the epoch.
-    """
+    """Signs and checks links with the secret of one directory."""
 
     root: Path
     secret: bytes = field(repr=False)
-    clock: Callable[[], float] = time.time
+    clock: Clock = SYSTEM_CLOCK
 
     @classmethod
-    def of(cls, root: Path) -> LinkSigner:
+    def of(cls, root: Path, clock: Clock = SYSTEM_CLOCK) -> LinkSigner:
         """The signer of a directory; its secret is made at first use, readable by its owner alone."""
         path = root / "link.key"
         if not path.exists():
@@ -42,11 +37,11 @@ class LinkSigner:
                 pass  # another process was first; both use its secret
             finally:
                 partial.unlink()
-        return cls(root.absolute(), path.read_bytes())
+        return cls(root.absolute(), path.read_bytes(), clock)
 
     def sign(self, method: str, path: Path, expires: timedelta) -> str:
         """A link for `method` (GET or PUT) to a file of the directory."""
-        until = int(self.clock() + expires.total_seconds())
+        until = int((self.clock.now() + expires).timestamp())
         return f"file://{quote(str(path))}?method={method}&until={until}&signature={self._mac(method, path, until)}"
 
     def open(self, method: str, url: str) -> Path:
@@ -64,7 +59,7 @@ class LinkSigner:
         known = until.isascii() and until.isdigit() and query.get("method") == method
         if not known or not hmac.compare_digest(query.get("signature", ""), self._mac(method, path, int(until))):
             raise HanseError(ErrorCode.FORBIDDEN, f"link to {path.name}: not signed for {method} by this store")
-        if self.clock() > int(until):
+        if self.clock.now().timestamp() > int(until):
             raise HanseError(ErrorCode.GONE, f"link to {path.name}: expired", hint="ask for a new one")
         return path
 

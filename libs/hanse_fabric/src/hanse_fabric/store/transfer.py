@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body, HttpClient, Refused
@@ -68,8 +69,8 @@ class HttpTransfer:
 class DirectoryTransfer:
     """Transfers by the links of the `DirectoryStore` in `root`, on the same machine."""
 
-    def __init__(self, root: Path) -> None:
-        self._signer = LinkSigner.of(root)
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._signer = LinkSigner.of(root, clock)
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         source = self._signer.open("GET", url)

@@ -9,6 +9,7 @@ from aiohttp import web
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import READ, Request, Route
 from hanse_fabric.bus.port import Record
+from hanse_fabric.clock import ends_within
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT, Stream
@@ -78,17 +79,15 @@ async def _quiet(
     following: asyncio.Future[Record],
 ) -> bool:
     """Wait for the next event; True when none will come, or nobody is there for it."""
-    loop = asyncio.get_running_loop()
-    beat = loop.time() + HEARTBEAT_S
+    beat = hub.clock.monotonic() + HEARTBEAT_S
     while True:
-        await asyncio.wait({following}, timeout=_LOOK_S)
-        if following.done():
+        if await ends_within(hub.clock, following, _LOOK_S):
             return False
         transport = request.transport
         if hub.stopping.is_set() or transport is None or transport.is_closing():
             return True
-        if loop.time() >= beat:
-            beat = loop.time() + HEARTBEAT_S
+        if hub.clock.monotonic() >= beat:
+            beat = hub.clock.monotonic() + HEARTBEAT_S
             await response.write(b": still here\n\n")
             entry = await hub.buckets.runs.get(**tokens)
             if entry is None or entry.value.state in FINAL_STATES:

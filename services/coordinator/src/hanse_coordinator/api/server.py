@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route
 from hanse_coordinator.auth import Caller
 from hanse_coordinator.refusals import count_refusal
+from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.telemetry import extract, span
@@ -26,11 +26,13 @@ from hanse_schemas.http.errors import ErrorAnswer, ErrorBody
 MAX_BODY_BYTES = 256 << 10
 _LOG = logging.getLogger(__name__)
 _Aiohttp = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_CLOCK = web.AppKey("clock", Clock)
 
 
 def application(hub: Hub, routes: Sequence[Route]) -> web.Application:
     """The application for these routes; and the document that describes them at /v1/openapi.json."""
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
+    app[_CLOCK] = hub.clock
     for route in routes:
         app.router.add_route(route.method, route.path, _serve(hub, route))
 
@@ -144,7 +146,8 @@ def _json(answer: BaseModel, status: int) -> web.Response:
 @web.middleware
 async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamResponse:
     """Every refusal in one form. Defects are logged, and told as such without their details."""
-    began = time.perf_counter()
+    clock = request.app[_CLOCK]
+    began = clock.monotonic()
     try:
         response = await handler(request)
     except HanseError as error:
@@ -167,7 +170,7 @@ async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamR
         response = _refusal(HanseError(ErrorCode.INTERNAL, "a defect in Hanse", hint="the coordinator's log has more"))
     HTTP_REQUESTS.add(status=str(response.status))
     if isinstance(response, web.Response):  # a stream of events lasts for as long as somebody listens
-        HTTP_SECONDS.observe(time.perf_counter() - began)
+        HTTP_SECONDS.observe(clock.monotonic() - began)
     return response
 
 

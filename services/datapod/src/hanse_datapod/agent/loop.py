@@ -50,7 +50,7 @@ class Agent:
         outbox: Outbox,
         studies_at_once: int = 2,
     ) -> None:
-        self._link = link
+        self._link, self._clock = link, link.bus.clock
         self._outbox = outbox
         self._worker = worker
         self._data = DataCheck(worker, schema)
@@ -58,7 +58,7 @@ class Agent:
         self._doing = TaskWork(
             link, worker, home=home, place=place, policy=policy, journal=journal, outbox=outbox, data=self._data
         )
-        self._queue = TaskQueue()
+        self._queue = TaskQueue(self._clock)
         self._studies = StudyLanes(link, worker, place, self._doing.do, lanes=studies_at_once)
         self._current: _Current | None = None
 
@@ -96,13 +96,13 @@ class Agent:
     async def _until_next(self, device: str) -> None:
         """Wait for the next sign of life: sooner, where the first look at the data has found another device."""
         if self._data.looked.is_set():
-            await asyncio.sleep(PRESENCE_S)
+            await self._clock.sleep(PRESENCE_S)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(PRESENCE_S):
+            async with self._clock.timeout(PRESENCE_S):
                 await self._data.looked.wait()
                 if await asyncio.to_thread(lambda: self._worker.device) == device:
-                    await asyncio.sleep(PRESENCE_S)
+                    await self._clock.sleep(PRESENCE_S)
 
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:

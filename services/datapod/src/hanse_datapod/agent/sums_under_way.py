@@ -7,7 +7,6 @@ task that asks for noise, or for a compensator's masks, has no exchange, whateve
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -64,6 +63,7 @@ async def exchanging(
     if task.masking is not None:
         hidden = await asyncio.to_thread(hidden_sums, link, policy, task, task.masking, home)
     where = {"project": task.project, "run": task.run, "step": task.step, "participant": link.identity.participant}
+    clock = link.bus.clock
     async with open_exchange(link.bus, **where) as exchange:
 
         async def give(key: str, values: bytes) -> bytes:
@@ -73,17 +73,17 @@ async def exchanging(
             if key == END_KEY:
                 await exchange.end()
                 return b""
-            ends = time.monotonic() + patience
+            ends = clock.monotonic() + patience
 
             async def total() -> bytes:
-                left = max(_LEAST_WAIT, ends - time.monotonic())
+                left = max(_LEAST_WAIT, ends - clock.monotonic())
                 if hidden is not None:
                     return await exchange.sum_bytes(key, values, timeout=left)
                 return (await exchange.sum(key, np.frombuffer(values, "<f8"), timeout=left)).astype("<f8").tobytes()
 
             try:
                 # Contributing twice is contributing once: a bus that is away for a moment breaks no sum.
-                summed = await keep_trying(total, patience)
+                summed = await keep_trying(total, patience, clock)
             except HanseError as error:
                 if error.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):
                     raise

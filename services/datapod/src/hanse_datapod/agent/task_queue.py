@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hanse_datapod.agent.sums_under_way import waits_for_others
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.messages import Task
 from hanse_site import OpenTask
 
@@ -17,9 +18,11 @@ class TaskQueue:
     Two sites that began with different runs would wait crosswise, each in one for the other. All begin with the least.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._tasks: dict[str, OpenTask] = {}
         self._ready = asyncio.Event()
+        self._settling: set[asyncio.Task[None]] = set()
 
     def offer(self, opened: OpenTask) -> None:
         """Take a task in; it replaces an older one of its run. Those waiting are offered out once caught up."""
@@ -28,7 +31,13 @@ class TaskQueue:
             self._ready.set()
         else:
             # The rest may have been purged meanwhile, so its announcement is not waited for without end.
-            asyncio.get_running_loop().call_later(SETTLE_S, self._ready.set)
+            settling = asyncio.create_task(self._settle())
+            self._settling.add(settling)
+            settling.add_done_callback(self._settling.discard)
+
+    async def _settle(self) -> None:
+        await self._clock.sleep(SETTLE_S)
+        self._ready.set()
 
     def put_back(self, opened: OpenTask) -> None:
         """A task that made way for another; a newer one of its run stands."""

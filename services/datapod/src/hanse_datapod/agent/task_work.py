@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
@@ -66,11 +65,11 @@ class TaskWork:
         self, link: SiteLink, worker: Worker, *, home: Path, place: Workplace, policy: Policy, journal: Journal,
         outbox: Outbox, data: DataCheck,
     ) -> None:  # fmt: skip
-        self._link, self._worker = link, worker
+        self._link, self._worker, self._clock = link, worker, link.bus.clock
         self._home, self._place = home, place
         self._policy, self._journal = policy, journal
         self._outbox, self._data = outbox, data
-        self._budget = SiteBudget(home, policy.privacy)
+        self._budget = SiteBudget(home, policy.privacy, self._clock)
         self._noise = SiteNoise(link, policy)
         self._finishing = threading.Lock()
 
@@ -80,7 +79,7 @@ class TaskWork:
     async def do(self, opened: OpenTask) -> None:
         """Do a task and hand its answer in. Cancelling is safe at any moment."""
         task = opened.task
-        if datetime.now(UTC) > task.deadline + timedelta(seconds=ALLOWED_SKEW_S):
+        if self._clock.now() > task.deadline + timedelta(seconds=ALLOWED_SKEW_S):
             _log.info("its deadline is long over", extra={"run": task.run, "step": task.step})
             return
         with span("datapod.task", parent=extract(opened.headers), run=task.run, step=task.step):
@@ -100,7 +99,7 @@ class TaskWork:
             outcome = finished.result.outcome.value
             _log.info("answered", extra={"run": task.run, "step": task.step, "outcome": outcome})
             TASKS.add(outcome=outcome)
-            TASK_SECONDS.observe(time.monotonic() - opened.received, kind=task.kind.value)
+            TASK_SECONDS.observe(self._clock.monotonic() - opened.received, kind=task.kind.value)
 
     async def _answer(self, opened: OpenTask) -> Finished | None:
         """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
+from hanse_fabric.clock import ends_within
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
 from hanse_fabric.subjects import PROGRESS
@@ -61,15 +61,16 @@ async def _watch(
 
     subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
     work = asyncio.ensure_future(worker.work(request, on_progress))
-    looked, closed = time.monotonic(), 0
+    clock = link.bus.clock
+    looked, closed = clock.monotonic(), 0
     try:
-        while not (await asyncio.wait({work}, timeout=TICK_S))[0]:
+        while not await ends_within(clock, work, TICK_S):
             if latest and latest[0] != told:
                 told = latest[0]
                 await write_down(Leaving("progress", subject, len(told[1].encode())))
                 await link.progress(task, *told)
-            if time.monotonic() - looked > LOOK_S:
-                looked = time.monotonic()
+            if clock.monotonic() - looked > LOOK_S:
+                looked = clock.monotonic()
                 closed = 0 if await open_or_unknown(link, task) else closed + 1
                 if closed == BELIEVED:
                     raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hanse_datapod.home.journal import Finished
 from hanse_datapod.study.tasks import is_study
 from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_fabric import durable
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.messages import Task, TaskKind
 
 PAIRWISE = "pairwise"
@@ -67,7 +67,7 @@ class Workplace:
         """Remove large updates that nobody can ask for any more: of a run that trains older ones, and all that are past
         their time. One stays, for the next update to be written over. Plain updates that a crash has left are removed
         always; nothing is, of a task that is under way."""
-        oldest, spare = time.time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
+        oldest, spare = file_time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
         others = self._under_way - {task.id}
         for path in work.iterdir():
             owner = path.name.split(".")[1:2]
@@ -95,7 +95,7 @@ class Workplace:
     def forget_old(self) -> None:
         """Remove what studies have left that no task can be open of any more: nobody has said that they ended."""
         for folder in (self._home / _STUDIES).glob("*"):
-            if folder.stat().st_mtime < time.time() - _STUDY_KEPT_S:
+            if folder.stat().st_mtime < file_time() - _STUDY_KEPT_S:
                 self.forget(folder.name)
 
     def hand_down(self, task: Task, before: str, *, large: bool) -> bool:
@@ -129,6 +129,11 @@ class Workplace:
         output = self.output(task)
         for path in (output, *output.parent.glob(f"{output.name}.*")):
             path.unlink(missing_ok=True)
+
+
+def file_time() -> float:
+    """Now, as the file system dates what is changed: on the machine's clock, also where all else is simulated."""
+    return SYSTEM_CLOCK.now().timestamp()
 
 
 def masked(task: Task) -> bool:

@@ -12,13 +12,13 @@ import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hanse_fabric import durable
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.messages import Result, Task
 
 FILE = "journal.jsonl"
@@ -52,9 +52,9 @@ class _Place:
 class Journal:
     """The journal of one home folder, held open by its one datapod. Its methods block, and any thread may call them."""
 
-    def __init__(self, home: Path, *, compact_above: int = COMPACT_ABOVE) -> None:
+    def __init__(self, home: Path, *, compact_above: int = COMPACT_ABOVE, clock: Clock = SYSTEM_CLOCK) -> None:
         self._path = home / FILE
-        self._compact_above = compact_above
+        self._compact_above, self._clock = compact_above, clock
         self._lock = threading.Lock()
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open()
@@ -85,7 +85,13 @@ class Journal:
 
     def begin(self, task: Task) -> None:
         """Note that work on `task` begins."""
-        body = {"kind": "begun", "task": task.id, "run": task.run, "step": task.step, "at": time.time()}
+        body = {
+            "kind": "begun",
+            "task": task.id,
+            "run": task.run,
+            "step": task.step,
+            "at": self._clock.now().timestamp(),
+        }
         with self._lock:
             self._append(body, synced=False)
 
@@ -171,7 +177,7 @@ class Journal:
         self._index(body, len(line))
 
     def _compact(self) -> None:
-        now = time.time()
+        now = self._clock.now().timestamp()
         newest = set(list(self._places)[-KEPT:])
         kept = [p for task, p in self._places.items() if task in newest or p.expires > now]
         lines = [os.pread(self._file, place.length, place.offset) for place in kept]

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hanse_fabric.chain import ChainedLog, LogCheck, verify_chain
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 
 NAME = "outbox"
@@ -42,7 +43,7 @@ class Leaving:
 class Outbox:
     """The log of one site, held open by its one datapod. Its methods block, and any thread may call them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         """Open or begin the log, removing a torn last line.
 
         Raises:
@@ -50,7 +51,7 @@ class Outbox:
         """
         self._home = home
         self._lock = threading.Lock()
-        self._log = ChainedLog(home, NAME)
+        self._log = ChainedLog(home, NAME, clock)
         self._keep_reserve()
         if torn := self._log.torn:
             self.append(Leaving("repaired", f"{torn} bytes of a line that was torn by a crash, removed", torn))

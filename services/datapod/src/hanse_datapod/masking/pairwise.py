@@ -8,11 +8,10 @@ Loads numpy and cryptography where there is something to do.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.home.folders import PAIRWISE
+from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import of_study
@@ -114,5 +113,5 @@ def _payload(task: Task) -> bytes:
 def _forget_old_runs(site: PairwiseSite, home: Path) -> None:
     """Erase the keys of runs whose tasks cannot be open any more."""
     for folder in (home / PAIRWISE).glob("*"):
-        if folder.stat().st_mtime < time.time() - _KEPT_S:
+        if folder.stat().st_mtime < file_time() - _KEPT_S:
             site.forget(folder.name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
@@ -54,9 +55,9 @@ class Reserved:
 class SiteBudget:
     """The budget of one home. Its methods block, and any thread may call them."""
 
-    def __init__(self, home: Path, policy: PrivacyPolicy) -> None:
+    def __init__(self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK) -> None:
         self._folder = policy.ledger or home
-        self._policy = policy
+        self._policy, self._clock = policy, clock
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
@@ -106,7 +107,9 @@ class SiteBudget:
 
         with self._opening:
             if self._ledger is None:
-                self._ledger = Ledger(self._folder, budgets(self._policy), accountant=self._policy.accountant)
+                self._ledger = Ledger(
+                    self._folder, budgets(self._policy), accountant=self._policy.accountant, clock=self._clock
+                )
             return self._ledger
 
 

@@ -17,6 +17,7 @@ from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.bus.port import HEARTBEAT_S
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_site import SiteIdentity, SiteLink, enrol, load_identity
@@ -40,7 +41,7 @@ class Joining:
 
 async def take_part(
     home: Path, worker: Worker, policy: Policy, joining: Joining, *, studies_at_once: int = 2,
-    on_ready: Callable[[], None] | None = None,
+    on_ready: Callable[[], None] | None = None, clock: Clock = SYSTEM_CLOCK,
 ) -> None:  # fmt: skip
     """Join if need be, connect, and work until cancelled. Servers that are away are waited for.
 
@@ -53,16 +54,17 @@ async def take_part(
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(sole_owner(home))
-        outbox = Outbox(home)
+        outbox = Outbox(home, clock)
         stack.callback(outbox.close)
-        journal = Journal(home)
+        journal = Journal(home, clock=clock)
         stack.callback(journal.close)
-        identity = await _patiently("hub", lambda: join(home, outbox, joining))
+        identity = await _patiently("hub", lambda: join(home, outbox, joining, clock), clock)
         link = await _patiently(
             "bus",
             lambda: SiteLink.connect(
                 identity, cert=joining.bus_cert, key=joining.bus_key, heartbeat=joining.heartbeat
             ),
+            clock,
         )  # fmt: skip
         stack.push_async_callback(link.close)
         agent = Agent(
@@ -75,7 +77,7 @@ async def take_part(
         await agent.run()
 
 
-async def join(home: Path, outbox: Outbox, joining: Joining) -> SiteIdentity:
+async def join(home: Path, outbox: Outbox, joining: Joining, clock: Clock = SYSTEM_CLOCK) -> SiteIdentity:
     """The home's identity, by enrolling where it has none. That it asked to join is in the outbox log.
 
     Raises:
@@ -91,7 +93,7 @@ async def join(home: Path, outbox: Outbox, joining: Joining) -> SiteIdentity:
             hint="join with: python -m hanse_datapod join --hub URL --token TOKEN --home DIR",
         )
     await asyncio.to_thread(outbox.append, Leaving("join", f"{joining.url}/v1/join", 0))
-    return await enrol(joining.url, joining.token, home, joining.ca)
+    return await enrol(joining.url, joining.token, home, joining.ca, clock=clock)
 
 
 def read_policy(path: Path | None, code: Path | None) -> Policy:
@@ -112,7 +114,7 @@ def read_policy(path: Path | None, code: Path | None) -> Policy:
     return policy
 
 
-async def _patiently(what: str, action: Callable[[], Awaitable[T]]) -> T:
+async def _patiently(what: str, action: Callable[[], Awaitable[T]], clock: Clock) -> T:
     """Do `action`, trying again for as long as the other side is merely away: a site may start before its hub."""
     wait = 0.2
     while True:
@@ -122,5 +124,5 @@ async def _patiently(what: str, action: Callable[[], Awaitable[T]]) -> T:
             if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
                 raise
             _log.info(f"waiting for the {what}", extra={"reason": error.message})
-        await asyncio.sleep(wait)
+        await clock.sleep(wait)
         wait = min(wait * 1.5, 5.0)

@@ -67,7 +67,13 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     parts = []
     for home, worker in zip(listed, workers, strict=True):
         part = take_part(
-            home, worker, policy, joining, studies_at_once=settings.studies_at_once, on_ready=partial(ready, home)
+            home,
+            worker,
+            policy,
+            joining,
+            studies_at_once=settings.studies_at_once,
+            on_ready=partial(ready, home),
+            clock=service.clock,
         )
         parts.append(service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}"))
     try:

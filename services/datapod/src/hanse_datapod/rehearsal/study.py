@@ -11,13 +11,14 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
 from hanse_schemas.job import Job
@@ -121,7 +122,7 @@ def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -
 def _refusal(job: Job, policy: Policy) -> str:
     """What the policy says against a masked step of the study among three cohorts; empty: nothing. The compensator is
     taken to be the one that is pinned."""
-    now = datetime.now(UTC)
+    now = SYSTEM_CLOCK.now()
     ring = Ring(bits=64, fraction=0, bound=1.0)
     plan = RingPlan(participants=_COHORTS, default=ring, refuse_out_of_range=True)
     pinned = policy.masking.compensator
