@@ -98,7 +98,7 @@ async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -
     assert run.state == "completed", f"{run.state}: {run.view.reason}"
     assert run.view.round == ROUNDS
     assert 0 <= run.view.metrics["accuracy"] <= 1
-    assert len(run.model.view.lineage["participants"]) == (2 if name in SAMPLED else len(SITES))
+    assert len(run.model.view.lineage.participants) == (2 if name in SAMPLED else len(SITES))
     # Nothing is silently something else.
     same = {other for other, one in scene.runs.items() if one.view.model_digest == run.view.model_digest}
     assert same == next((group for group in SAME if name in group), {name})
@@ -153,7 +153,7 @@ async def test_lost_or_changed_state_at_a_site_is_refused_and_the_others_go_on(s
         kept.write_bytes(encode_tensors(layout_like(changed), changed))
     await asyncio.to_thread(run.wait)
     assert run.state == "completed", run.view.reason
-    assert run.model.view.lineage["participants"] == ["north"]
+    assert list(run.model.view.lineage.participants) == ["north"]
     south, east = await answers(run, "south"), await answers(run, "east")
     assert {data["code"] for data in south if data["outcome"] != "done"} == {"conflict"}
     assert "control variate of its former rounds of the run is not there any more" in south[-1]["reason"]
@@ -169,7 +169,7 @@ async def test_a_site_that_has_lost_its_own_layers_begins_them_anew_and_says_so(
             path.unlink()
     await asyncio.to_thread(run.wait)
     assert run.state == "completed", run.view.reason
-    assert run.model.view.lineage["participants"] == sorted(SITES)
+    assert list(run.model.view.lineage.participants) == sorted(SITES)
     said = [data["reason"] for data in await answers(run, "south") if data.get("reason")]
     assert len(said) == 1, said
     assert "begin" in said[0]

@@ -82,7 +82,7 @@ def answers(
         wait_online(project, 1 + len(EXPECTED))
         fill(small_disk)
         run = completed(project.run(JOB))
-        assert run.model.view.lineage["participants"] == ["well"]
+        assert list(run.model.view.lineage.participants) == ["well"]
         told = [event.data for event in run.watch() if event.kind == "task-answered"]
     return {
         data["participant"]: (data["outcome"], data.get("code", ""), data.get("reason", ""))

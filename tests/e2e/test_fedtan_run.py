@@ -159,7 +159,7 @@ def test_the_sites_model_is_that_of_their_pooled_batch(
     layout = entries_of(module).travelling
     first, second = (
         {name: array.copy() for name, array in read_tensors(version.download(tmp_path / f"{i}"))[1].items()}
-        for i, version in enumerate(model for model in project.models() if model.view.lineage["run"] == run.id)
+        for i, version in enumerate(model for model in project.models() if model.view.lineage.run == run.id)
     )
     load(module, first, layout)
     data = shares().values()
@@ -182,7 +182,7 @@ def test_statistics_freeze_from_their_round_on_and_the_forward_part_goes_by_itse
     assert sums == [2 * LAYERS, 2 * LAYERS, 0]
     first, second, third = (
         {name: array.copy() for name, array in read_tensors(version.download(tmp_path / f"{i}"))[1].items()}
-        for i, version in enumerate(model for model in project.models() if model.view.lineage["run"] == run.id)
+        for i, version in enumerate(model for model in project.models() if model.view.lineage.run == run.id)
     )
     for name in ("norm0.running_mean", "norm1.running_var"):
         assert not np.allclose(first[name], second[name], rtol=1e-6)

@@ -80,7 +80,7 @@ def check_left_out(run: Run, expected: str) -> None:
     assert [event.data["participant"] for event in refused] == ["east"]
     assert expected in refused[0].data["reason"], refused[0].data["reason"]
     assert refused[0].data["reason"].endswith(")"), f"without a hint: {refused[0].data['reason']}"
-    assert run.model.view.lineage["participants"] == ["north", "south"]
+    assert list(run.model.view.lineage.participants) == ["north", "south"]
 
 
 # Keys and tokens
@@ -225,7 +225,7 @@ def test_an_announcement_larger_than_the_model_allows_gets_no_link_and_no_place(
 
     run = run_with(project, tmp_path, bad)
     assert refusals[0].code is ErrorCode.TOO_LARGE
-    assert run.model.view.lineage["participants"] == ["north", "south"]
+    assert list(run.model.view.lineage.participants) == ["north", "south"]
     answered = [event.data for event in events(run, "task-answered") if event.data["participant"] == "east"]
     assert "more than" in answered[0]["reason"]
 
@@ -290,7 +290,7 @@ def test_an_update_for_a_closed_round_is_refused_and_counted(project: Project, t
         ("east", "r1-train", 1)
     ]
     assert any(entry["action"] == "result.refuse" and "late" in str(entry) for entry in project.audit())
-    assert run.model.view.lineage["participants"] == ["north", "south"]
+    assert list(run.model.view.lineage.participants) == ["north", "south"]
 
 
 def test_a_closed_rounds_model_is_not_handed_out_any_more(project: Project, tmp_path: Path) -> None:

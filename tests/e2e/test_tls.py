@@ -68,7 +68,7 @@ def test_sites_with_certificates_train_over_tls_alone(
         run = completed(project.run(start_job(project, start)))
     _, arrays = read_tensors(run.model.download(tmp_path / "model.safetensors"))
     assert all(np.all(array == 1.0) for array in arrays.values())
-    for name in run.model.view.lineage["participants"]:
+    for name in run.model.view.lineage.participants:
         project.revoke(name)
 
 

@@ -298,9 +298,7 @@ async def uploaded(project: Project, run: Run, folder: Path) -> tuple[str, bytes
     """The first version of a run, uploaded to start from: its digest, and its bytes."""
 
     def upload() -> tuple[str, bytes]:
-        [model] = [
-            one for one in project.models() if one.view.lineage["run"] == run.id and one.view.lineage["round"] == 1
-        ]
+        [model] = [one for one in project.models() if one.view.lineage.run == run.id and one.view.lineage.round == 1]
         path = model.download(folder / "first.safetensors")
         return project.upload_model(path), path.read_bytes()
 
