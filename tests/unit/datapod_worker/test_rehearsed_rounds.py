@@ -73,6 +73,10 @@ def test_what_is_local_is_evaluated_in_a_rehearsal_and_refused_of_a_file(
     job = check_job({"rounds": 1, "model": {"name": "mlp"}, "train": {"algorithm": "fedrep"}})
     with pytest.raises(HanseError, match="stay at the sites"):
         evaluate_file(tmp_path / "model", job, [data[1]])
+    own = {"name": "own", "state": [{"match": "head", "keep": "local"}]}
+    of_code = check_job({"rounds": 1, "model": own, "code": {"name": "code", "digest": "0" * 64}})
+    with pytest.raises(HanseError, match="stay at the sites"):
+        evaluate_file(tmp_path / "model", of_code, [data[1]])
 
 
 def test_a_file_is_evaluated_as_it_is(tmp_path: Path, data: tuple[Path, Path]) -> None:

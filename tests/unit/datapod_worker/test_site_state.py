@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from site_rounds import MLP, Site, examples
 
-from hanse_datapod.data.load import SiteData
 from hanse_datapod.worker.port import extra_output
-from hanse_datapod.worker.work.context import Done, WorkContext
-from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.tensors.file import layout_of, read_tensors, write_tensors
+from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema
 
-SCHEMA = ArraySchema(shape=(5,), classes=3)
-MLP = {"name": "mlp", "hidden": [6]}
 NORMED = {**MLP, "batch_norm": True}
 STEPS: dict[str, Any] = {"epochs": 1, "batch_size": 8}
 STATEFUL: dict[str, dict[str, Any]] = {
@@ -37,71 +33,6 @@ STATEFUL: dict[str, dict[str, Any]] = {
     "single": {"train": STEPS, "model": MLP | {"state": [{"match": "*", "keep": "local"}]}},
 }
 REFUSE = ("scaffold", "feddyn")
-
-
-def examples(seed: int = 0) -> Examples:
-    y = np.arange(40) % 3
-    x = np.random.default_rng(seed).normal(size=(40, 5)) + 3 * np.eye(3, 5)[y]
-    return Examples(x.astype(np.float32), y)
-
-
-class Site:
-    """One site's files for a run, and its received model."""
-
-    def __init__(
-        self, folder: Path, *, schema: DataSchema = SCHEMA, data: Examples | None = None, **config: Any
-    ) -> None:
-        self.folder, self.schema = folder, schema
-        folder.mkdir(exist_ok=True)
-        self.data = data or examples()
-        self.config: dict[str, Any] = {"model": MLP} | config
-        self.control: Path | None = None
-
-    def do(self, kind: TaskKind, number: int, *, trained: int | None = None, output: str = "update") -> Done:
-        extras = {"control": self.control} if self.control is not None else {}
-        work = WorkContext(
-            kind, self.config, 100 + number, number, None if kind is TaskKind.INITIALIZE else self.folder / "model",
-            self.folder / output, self.folder / "state", self.schema, None, lambda: SiteData(self.data, self.data),
-            lambda _done, _text: None, extras, trained,
-        )  # fmt: skip
-        return execute(work)
-
-    def begin(self) -> Site:
-        self.do(TaskKind.INITIALIZE, 0, output="model")
-        return self
-
-    def train(self, number: int, *, trained: int | None = None) -> Done:
-        return self.do(TaskKind.TRAIN, number, trained=trained)
-
-    def evaluate(self, number: int, *, trained: int | None = None) -> Done:
-        return self.do(TaskKind.EVALUATE, number, trained=trained)
-
-    def count(self) -> None:
-        """Take half of the last update into the model, as one of two that counted, the other one of nothing."""
-        layout, model = read_tensors(self.folder / "model")
-        update = self.update
-        moved = {
-            e.name: model[e.name] + update[e.name] / 2 if e.rule == "parameter" else update[e.name].copy()
-            for e in layout
-        }
-        write_tensors(self.folder / "model", layout, moved)
-        extra = extra_output(self.folder / "update", "control")
-        if extra.exists():
-            shutil.copy(extra, self.folder / "control")
-            self.control = self.folder / "control"
-
-    @property
-    def update(self) -> dict[str, np.ndarray]:
-        return read_tensors(self.folder / "update")[1]
-
-    @property
-    def sent(self) -> bytes:
-        extra = extra_output(self.folder / "update", "control")
-        return (self.folder / "update").read_bytes() + (extra.read_bytes() if extra.exists() else b"")
-
-    @property
-    def rounds(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "state").glob("*"))
 
 
 @pytest.mark.parametrize("name", STATEFUL)

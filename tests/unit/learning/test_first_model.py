@@ -86,6 +86,30 @@ def test_a_first_model_gets_no_warning_for_entries_that_stay_at_the_sites() -> N
     assert check_first_model(job(MODELS["perceptron"], train={"algorithm": {"name": "fedrep"}}), {}, SCHEMA) == ()
 
 
+CODE = {"name": "code", "digest": "0" * 64}
+OF_CODE: dict[str, Form] = {"body": ("F32", (3,)), "head": ("F32", (2,))}
+
+
+def of_code(*rules: dict[str, Any]) -> Job:
+    return job({"name": "own", "state": list(rules)}, code=CODE)
+
+
+def test_an_uploaded_model_holds_no_entry_that_site_code_keeps_at_the_sites() -> None:
+    local = {"match": "*", "keep": "local"}
+    with pytest.raises(HanseError, match=r"initial_model: 'entry body' is not a model without"):
+        check_first_model(of_code(local), OF_CODE)
+    shared = [{"match": name, "keep": "global"} for name in OF_CODE]
+    assert check_first_model(of_code(*shared, local), OF_CODE) == ()
+
+
+def test_a_pattern_for_site_codes_own_model_that_fits_no_uploaded_entry_is_refused() -> None:
+    frozen = {"match": "bodi", "keep": "frozen"}
+    with pytest.raises(HanseError, match=r"model\.state\[0\]\.match: 'bodi'"):
+        check_first_model(of_code(frozen), OF_CODE)
+    # Where entries stay at the sites, the pattern may be of one of these, and the sites say.
+    assert check_first_model(of_code(frozen, {"match": "tail", "keep": "local"}), OF_CODE) == ()
+
+
 def test_a_first_model_may_have_one_output_for_two_classes() -> None:
     schema = SCHEMA.model_copy(update={"classes": 2})
     entries = {"output.weight": ("F32", (1, 64)), "output.bias": ("F32", (1,))}

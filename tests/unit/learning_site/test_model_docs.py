@@ -20,7 +20,7 @@ from hanse_learning.config.training import Loss
 from hanse_learning.server.config import checks
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.models import build
-from hanse_learning.site.state_policy import kept_by
+from hanse_learning.site.state_policy import groups_of, kept_by
 from hanse_learning.utility import check_utility, require_utility
 from hanse_privacy.rules import check_rules
 from hanse_schemas.job import check_job
@@ -93,7 +93,7 @@ def test_each_state_policy_fits_a_model_with_batch_norm(rules: str) -> None:
     submitted({"model": model})
     policy: tuple[StateRule, ...] = check_model(model).state
     module = build(check_model(model), Problem(shape=(4,), outputs=3, task="classification"))
-    assert set(kept_by(module, policy, 1_000).values()) != {"global"}
+    assert set(kept_by(groups_of(module), policy, 1_000).values()) != {"global"}
 
 
 def test_the_models_page_lists_five_state_policies() -> None:

@@ -125,6 +125,31 @@ def test_what_is_frozen_later_is_refused_where_the_server_would_go_on_moving_it(
     check_job_strategy(check_job(body | {"model": normed, "strategy": {"optimizer": {"name": "adam"}}}))
 
 
+def test_of_site_codes_own_model_nothing_but_the_rules_is_checked_and_they_are() -> None:
+    code = {"name": "code", "digest": "0" * 64}
+    body: dict[str, Any] = {"rounds": 9, "code": code, "train": {"whatever": 1}}
+
+    def submitted(**model: Any) -> None:
+        job = check_job(body | {"model": {"name": "own", "width": 7, **model}})
+        check_learning(job)
+        check_job_strategy(job)
+        check_job_strategy(check_job(job.model_dump() | {"strategy": {"optimizer": {"name": "adam"}}}))
+
+    submitted()
+    submitted(state=[{"match": "head.*", "keep": "local"}, {"match": "body", "keep": "frozen"}])
+    for model, said in (
+        (
+            {"state": [{"layers": "batch_norm", "keep": "local"}]},
+            r"model\.state\[0\]\.layers: 'batch_norm' is not match",
+        ),
+        ({"state": [{"match": "head.*"}]}, r"model\.state: 0\.keep"),
+        ({"buffers": {"*": "keep_local"}}, r"model\.buffers"),
+        ({"state": [{"match": "body", "keep": "frozen", "from_round": 2}]}, "whose momentum would still move"),
+    ):
+        with pytest.raises(HanseError, match=said):
+            submitted(**model)
+
+
 def test_fedrep_keeps_the_output_layer_local_unless_rules_say_what_is() -> None:
     plain = check_model({"name": "mlp"})
     assert [rule.layers for rule in state_rules(plain, check_train({"algorithm": "fedrep"}))] == ["output"]

@@ -19,6 +19,7 @@ from hanse_learning.config.models import (
     LogisticConfig,
     ModelConfig,
 )
+from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.config.training import TrainConfig
 from hanse_schemas.job import Job
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
@@ -76,16 +77,32 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
 
 
 def check_learning(job: Job, schema: DataSchema | None = None) -> None:
-    """Validate what a job says about learning. With site code, only a built-in `model` is checked; the rest is its own.
+    """Validate what a job says about learning. With site code, only a built-in `model` is checked, and of
+    another one its `state`; the rest is the code's own.
 
     Raises:
         HanseError: INVALID_INPUT.
     """
-    model = check_model(job.model, schema) if job.code is None or job.model.get("name") in BUILT_IN else None
+    if has_own_model(job):
+        own_state_rules(job.model)
+        return
+    model = check_model(job.model, schema)
     if job.code is None:
-        train = check_train(job.train, schema)
-        if model is not None:
-            check_together(model, train)
+        check_together(model, check_train(job.train, schema))
+
+
+def has_own_model(job: Job) -> bool:
+    """Whether site code makes the model, too, instead of training a built-in one."""
+    return job.code is not None and job.model.get("name") not in BUILT_IN
+
+
+def declared_state(job: Job) -> tuple[StateRule, ...]:
+    """The rules of the job's `model.state`, whoever makes the model.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    return own_state_rules(job.model) if has_own_model(job) else check_model(job.model).state
 
 
 def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from hanse_fabric.errors import invalid
-from hanse_learning.config.checks import check_model, check_train
+from hanse_learning.config.checks import check_model, check_train, has_own_model
 from hanse_learning.config.combinations import state_rules
-from hanse_learning.config.models import BUILT_IN, AnyModel, LinearConfig, LogisticConfig, MlpConfig
+from hanse_learning.config.models import AnyModel, LinearConfig, LogisticConfig, MlpConfig
+from hanse_learning.config.state import StateRule, keep_of, own_state_rules
 from hanse_schemas.job import Job
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 
@@ -35,28 +36,55 @@ def check_first_model(job: Job, entries: Mapping[str, Form], schema: DataSchema 
         have entries of their own, too.
 
     Raises:
-        HanseError: INVALID_INPUT for a pattern of `model.state` or `model.buffers` that fits no entry.
+        HanseError: INVALID_INPUT for a pattern of `model.state` or `model.buffers` that fits no entry; for an entry
+            that site code's own model keeps at the sites.
     """
-    if job.model.get("name") not in BUILT_IN or job.code is not None:
+    if has_own_model(job):
+        _check_own(own_state_rules(job.model), entries)
+        return ()
+    if job.code is not None:
         return ()
     model = check_model(job.model)
     rules = state_rules(model, job.train)
     stays = any(rule.keep == "local" for rule in rules) or "keep_local" in model.buffers.values()
     if stays:
         return ()  # what stays at the sites is not in the file: nothing can be said of what is missing there
-    shown = ", ".join(list(entries)[:_SHOWN])
-    patterns = {f"model.state[{number}].match": rule.match for number, rule in enumerate(rules)}
-    patterns |= {f"model.buffers[{number}]": pattern for number, pattern in enumerate(model.buffers)}
-    for field, pattern in patterns.items():
-        if pattern is not None and not any(fnmatchcase(name, pattern) for name in entries):
-            raise invalid(field, pattern, "a pattern of an entry of the initial model", hint=f"it has {shown}")
+    buffers = {f"model.buffers[{number}]": pattern for number, pattern in enumerate(model.buffers)}
+    _check_patterns(_patterns(rules) | buffers, entries)
     differing = _difference(_expected(job, model, schema), entries, whole=_is_told_whole(model))
     if not differing:
         return ()
     return (
         f"initial_model: {differing}, so it is not the {model.name} that the job describes: datapods would refuse it "
-        f"(it has {shown}); all is well where every site has a pipeline of its own",
+        f"(it has {_shown(entries)}); all is well where every site has a pipeline of its own",
     )
+
+
+def _check_own(rules: tuple[StateRule, ...], entries: Mapping[str, Form]) -> None:
+    local = [name for name in entries if keep_of(rules, name) == "local"]
+    if local:
+        raise invalid(
+            "initial_model", f"entry {local[0]}", "a model without the entries that model.state keeps at the sites",
+            hint="leave them out of the file: initialize() of the site code makes each site's own",
+        )  # fmt: skip
+    if not any(rule.keep == "local" for rule in rules):
+        _check_patterns(_patterns(rules), entries)
+
+
+def _patterns(rules: tuple[StateRule, ...]) -> dict[str, str]:
+    return {f"model.state[{n}].match": rule.match for n, rule in enumerate(rules) if rule.match is not None}
+
+
+def _check_patterns(patterns: Mapping[str, str], entries: Mapping[str, Form]) -> None:
+    for field, pattern in patterns.items():
+        if not any(fnmatchcase(name, pattern) for name in entries):
+            raise invalid(
+                field, pattern, "a pattern of an entry of the initial model", hint=f"it has {_shown(entries)}"
+            )
+
+
+def _shown(entries: Mapping[str, Form]) -> str:
+    return ", ".join(list(entries)[:_SHOWN])
 
 
 def _expected(job: Job, model: AnyModel, schema: DataSchema | None) -> dict[str, Form]:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
-from hanse_learning.config.state import StateRule
+from hanse_learning.config.state import StateRules
 
 BufferRule = Literal["average", "pool_variance", "keep_newest", "keep_local"]
 Activation = Literal["relu", "tanh", "gelu"]
@@ -33,7 +33,7 @@ class _Built(Frozen):
     inputs: tuple[_Width, ...] | None = Field(default=None, min_length=1, max_length=4)
     outputs: int | None = Field(default=None, ge=1, le=1 << 20)
     buffers: dict[str, BufferRule] = {}
-    state: tuple[StateRule, ...] = Field(default=(), max_length=64)
+    state: StateRules = ()
     dtype: Literal["float32", "float64"] = "float32"
 
 

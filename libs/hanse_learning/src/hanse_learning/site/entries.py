@@ -19,7 +19,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 from hanse_learning.config import StateRule
 from hanse_learning.site.modes import BATCH_NORMS, freeze_statistics
-from hanse_learning.site.state_policy import kept_by
+from hanse_learning.site.state_policy import groups_of, kept_by, require_trainable
 
 Arrays = Mapping[str, np.ndarray]
 KEEP_LOCAL = "keep_local"
@@ -57,11 +57,9 @@ def entries_of(
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise invalid("model.buffers", pattern, "a pattern of one of the buffers " + (", ".join(names) or "(none)"))
-    kept = kept_by(module, state, round_number)
-    for later in {rule.from_round for rule in state if rule.keep == "frozen" and rule.from_round > round_number}:
-        then = kept_by(module, state, later)
-        if parameters and all(then[name] == "frozen" for name in parameters):
-            raise invalid("model.state", f"all frozen from round {later} on", "rules that leave a parameter to train")
+    groups = groups_of(module)
+    kept = kept_by(groups, state, round_number)
+    require_trainable(groups, parameters.keys(), state, round_number)
     rules = {
         name: next((rule for pattern, rule in patterns.items() if fnmatchcase(name, pattern)), None) for name in names
     }
@@ -83,6 +81,26 @@ def entries_of(
     return Entries(Layout.of(travelling), Layout.of(local), frozen)
 
 
+def entries_of_arrays(layout: Layout, state: Sequence[StateRule], round_number: int = 1) -> Entries:
+    """The entries of a model that is arrays by name, in a round.
+
+    Args:
+        layout: of all of them, those that stay at the site among them.
+        state: which entries are local or frozen, by patterns of names.
+
+    Raises:
+        HanseError: INVALID_INPUT for a rule that fits nothing, or rules that leave no parameter to train.
+    """
+    groups: dict[str, frozenset[str]] = {entry.name: frozenset() for entry in layout}
+    parameters = {entry.name for entry in layout if entry.rule is Rule.PARAMETER}
+    kept = kept_by(groups, state, round_number)
+    frozen = frozenset(name for name in kept if kept[name] == "frozen")
+    _require_moving(parameters, frozen)
+    require_trainable(groups, parameters, state, round_number)
+    travelling = Layout.of(entry for entry in layout if kept[entry.name] != "local")
+    return Entries(travelling, Layout.of(entry for entry in layout if kept[entry.name] == "local"), frozen)
+
+
 def freeze(module: nn.Module, entries: Entries) -> None:
     """Have the module's training leave frozen entries alone, and change all others, whatever was set before.
 
@@ -95,8 +113,7 @@ def freeze(module: nn.Module, entries: Entries) -> None:
     for name, part in module.named_modules():
         if isinstance(part, BATCH_NORMS):
             freeze_statistics(part, frozen=f"{name}.running_mean" in entries.frozen)
-    if parameters and entries.frozen >= parameters.keys():
-        raise invalid("model.state", "frozen", "rules that leave a parameter to train")
+    _require_moving(parameters.keys(), entries.frozen)
 
 
 def arrays_of(module: nn.Module) -> dict[str, np.ndarray]:
@@ -115,7 +132,18 @@ def load(module: nn.Module, arrays: Arrays, layout: Layout, *, what: str = "mode
     Raises:
         HanseError: INVALID_INPUT where `arrays` differ in names, shapes or dtypes from the layout.
     """
+    require_entries(arrays, layout, what=what)
     named = module.state_dict()
+    for entry in layout:
+        np.copyto(named[entry.name].detach().numpy(), arrays[entry.name])  # the tensor's own memory
+
+
+def require_entries(arrays: Arrays, layout: Layout, *, what: str = "model file") -> None:
+    """Check that `arrays` are those of the layout; `what` they are, for the message.
+
+    Raises:
+        HanseError: INVALID_INPUT where they differ in names, shapes or dtypes.
+    """
     for entry in layout:
         array = arrays.get(entry.name)
         if array is None:
@@ -123,7 +151,6 @@ def load(module: nn.Module, arrays: Arrays, layout: Layout, *, what: str = "mode
         if tuple(array.shape) != entry.shape or array.dtype != entry.numpy:
             has = f"{array.dtype}{list(array.shape)}"
             raise _differs(what, f"entry {entry.name} is {has}, {entry.dtype}{list(entry.shape)} was expected")
-        np.copyto(named[entry.name].detach().numpy(), array)  # the tensor's own memory
     unknown = sorted(arrays.keys() - {entry.name for entry in layout})
     if unknown:
         raise _differs(what, f"entry {unknown[0]} is not in it")
@@ -149,6 +176,11 @@ def apply_update(model: Arrays, update: Arrays, layout: Layout) -> dict[str, np.
         entry.name: model[entry.name] + update[entry.name] if entry.rule is Rule.PARAMETER else update[entry.name]
         for entry in layout
     }
+
+
+def _require_moving(parameters: Set[str], frozen: Set[str]) -> None:
+    if parameters and frozen >= parameters:
+        raise invalid("model.state", "frozen", "rules that leave a parameter to train")
 
 
 def _default(name: str, dtype: np.dtype, travelling: Set[str]) -> Rule:

@@ -85,11 +85,13 @@ def evaluate_file(
 
 def _require_whole(job: Job) -> None:
     from hanse_fabric.errors import ErrorCode, HanseError
-    from hanse_learning.config import BUILT_IN, check_model, state_rules
+    from hanse_learning.config import check_model, state_rules
+    from hanse_learning.config.checks import has_own_model
+    from hanse_learning.config.state import own_state_rules
 
-    if job.model.get("name") not in BUILT_IN:
-        return
-    if any(rule.keep == "local" for rule in state_rules(check_model(job.model), job.train)):
+    own = has_own_model(job)
+    rules = own_state_rules(job.model) if own else state_rules(check_model(job.model), job.train)
+    if any(rule.keep == "local" for rule in rules):
         raise HanseError(
             ErrorCode.INVALID_INPUT,
             "job: entries of its model stay at the sites, so that a published file is no whole model",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_learning.config import BUILT_IN, SgdConfig, check_model, check_train
+from hanse_learning.config import SgdConfig, check_train
+from hanse_learning.config.checks import declared_state
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
@@ -50,9 +51,9 @@ def check_participants(config: StrategyConfig, count: int, field: str) -> None:
 
 def _check_frozen(job: Job, config: StrategyConfig) -> None:
     """Parameters that are frozen after some rounds would go on to move by what an optimizer remembers of these."""
-    if job.model.get("name") not in BUILT_IN or not state_names(config):
+    if not state_names(config):
         return
-    for number, rule in enumerate(check_model(job.model).state):
+    for number, rule in enumerate(declared_state(job)):
         if rule.keep == "frozen" and rule.from_round > 1 and rule.layers != "statistics":
             raise HanseError(
                 ErrorCode.INVALID_INPUT,

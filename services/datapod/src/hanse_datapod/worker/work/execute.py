@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from hanse_datapod.worker.port import TRAINED
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.by_site_code import by_code
 from hanse_datapod.worker.work.context import Done, WorkContext
-from hanse_datapod.worker.work.site_code import load_code
+from hanse_datapod.worker.work.site_code import load_code, seed_generators
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
 from hanse_learning.config import BUILT_IN
@@ -26,10 +25,11 @@ def execute(work: WorkContext) -> Done:
     """
     if work.kind not in TRAINED:
         raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
-    make_repeatable(work.seed % 2**63)
-    np.random.seed(work.seed % 2**32)
     if work.config.get("code"):
-        torch.manual_seed(work.seed % 2**63)  # of all devices: site code chooses its own
+        seed_generators(work.seed)
+    else:
+        make_repeatable(work.seed % 2**63)
+        np.random.seed(work.seed % 2**32)
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)

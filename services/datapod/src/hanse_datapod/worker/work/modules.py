@@ -67,14 +67,19 @@ def receive(work: WorkContext, examples: Examples) -> Received:
     module, problem, entries = module_of(work, examples)
     arrays = read_model(work)
     load(module, arrays, entries.travelling)
-    # Evaluation comes after the round's training; a repeated training starts from where it started the first time.
-    before = work.round if work.kind is TaskKind.TRAIN else work.round + 1
-    state = read_state(work.state, before=before, trained=work.trained)
+    state = read_kept(work)
     kept = state.groups.get(LOCAL)
     if kept is not None:
         load(module, kept, entries.local, what="what this site keeps of the model")
     lost = state.lost and bool(entries.local.entries)
     return Received(module, problem, entries, arrays, state, LOST if lost else "")
+
+
+def read_kept(work: WorkContext) -> SiteState:
+    """What the site has kept of its last round that counted."""
+    # Evaluation comes after the round's training; a repeated training starts from where it started the first time.
+    before = work.round if work.kind is TaskKind.TRAIN else work.round + 1
+    return read_state(work.state, before=before, trained=work.trained)
 
 
 def read_model(work: WorkContext) -> dict[str, np.ndarray]:

@@ -18,11 +18,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.site.entries import arrays_of
 from hanse_learning.site.examples import Examples
+from hanse_learning.site.training import make_repeatable
 
 _MAX_BYTES = 1 << 20
 
@@ -76,6 +78,10 @@ class SiteCodeFile:
         """Call `initialize`; returns arrays by name."""
         return self._arrays("initialize", self._call("initialize", config))
 
+    def has(self, name: str) -> bool:
+        """Whether the file has a function of this name."""
+        return callable(getattr(self.module, name, None))
+
     def load(self) -> object:
         """Call `load`."""
         return self._call("load")
@@ -121,6 +127,13 @@ class SiteCodeFile:
             f"site code {self.path}: {name}() returned {repr(value)[:120]}, not {expected}",
             hint="see docs/site-code.md",
         )
+
+
+def seed_generators(seed: int) -> None:
+    """Seed all generators that site code may draw from: the code chooses its own device."""
+    make_repeatable(seed % 2**63)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed % 2**63)
 
 
 def load_code(location: Path | None, wanted: Mapping[str, Any] | None = None) -> SiteCodeFile:

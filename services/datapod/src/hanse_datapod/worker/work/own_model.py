@@ -1,0 +1,105 @@
+"""A model that site code makes: arrays by name, of which the rules of `model.state` keep some at the site.
+
+The rules are matched against the entries that the model really has: those that were received, and those that stay here,
+which `initialize` of the code makes until the site has trained them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.modules import LOST, given_model, read_kept
+from hanse_datapod.worker.work.site_code import SiteCodeFile, seed_generators
+from hanse_datapod.worker.work.site_state import LOCAL, SiteState
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.file import read_tensors
+from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
+from hanse_learning.config.state import StateRule, own_state_rules
+from hanse_learning.site.entries import Entries, entries_of_arrays, require_entries
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What site code works on.
+
+    Attributes:
+        model: as the code gets it, its own to change.
+        arrays: the received model, read-only.
+        state: what the site has kept.
+        note: for the owner; empty where there is nothing to say.
+    """
+
+    model: nn.Module | Arrays
+    entries: Entries
+    arrays: Arrays
+    state: SiteState
+    note: str
+
+
+def code_config(work: WorkContext) -> dict[str, Any]:
+    """What site code gets as `config`."""
+    return {**work.config, "seed": work.seed, "round": work.round, "device": work.device}
+
+
+def first_own_model(work: WorkContext, code: SiteCodeFile) -> tuple[Layout, Arrays]:
+    """What travels of the model that the code begins with.
+
+    Raises:
+        HanseError: INVALID_INPUT for rules that do not fit it; as the code's `initialize`.
+    """
+    rules = own_state_rules(work.config.get("model") or {})
+    made = code.initialize(code_config(work))
+    travelling = entries_of_arrays(_layout_of(made), rules).travelling
+    return travelling, {entry.name: made[entry.name] for entry in travelling}
+
+
+def receive_own(work: WorkContext, code: SiteCodeFile) -> Given:
+    """The received model, completed with what stays at the site.
+
+    Raises:
+        HanseError: INVALID_INPUT for rules that do not fit it, or where received and local entries are of another
+            model; as the code's `initialize`.
+    """
+    rules = own_state_rules(work.config.get("model") or {})
+    layout, received = read_tensors(given_model(work))
+    state = read_kept(work)
+    made = _local(work, code, rules, state)
+    whole = {**received, **state.groups.get(LOCAL, {})} if made is None else made
+    found = entries_of_arrays(_layout_of(whole), rules, max(1, work.round))
+    require_entries(received, found.travelling)
+    model = {name: array.copy() for name, array in received.items()}
+    model |= {entry.name: whole[entry.name].copy() for entry in found.local}
+    note = LOST if state.lost and found.local.entries else ""
+    return Given(model, Entries(layout, found.local, found.frozen), received, state, note)
+
+
+def _local(work: WorkContext, code: SiteCodeFile, rules: tuple[StateRule, ...], state: SiteState) -> Arrays | None:
+    """All entries as the code makes them, where some stay at the site and it has none of an earlier round."""
+    if LOCAL in state.groups or not any(rule.keep == "local" for rule in rules):
+        return None
+    if not code.has("initialize"):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"site code {code.path}: it has no function initialize, which makes the entries that stay at the site",
+            hint="see docs/site-code.md",
+        )
+    made = code.initialize(code_config(work))
+    seed_generators(work.seed)
+    return made
+
+
+def _layout_of(arrays: Mapping[str, np.ndarray]) -> Layout:
+    return Layout.of(_entry(name, array) for name, array in arrays.items())
+
+
+def _entry(name: str, array: np.ndarray) -> Entry:
+    rule = Rule.PARAMETER if array.dtype.kind == "f" else Rule.KEEP_NEWEST
+    return Entry(name, dtype_name(array.dtype), tuple(array.shape), rule)

@@ -1,0 +1,6 @@
+"""The folder of these tests' helpers on the path."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
