@@ -14,7 +14,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus,servers]' -e libs/hanse_schema
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint mutants chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make alerts-test  every alert fired by its cause, with a real Prometheus (HANSE_PROMETHEUS=its folder)"
 	@echo "make dashboards   Grafana's files anew; make dashboard-picture: docs/dashboard-hub.png, with real data"
+	@echo "make mutants      how many of 200 small changes of critical modules no test notices (ARGS='--mutants 50 --seed 2')"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
@@ -88,6 +89,10 @@ test: lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/deploy $(ARGS)
 	@$(BIN)/pytest -m 'not large' tests/integration tests/e2e tests/chaos $(ARGS)
+
+# Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.
+mutants: $(VENV)/.developer
+	@PYTHONPATH=tests nice $(BIN)/python -m mutants $(ARGS)
 
 soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)

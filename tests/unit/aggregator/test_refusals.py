@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from hanse_aggregator.engine import Engine
-from hanse_fabric.messages import INLINE_LIMIT, ObjectRef
+from hanse_aggregator.plan import Refusals
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import INLINE_LIMIT, JobKind, ObjectRef
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 
 LAYOUT = Layout.of([
@@ -156,3 +158,60 @@ def test_updates_out_of_order_are_an_error(cases):
     job = cases.job_of(ref, {"a": (1.0, ref), "b": (1.0, ref)})
     swapped = job.model_copy(update={"updates": job.updates[::-1]})
     assert "sorted by name" in Engine(None).run(swapped).error
+
+
+def _pending(store):
+    return store.abort_uploads("models/")
+
+
+def test_a_whole_job_that_refuses_an_update_or_fails_leaves_no_upload_open(setting, cases, store, monkeypatch):
+    """Of a median nothing is measured before, so the bad number is met after the uploads are open."""
+    late = setting.changed("w", 29_999, np.nan)
+    assert _one(setting.run({"reduction": {"name": "median"}}, site_1=late))[0] == "site-1"
+    assert _pending(store) == 0
+
+    def full(*_):
+        raise HanseError(ErrorCode.NO_SPACE, "the store is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put_part", full)
+        assert "the store is full" in setting.run().error
+    assert _pending(store) == 0
+    opened = Engine(store).run(cases.job_of(setting.model, setting.refs(), kind=JobKind.OPEN))
+    assert opened.uploads
+    assert _pending(store) == 1
+
+
+def test_a_shard_refuses_an_update_of_another_size_than_the_model(setting, cases, store):
+    """Its OPEN may have been answered for other updates: a size is compared again, and no byte is read for it."""
+    for more in (-64, 64):
+        data = cases.encode(LAYOUT, setting.good["site-1"])
+        data = data[:more] if more < 0 else data + bytes(more)
+        refs = setting.refs(site_1=cases.ref_of(data, store, "updates/p/other"))
+        job = cases.job_of(setting.model, refs, kind=JobKind.SHARD, uploads={"model": "x"}, leaves=(0, 1))
+        job = job.model_copy(update={"uploads": {"model": store.open_upload(f"{job.output_key}/model")}})
+        participant, code, reason = _one(Engine(store).run(job))
+        assert (participant, code) == ("site-1", "invalid-input")
+        assert reason == f"update: {len(data)} bytes, not {LAYOUT.size}"
+
+
+def test_that_an_update_is_tampered_with_outweighs_and_outlives_what_else_is_seen_in_it():
+    other = HanseError(ErrorCode.INVALID_INPUT, "entry w is nan")
+    tampered = HanseError(ErrorCode.TAMPERED, "leaf 3")
+    for errors in ([other, tampered], [tampered, other], [other, tampered, other]):
+        refusals = Refusals()
+        assert not refusals
+        for error in errors:
+            refusals.add("b", error)
+        refusals.add("a", other)
+        assert [(refused.participant, refused.code) for refused in refusals.listed()] == [
+            ("a", "invalid-input"), ("b", "tampered"),
+        ]  # fmt: skip
+        assert refusals
+
+
+def test_of_two_reasons_the_first_is_told():
+    refusals = Refusals()
+    for reason in ("first", "second"):
+        refusals.add("a", HanseError(ErrorCode.INVALID_INPUT, reason))
+    assert [refused.reason for refused in refusals.listed()] == ["first"]

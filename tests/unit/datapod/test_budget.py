@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from site_actors import Site, task
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import SiteBudget
+from hanse_datapod.privacy.budget import Reserved, SiteBudget, terms_of_work
+from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
@@ -207,3 +209,44 @@ def test_an_invalid_budget_is_refused_by_name(tmp_path: Path, section: str, epsi
     with pytest.raises(HanseError, match=r"privacy\..*epsilon") as caught:
         load_policy(file)
     assert caught.value.code is ErrorCode.INVALID_INPUT
+
+
+@pytest.mark.parametrize("placement", ["local", "central"])
+def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, placement: str) -> None:
+    section = {"placement": "central", "mechanism": "gaussian"} if placement == "central" else {}
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    made = budget.reserve(task(privacy=terms(**section)), examples=1000, model=None)
+    budget.close()
+    assert isinstance(made, Reserved)
+    outcome = WorkOutcome(tmp_path / "update", 10, {"loss": 0.5, "steps": 3.0}, 0.01, info={"n": 1.0}, note="told")
+    with_extras = replace(outcome, extras={"control": tmp_path / "control"})
+    if placement == "central":
+        # The noise on the sum of all is not this site's to hide the rest behind: it is checked where sums are masked.
+        assert made.covered(with_extras) == with_extras
+        return
+    with pytest.raises(HanseError, match="control") as caught:
+        made.covered(with_extras)
+    assert caught.value.code is ErrorCode.POLICY
+    covered = made.covered(outcome)
+    assert (covered.metrics, covered.info, covered.note) == ({"steps": 3.0}, {}, "")
+
+
+def test_a_sites_own_accountant_counts_for_its_own_noise_and_not_for_that_of_a_sum() -> None:
+    """All sites must make the same noise of a sum, whatever accountant each prefers: it is by rdp."""
+    own = {"noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
+    shared = own | {"mechanism": "discrete_laplace", "placement": "distributed", "noise": "distributed-gamma"}
+
+    def multiplier(section: dict[str, Any], accountant: Any) -> float:
+        noise, _ = terms_of_work(terms(**section), "north", {}, examples=100, model=None, accountant=accountant)
+        return noise.multiplier
+
+    assert multiplier(own, "pld") < multiplier(own, "rdp")
+    assert multiplier(shared, "pld") == multiplier(shared, "rdp")
+
+
+def test_training_without_a_train_section_is_charged_for_the_defaults(tmp_path: Path) -> None:
+    section = {"mechanism": "dp_sgd", "noise_multiplier": 1.5, "clip": 2.0}
+    bare = reserved(tmp_path / "a", task(privacy=terms(**section), config={"model": {"name": "mlp"}}))
+    empty = reserved(tmp_path / "b", task(privacy=terms(**section), config={"model": {"name": "mlp"}, "train": {}}))
+    assert bare == empty
+    assert bare["steps"] >= 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from site_actors import Site, task
 
-from hanse_datapod.home.outbox import verify_log
+from hanse_datapod.home.outbox import RESERVE, RESERVE_BYTES, Leaving, Outbox, verify_log
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
@@ -82,3 +82,24 @@ def test_a_file_that_does_not_fit_is_not_there_at_all(small_disk: Path) -> None:
     assert caught.value.code is ErrorCode.NO_SPACE
     assert [path.name for path in small_disk.iterdir()] == ["record"]
     assert target.read_bytes() == b"old"
+
+
+def test_the_outbox_writes_into_its_reserve_on_a_full_disk_and_keeps_a_new_one_when_there_is_space(
+    small_disk: Path,
+) -> None:
+    outbox, reserve = Outbox(small_disk), small_disk / RESERVE
+    entry = Leaving("update", "subject." + "x" * 5000, 1)
+    assert reserve.stat().st_size == RESERVE_BYTES
+    fill(small_disk)
+    outbox.append(entry)
+    assert not reserve.exists()
+    with pytest.raises(HanseError) as caught:
+        outbox.append(*[entry] * 20)
+    assert caught.value.code is ErrorCode.NO_SPACE
+    written = verify_log(small_disk)
+    assert written.broken is None
+    (small_disk / "filler").unlink()
+    outbox.append(entry)
+    assert verify_log(small_disk).entries == written.entries + 1
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES
+    outbox.close()

@@ -6,10 +6,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from site_actors import task
 
-from hanse_datapod.policy.site_policy import Policy, load_policy
+from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, load_policy
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ObjectRef
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"
 
@@ -67,3 +69,37 @@ def test_mounted_site_code_needs_the_policys_approval(tmp_path: Path) -> None:
     policy.write_text(f"site_code: {{digests: [{digest}]}}")
     assert read_policy(policy, code).site_code.digests == (digest,)
     assert read_policy(policy, tmp_path).site_code.digests == (digest,)
+
+
+def test_a_model_one_byte_above_the_limit_is_refused_and_one_at_it_is_not() -> None:
+    policy = Policy(limits=LimitPolicy(model_mib=3))
+    policy.check(task(model=ObjectRef(digest="0" * 64, size=3 << 20, key="models/triage/m")))
+    with pytest.raises(HanseError, match=r"limits\.model_mib") as caught:
+        policy.check(task(model=ObjectRef(digest="0" * 64, size=(3 << 20) + 1, key="models/triage/m")))
+    assert caught.value.code is ErrorCode.POLICY
+
+
+def test_only_the_models_that_are_named_are_trained() -> None:
+    policy = Policy(models=("mlp", "cnn"))
+    policy.check(task(config={"model": {"name": "cnn"}}))
+    for config in ({"model": {"name": "linear"}}, {"model": {}}, {}):
+        with pytest.raises(HanseError, match="models") as caught:
+            policy.check(task(config=config))
+        assert caught.value.code is ErrorCode.POLICY
+
+
+def test_too_few_examples_are_refused_with_their_number_unless_it_is_to_stay_hidden() -> None:
+    policy = Policy(outputs=OutputPolicy(minimum_examples=20))
+    policy.check_examples(20)
+    with pytest.raises(HanseError, match="19 examples") as caught:
+        policy.check_examples(19)
+    assert caught.value.code is ErrorCode.POLICY
+    with pytest.raises(HanseError, match="a result of fewer examples") as hidden:
+        policy.check_examples(19, tell=False)
+    assert "19" not in str(hidden.value)
+
+
+def test_metrics_that_are_not_named_are_withheld_and_told_in_the_order_of_their_names() -> None:
+    made = {"loss": 0.5, "zeta": 1.0, "auc": 0.9, "kappa": 0.3}
+    assert Policy(outputs=OutputPolicy(metrics=("loss",))).metrics(made) == ({"loss": 0.5}, ("auc", "kappa", "zeta"))
+    assert Policy().metrics(made) == (made, ())

@@ -36,6 +36,8 @@ from hanse_schemas.schema import ArraySchema
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 POOL = "lab"
 PATIENCE_S = 240.0
+TAN = {"algorithm": "fedtan", "steps": 2, "batch_size": "all"}
+"""Training that asks for sums while it is under way."""
 
 
 class Clock:
@@ -162,15 +164,17 @@ async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWor
 
 
 async def test_everything_in_the_folder_is_the_owners_alone(pooled: ProcessWorker, tmp_path: Path) -> None:
+    """Looked at while the worker waits for a sum, in the middle of its work."""
     seen: dict[Path, int] = {}
 
-    def look(_fraction: float, _text: str) -> None:
+    async def look(_key: str, values: bytes) -> bytes:
         for path in (tmp_path / "shared").rglob("*"):
             with suppress(FileNotFoundError):
                 seen[path] = path.stat().st_mode
+        return values
 
     model = (await pooled.work(request(tmp_path, None), silent)).update
-    await pooled.work(request(tmp_path, model, epochs=200), look)
+    await pooled.work(request(tmp_path, model, train=TAN, exchange=look), silent)
     folders = {path: stat.S_IMODE(mode) for path, mode in seen.items() if stat.S_ISDIR(mode)}
     assert any(path.parent.name == "work" for path in folders)
     assert {path: mode for path, mode in folders.items() if mode != 0o700} == {}
@@ -189,12 +193,11 @@ async def test_sums_in_the_middle_of_the_work_pass_the_folder(pooled: ProcessWor
     async def refuse(key: str, _values: bytes) -> bytes:
         raise HanseError(ErrorCode.QUORUM, f"exchange {key}: nobody else", hint="none")
 
-    tan = {"algorithm": "fedtan", "steps": 2, "batch_size": "all"}
     model = (await pooled.work(request(tmp_path, None), silent)).update
-    outcome = await pooled.work(request(tmp_path, model, train=tan, exchange=alone), silent)
+    outcome = await pooled.work(request(tmp_path, model, train=TAN, exchange=alone), silent)
     assert outcome.metrics["sums"] == len([key for key in keys if key != "end"]) > 0
     with pytest.raises(HanseError) as caught:
-        await pooled.work(request(tmp_path, model, train=tan, exchange=refuse), silent)
+        await pooled.work(request(tmp_path, model, train=TAN, exchange=refuse), silent)
     assert (caught.value.code, caught.value.message) == (ErrorCode.QUORUM, "exchange l0-mean: nobody else")
 
 

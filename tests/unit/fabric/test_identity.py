@@ -1,13 +1,16 @@
 """Keys and credentials."""
 
+import hashlib
 import stat
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
-from hanse_fabric.identity.keys import SigningKey, VerifyKey
+from hanse_fabric.identity.keys import SigningKey, VerifyKey, roster_digest, write_private_key
 
 
 def test_a_key_survives_its_file_which_only_its_owner_may_read(tmp_path: Path) -> None:
@@ -69,3 +72,58 @@ def test_a_malformed_key_is_refused_without_being_repeated(text: str) -> None:
 def test_a_join_token_given_as_an_api_key_is_told_apart() -> None:
     with pytest.raises(HanseError, match="API key: a join token was given"):
         secrets.parse(secrets.make_join_token().text, secrets.Kind.API_KEY)
+
+
+def test_of_two_processes_that_make_a_key_at_once_both_have_the_one_that_was_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others, create = tmp_path / "signing.pem", SigningKey.create(), SigningKey.create
+
+    def created_while_another_saves() -> SigningKey:
+        others.save(path)
+        return create()
+
+    monkeypatch.setattr(SigningKey, "create", created_while_another_saves)
+    assert SigningKey.load_or_create(path).public_bytes == others.public_bytes
+
+
+def test_a_key_that_cannot_be_saved_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_key: SigningKey, path: Path) -> None:
+        raise HanseError(ErrorCode.NO_SPACE, f"{path}: the disk is full")
+
+    monkeypatch.setattr(SigningKey, "save", full)
+    with pytest.raises(HanseError) as refusal:
+        SigningKey.load_or_create(tmp_path / "signing.pem")
+    assert refusal.value.code is ErrorCode.NO_SPACE
+
+
+def test_keys_are_equal_by_their_bytes_and_to_nothing_else() -> None:
+    key, other = SigningKey.from_seed(bytes(32)), SigningKey.from_seed(b"1" * 32)
+    assert key.verify_key == VerifyKey(key.public_bytes)
+    assert hash(key.verify_key) == hash(VerifyKey(key.public_bytes))
+    assert key.verify_key != other.verify_key
+    assert key.verify_key != key.public_bytes
+    assert len({key.verify_key, VerifyKey(key.public_bytes), other.verify_key}) == 2
+
+
+def test_a_key_of_another_algorithm_or_length_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agreement.pem"
+    write_private_key(X25519PrivateKey.generate(), path)
+    with pytest.raises(HanseError, match="Ed25519 private key"):
+        SigningKey.load(path)
+    public = X25519PrivateKey.generate().public_key()
+    path.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with pytest.raises(HanseError, match="Ed25519 public key"):
+        VerifyKey.load(path)
+    for length in (31, 33):
+        with pytest.raises(HanseError, match=f"{length} bytes"):
+            SigningKey.from_seed(bytes(length))
+        with pytest.raises(HanseError, match=f"{length} bytes"):
+            VerifyKey(bytes(length))
+
+
+def test_a_roster_is_of_whole_keys_in_any_order() -> None:
+    one, two = bytes(32), b"1" * 32
+    assert roster_digest([two, one]) == roster_digest([one, two]) == hashlib.sha256(one + two).digest()
+    with pytest.raises(HanseError, match="31 bytes"):
+        roster_digest([one, two[:31]])

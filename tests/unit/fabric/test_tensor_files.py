@@ -161,6 +161,10 @@ def _entry(start: int, stop: int, shape: tuple[int, ...] = (2,), dtype: str = "F
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, stop]}
 
 
+def _typed(rules: dict[str, Any], **entries: Any) -> bytes:
+    return _header({"__metadata__": {"hanse": json.dumps({"entries": rules})}} | entries)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -174,6 +178,12 @@ def _entry(start: int, stop: int, shape: tuple[int, ...] = (2,), dtype: str = "F
         _header({"a": {"dtype": "F32"}}),
         _header({"a": _entry(0, 8, dtype="F31")}) + bytes(8),
         _header({"a": _entry(0, 8, shape=(-2,))}) + bytes(8),
+        _header({"a": _entry(0, 8, shape=(-1, -2))}) + bytes(8),
+        _typed({"v": {"rule": "pool_variance", "mean": "m"}}, m=_entry(0, 4, shape=(1,)), v=_entry(4, 12)) + bytes(12),
+        _typed({"v": {"rule": "pool_variance", "mean": "m"}}, m=_entry(0, 16, dtype="F64"), v=_entry(16, 24))
+        + bytes(24),
+        _typed({"v": {"rule": "pool_variance", "mean": "x"}}, m=_entry(0, 8), v=_entry(8, 16)) + bytes(16),
+        _typed({"v": {"rule": "pool_variance"}}, m=_entry(0, 8), v=_entry(8, 16)) + bytes(16),
         _header({"a": _entry(0, 8), "b": _entry(4, 12)}) + bytes(12),
         _header({"a": _entry(0, 8), "b": _entry(12, 20)}) + bytes(20),
         _header({"b": _entry(0, 8), "a": _entry(8, 16)}) + bytes(16),
@@ -228,3 +238,68 @@ def test_an_array_of_another_memory_order_is_written_in_c_order() -> None:
     layout = Layout.of([Entry("w", "F32", (2, 3))])
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert encode_tensors(layout, {"w": np.asfortranarray(array)}) == encode_tensors(layout, {"w": array})
+
+
+def test_a_hostile_header_of_a_variance_is_refused_and_the_honest_one_is_read() -> None:
+    rules = {"m": {"rule": "average"}, "v": {"rule": "pool_variance", "mean": "m"}}
+    assert [entry.name for entry in parse_header(_typed(rules, m=_entry(0, 8), v=_entry(8, 16)))] == ["m", "v"]
+    with pytest.raises(HanseError, match="an entry of the same shape and dtype"):
+        parse_header(_typed(rules, m=_entry(0, 8, shape=(2, 1)), v=_entry(8, 16)))
+
+
+def test_the_header_has_these_bytes() -> None:
+    layout = Layout.of([
+        Entry("norm.var", "F32", (3,), Rule.POOL_VARIANCE, "norm.mean"),
+        Entry("w", "F32", (2, 3)), Entry("norm.mean", "F32", (3,), Rule.AVERAGE),
+        Entry("seen", "I64", (), Rule.KEEP_NEWEST),
+    ])  # fmt: skip
+    text = (
+        b'{"__metadata__":{"hanse":"{\\"entries\\":{\\"norm.mean\\":{\\"rule\\":\\"average\\"},'
+        b'\\"norm.var\\":{\\"mean\\":\\"norm.mean\\",\\"rule\\":\\"pool_variance\\"},'
+        b'\\"seen\\":{\\"rule\\":\\"keep_newest\\"},\\"w\\":{\\"rule\\":\\"parameter\\"}},\\"layout\\":1}"},'
+        b'"seen":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},'
+        b'"norm.mean":{"dtype":"F32","shape":[3],"data_offsets":[32,44]},'
+        b'"norm.var":{"dtype":"F32","shape":[3],"data_offsets":[44,56]}}'
+    )
+    assert layout.header[8:].rstrip(b" ") == text
+    assert int.from_bytes(layout.header[:8], "little") == len(layout.header) - 8
+    assert len(layout.header) == -(-(8 + len(text)) // 64) * 64
+    assert parse_header(layout.header) == layout
+
+
+W = Entry("w", "F32", (2,))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ([W], ""),
+        ([Entry("w", "F32", (3,))], "entry w has shape [3], [2] was expected"),
+        ([Entry("w", "F64", (2,))], "entry w has dtype F64, F32 was expected"),
+        ([Entry("w", "F32", (2,), Rule.AVERAGE)], "entry w has rule average, parameter was expected"),
+        ([], "entry w is missing"),
+        ([W, Entry("z", "F64", ()), Entry("a", "F32", ())], "entry a is not in the model"),
+    ],
+)
+def test_the_first_difference_of_two_layouts_is_said_in_words(other: list[Entry], words: str) -> None:
+    assert Layout.of([W]).difference(Layout.of(other)) == words
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (Entry("n", "I64", (1,)), "a rule for integers"),
+        (Entry("n", "I64", (1,), Rule.AVERAGE), "a rule for integers"),
+        (Entry("n", "I64", (1,), Rule.RING), "U32 or U64"),
+        (Entry("n", "F32", (1,), Rule.RING), "U32 or U64"),
+        (Entry("n", "F8", (1,)), "one of F64, F32"),
+    ],
+)
+def test_a_rule_that_does_not_fit_the_dtype_is_refused(entry: Entry, words: str) -> None:
+    with pytest.raises(HanseError, match=words):
+        Layout.of([entry])
+
+
+def test_two_entries_of_one_name_are_refused() -> None:
+    with pytest.raises(HanseError, match="distinct names"):
+        Layout.of([W, Entry("w", "F64", ())])

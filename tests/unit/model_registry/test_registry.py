@@ -337,3 +337,36 @@ async def test_the_service_answers_over_the_bus_and_sweeps_later(clock: VirtualC
                     break
         assert event.subject == "model:1"
         stopping.set()
+
+
+async def test_rollback_goes_back_along_the_times_of_promotion_not_along_the_numbers(hub: Hub) -> None:
+    for number in (1, 2, 3):
+        await hub.put(number)
+    for number in (3, 1, 2):
+        await hub.promote(number)
+    assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 1
+    assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 3
+
+
+async def test_rollback_passes_over_a_version_that_was_deleted(hub: Hub) -> None:
+    for number in (1, 2, 3):
+        await hub.put(number)
+        await hub.promote(number)
+    await hub.registry.delete(PROJECT, 2, actor="key:o", reason="private data")
+    assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 1
+
+
+async def test_retention_keeps_the_newest_rounds_whatever_the_order_of_their_publication(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=2)
+    for number in (4, 2, 3, 1):
+        await hub.put(number)
+    assert sorted(await hub.registry.sweep(PROJECT)) == [2, 4]
+    assert sorted(await hub.stages()) == [1, 3]
+
+
+async def test_retention_that_keeps_none_keeps_the_newest_version_of_a_run(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=0)
+    for number in (1, 2):
+        await hub.put(number)
+    assert await hub.registry.sweep(PROJECT) == [1]
+    assert await hub.registry.sweep(PROJECT) == []

@@ -241,3 +241,23 @@ def test_no_order_of_charges_exceeds_the_budget_or_loses_a_charge(
         assert told["site"] == pytest.approx(sum(spent.values()), abs=1e-9)
         assert all(told.get(project, 0.0) == pytest.approx(value, abs=1e-9) for project, value in spent.items())
         assert verify_ledger(Path(folder)).broken is None
+
+
+def test_a_closed_ledger_charges_nothing_and_has_given_its_files_back(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    ledger = Ledger(tmp_path, PURE)
+    ledger.reserve(charge("r1"))
+    ledger.close()
+    ledger.close()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    for call in (lambda: ledger.reserve(charge("r2")), lambda: ledger.settle(charge("r1")), ledger.balances):
+        with pytest.raises(HanseError, match="it is closed") as caught:
+            call()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert [entry["work"] for entry in read_ledger(tmp_path)] == ["r1"]
+
+
+def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None:
+    for project in ("zeta", "gamma", "alpha", "delta"):
+        ledger.reserve(charge("r1", project=project))
+    assert [balance.scope for balance in ledger.balances()] == ["site", "alpha", "beta", "delta", "gamma", "zeta"]

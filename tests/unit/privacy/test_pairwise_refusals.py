@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_privacy.masks.seal import roster_digest
+from hanse_privacy.pairwise import shamir
+from hanse_privacy.pairwise import shares as sharing
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts
 from hanse_privacy.pairwise.keys import RunKey, advert_statement
 from hanse_privacy.pairwise.messages import MaskOrder, ShareRequest, UnmaskAnswer
 from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.rehearsal import Rehearsal
-from hanse_privacy.pairwise.shares import SEALED_BYTES
+from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, SharePair, make_shares, open_share, share_checks
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
 
@@ -200,6 +203,59 @@ def test_a_share_of_another_session_or_for_another_site_does_not_open(five: Rehe
     assert refusal(lambda: shared.masks("site-0", forged_order(shared, "site-0", lambda _: foreign))).code is (
         ErrorCode.TAMPERED
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What site-0 sealed for site-1, and the checks that it announced to all."""
+
+    request: ShareRequest
+    pair: bytes
+    sealed: bytes
+    checks: bytes
+
+    def opened(self, *, sealed: bytes | None = None, checks: bytes | None = None) -> SharePair:
+        return open_share(
+            self.request, sender="site-0", receiver="site-1", pair=self.pair, sealed=sealed or self.sealed,
+            checks=checks or self.checks,
+        )  # fmt: skip
+
+    def sealing(self, content: bytes) -> bytes:
+        """Sealed by site-0 as it should be, whatever the content."""
+        key = sharing.share_key(self.pair, SESSION, "site-0", "site-1")
+        return sharing._seal(key, content, sharing._share_context(SESSION, "site-0", "site-1", self.request.digest))
+
+
+@pytest.fixture
+def sealed(five: Rehearsal) -> Sealed:
+    request = five.open(SESSION)
+    pairs = {name: os.urandom(32) for name in request.names[1:]}
+    answer = make_shares(request, "site-0", pairs, pairs).answer
+    announced = answer.checks[2 * CHECK_BYTES : 4 * CHECK_BYTES]
+    return Sealed(request, pairs["site-1"], answer.sealed[:SEALED_BYTES], announced)
+
+
+def test_a_false_share_that_is_sealed_rightly_is_refused_with_its_senders_name(sealed: Sealed) -> None:
+    true = sealed.opened()
+    for own, wrap in ((bytes(len(true.own)), true.wrap), (true.own, bytes(len(true.wrap))), (true.wrap, true.own)):
+        error = refusal(lambda own=own, wrap=wrap: sealed.opened(sealed=sealed.sealing(own + wrap)))
+        assert error.code is ErrorCode.TAMPERED
+        assert "not the one that site-0 announced" in error.message
+
+
+@pytest.mark.parametrize("length", [0, shamir.SHARE_BYTES, 2 * shamir.SHARE_BYTES - 1, 2 * shamir.SHARE_BYTES + 1])
+def test_a_share_of_another_length_is_refused_although_its_checks_fit(sealed: Sealed, length: int) -> None:
+    content = os.urandom(length)
+    pair = SharePair(content[: shamir.SHARE_BYTES], content[shamir.SHARE_BYTES :])
+    checks = share_checks(SESSION, "site-0", "site-1", pair)
+    error = refusal(lambda: sealed.opened(sealed=sealed.sealing(content), checks=checks))
+    assert error.code is ErrorCode.TAMPERED
+    assert f"share of site-0: {length} bytes" in error.message
+
+
+def test_the_check_of_a_share_says_which_of_the_two_secrets_it_is_of(sealed: Sealed) -> None:
+    made = {sharing.share_check(SESSION, "site-0", "site-1", bytes(33), own=own) for own in (True, False)}
+    assert len(made) == 2
 
 
 def test_pairwise_masks_for_a_second_set_or_task_are_refused(session: Session) -> None:

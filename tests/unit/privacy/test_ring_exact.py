@@ -85,3 +85,26 @@ def test_what_is_beyond_the_announced_range_is_refused_not_clipped(value: Any) -
 def test_the_smallest_integer_of_all_is_not_taken_for_a_small_one() -> None:
     with pytest.raises(HanseError, match="beyond the bound"):
         encode(np.array([np.iinfo(np.int64).min]), Ring(bits=64, fraction=0, bound=float(WIDE)), refuse=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "clipped", "kept"),
+    [
+        (np.array([1.0, 3.0]), 1, [1, 2]),
+        (np.array([-3.0, 1.0]), 1, [-2, 1]),
+        (np.array([-3, 2, 3]), 2, [-2, 2, 2]),
+        (np.array([2**64 - 1, 1], np.uint64), 1, [2, 1]),
+        (np.array([-2.0, 2.0]), 0, [-2, 2]),
+    ],
+)
+def test_what_is_beyond_the_bound_is_clipped_and_counted_where_it_is_not_refused(
+    values: Any, clipped: int, kept: list[int]
+) -> None:
+    elements, counted = encode(values, Ring(bits=64, fraction=0, bound=2.0))
+    assert (elements.view(np.int64).tolist(), counted) == (kept, clipped)
+
+
+@pytest.mark.parametrize("value", [5.0, -5.0, 5, -5])
+def test_a_refusal_says_how_many_values_and_the_largest(value: float) -> None:
+    with pytest.raises(HanseError, match="1 are beyond the bound of 2, the largest is 5"):
+        encode(np.array([value, 1]), Ring(bits=64, fraction=0, bound=2.0), refuse=True)

@@ -190,3 +190,13 @@ def test_the_errors_that_the_documentation_states_are_the_bounds() -> None:
         plan = make_plan(section(bits=bits), participants=participants, weighting="uniform")
         mean = error_bound(plan, plan.default, participants) / (participants * weight)
         assert mean == pytest.approx(stated, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("scale", "count", "probability"),
+    [(-1.0, 1, 0.5), (float("nan"), 1, 0.5), (1.0, 0, 0.5), (1.0, 1, 0.0), (1.0, 1, 1.0), (1.0, 1, float("nan"))],
+)
+def test_noise_that_is_none_has_no_tail(scale: float, count: int, probability: float) -> None:
+    with pytest.raises(HanseError, match="a scale of 0 or more, 1 or more variates") as caught:
+        noise_tail(scale, count=count, probability=probability)
+    assert caught.value.code is ErrorCode.INVALID_INPUT

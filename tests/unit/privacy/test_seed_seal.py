@@ -142,3 +142,30 @@ def test_a_roster_is_the_same_in_any_order() -> None:
     assert roster_digest(keys[:4]) != roster_digest(keys)
     with pytest.raises(HanseError, match="Ed25519"):
         roster_digest([b"short"])
+
+
+PLACE = b"".join(bytes([0, 0, 0, len(part)]) + part for part in (b"heart", b"abcdefghijkl", b"r1-train", b"clinic-a"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "signed"),
+    [
+        (
+            {"update": MaskShape(u64=1, u32=258), "tally": 3},
+            b"hanse sealed seed 1" + PLACE + bytes.fromhex("01 0000000000000001 0000000000000102 00000003") + b"sealed",
+        ),
+        (
+            {"update": None, "tally": 7},
+            b"hanse sealed seed 1" + PLACE + bytes.fromhex("00 0000000000000000 0000000000000000 00000007") + b"sealed",
+        ),
+        (
+            {"update": None, "tally": 0, "parts": b"parts"},
+            b"hanse sealed seed with noise 1" + hashlib.sha256(b"parts").digest() + PLACE + bytes(21) + b"sealed",
+        ),
+    ],
+    ids=["update", "tally alone", "noise"],
+)
+def test_the_signed_statement_has_these_bytes(fields: dict[str, object], signed: bytes) -> None:
+    given = {"participant": "clinic-a", "sealed": b"sealed", "signature": b"", "parts": None} | fields
+    seed = SealedSeed.model_construct(**given)  # type: ignore[arg-type]
+    assert statement("heart", "abcdefghijkl", "r1-train", seed) == signed

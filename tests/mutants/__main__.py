@@ -1,0 +1,156 @@
+"""Runs tests against mutants of the critical modules, in a copy of the tree: `make mutants ARGS='--mutants 50'`.
+
+The last line says how many survive. Those judged equivalent (`equivalent.toml`, each with its reason) are not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from mutants.critical import CRITICAL, held_by, source_of
+from mutants.mutations import Mutant, mutants_of
+
+ROOT = Path(__file__).parents[2]
+AIM = 1 / 20
+_PATIENCE_S = 60.0
+_PATIENCE_FACTOR = 6
+
+
+class Copy:
+    """A copy of the working tree, whose packages are imported instead of the installed ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, check=True,
+        )  # fmt: skip
+        for name in listed.stdout.decode().split("\0"):
+            if name and (ROOT / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.root / name)
+        sources = [str(path) for room in ("libs", "services") for path in sorted(self.root.glob(f"{room}/*/src"))]
+        # A mutated file is seen by its content: its size and the second of its change may be the same.
+        for path in sources:
+            compileall.compile_dir(
+                path, quiet=1, invalidation_mode=compileall.py_compile.PycInvalidationMode.CHECKED_HASH
+            )
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def imports(self, module: str) -> str:
+        """The file that a process of the copy imports a module from."""
+        command = [sys.executable, "-c", f"import {module}; print({module}.__file__)"]
+        return subprocess.run(
+            command, cwd=self.root, env=self._environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    def passes(self, tests: Sequence[str], patience: float) -> tuple[bool, str]:
+        """Whether the tests pass; those that take longer than `patience` seconds do not. And what they printed."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-x", "-q", *tests],
+            cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            printed, _ = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            return False, "timed out"
+        finally:
+            # Processes that the tests started are of the same session.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return process.returncode == 0, printed
+
+
+def judged_equivalent() -> dict[tuple[str, str, str, str], str]:
+    """The mutants that change nothing that may be promised, and why."""
+    rows = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())["equivalent"]
+    return {(row["module"], row["within"], row["statement"], row["mutated"]): row["reason"] for row in rows}
+
+
+def drawn(modules: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """So many mutants of the modules, none of them equivalent; says which judgements fit no mutant any more."""
+    every = [mutant for module in modules for mutant in mutants_of(module, source_of(ROOT, module).read_text())]
+    equivalent = judged_equivalent()
+    for key in sorted(equivalent.keys() - {mutant.key for mutant in every}):
+        if key[0] in modules:
+            print(f"equivalent.toml: no mutant is {key}: take the row out, or mend it")
+    left = [mutant for mutant in every if mutant.key not in equivalent]
+    print(f"{len(every)} mutants of {len(modules)} modules, {len(every) - len(left)} judged equivalent")
+    return random.Random(seed).sample(left, min(count, len(left)))
+
+
+def baseline(copy: Copy, module: str) -> float:
+    """Seconds that the tests of a module take without a mutation.
+
+    Raises:
+        SystemExit: they fail, or import another file than the copy's.
+    """
+    if copy.imports(module) != str(source_of(copy.root, module)):
+        raise SystemExit(f"{module} is imported from {copy.imports(module)}, not from the copy")
+    start = time.monotonic()
+    passed, printed = copy.passes(held_by(copy.root, module), patience=900)
+    if not passed:
+        raise SystemExit(f"without a mutation the tests of {module} fail:\n{printed[-3000:]}")
+    return time.monotonic() - start
+
+
+def survivors_of(copy: Copy, mutants: Sequence[Mutant]) -> list[Mutant]:
+    """The mutants that no test notices."""
+    survivors = []
+    for module in sorted({mutant.module for mutant in mutants}):
+        path, seconds = source_of(copy.root, module), baseline(copy, module)
+        original = path.read_text()
+        mine = [mutant for mutant in mutants if mutant.module == module]
+        lived = []
+        for mutant in mine:
+            path.write_text(mutant.source)
+            passed, _ = copy.passes(held_by(copy.root, module), max(_PATIENCE_S, _PATIENCE_FACTOR * seconds))
+            if passed:
+                lived.append(mutant)
+        path.write_text(original)
+        print(f"{module}: {len(lived)} of {len(mine)} survive ({seconds:.0f} s a mutant at most)", flush=True)
+        for mutant in lived:
+            print(_row(mutant), flush=True)
+        survivors += lived
+    return survivors
+
+
+def _row(mutant: Mutant) -> str:
+    """As `equivalent.toml` would have it."""
+    fields = {name: getattr(mutant, name) for name in ("module", "within", "statement", "mutated")}
+    lines = [f"{name} = '''{value}'''" if "'" in value or '"' in value else f'{name} = "{value}"'
+             for name, value in fields.items()]  # fmt: skip
+    return "\n".join([f"[[equivalent]]  # line {mutant.line}", *lines, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mutants", type=int, default=200, help="how many are drawn (200)")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (1)")
+    parser.add_argument("--modules", nargs="+", choices=list(CRITICAL), default=list(CRITICAL), metavar="MODULE")
+    given = parser.parse_args()
+    mutants = drawn(given.modules, given.mutants, given.seed)
+    with tempfile.TemporaryDirectory(prefix="hanse-mutants-") as folder:
+        survivors = survivors_of(Copy(Path(folder)), mutants)
+    share = len(survivors) / max(len(mutants), 1)
+    print(f"{len(survivors)} of {len(mutants)} mutants survive ({share:.1%}; the aim: {AIM:.0%} at most)")
+    return int(share > AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

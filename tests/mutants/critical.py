@@ -1,0 +1,73 @@
+"""The modules that must not go wrong in silence, and the tests that hold each: quick ones, the nearest first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_FABRIC, _PRIVACY, _DATAPOD = "tests/unit/fabric", "tests/unit/privacy", "tests/unit/datapod"
+_AGGREGATOR, _WORKFLOW = "tests/unit/aggregator", "tests/unit/coordinator_workflow"
+
+CRITICAL: dict[str, tuple[str, ...]] = {
+    "hanse_privacy.masks.seal": (f"{_PRIVACY}/test_seed_seal.py", f"{_PRIVACY}/test_noise_exchange.py"),
+    "hanse_privacy.ring.codec": (f"{_PRIVACY}/test_ring_exact.py", f"{_PRIVACY}/test_masked_files.py"),
+    "hanse_privacy.ring.plan": (
+        f"{_PRIVACY}/test_ring_plan.py", f"{_PRIVACY}/test_ring_groups.py", f"{_PRIVACY}/test_noise_shares.py",
+    ),
+    "hanse_privacy.ledger": (f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_budget.py"),
+    "hanse_privacy.pairwise.shares": (
+        f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py",
+    ),
+    "hanse_privacy.pairwise.site": (f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py"),
+    "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
+    "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),
+    "hanse_fabric.tensors.layout": (f"{_FABRIC}/test_tensor_files.py",),
+    "hanse_fabric.tensors.digest": (f"{_FABRIC}/test_object_refs.py",),
+    "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
+    "hanse_aggregator.finite": (f"{_AGGREGATOR}/test_refusals.py",),
+    "hanse_aggregator.engine": (
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
+    ),
+    "hanse_aggregator.plan": (
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
+        f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
+    ),
+    "hanse_coordinator.workflow.journal": (
+        f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_workflow_verbs.py", f"{_WORKFLOW}/test_workflow_faults.py",
+    ),
+    "hanse_coordinator.workflow.lease": (f"{_WORKFLOW}/test_lease.py",),
+    "hanse_model_registry.registry": ("tests/unit/model_registry",),
+    "hanse_model_registry.rules": ("tests/unit/model_registry",),
+    "hanse_datapod.policy.site_policy": (f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py"),
+    "hanse_datapod.privacy.budget": (f"{_DATAPOD}/test_budget.py",),
+    "hanse_datapod.home.outbox": (
+        f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",
+    ),
+    "hanse_datapod.home.journal": (
+        f"{_DATAPOD}/test_home_journal.py", f"{_DATAPOD}/test_agent.py", f"{_DATAPOD}/test_killed.py",
+    ),
+}  # fmt: skip
+
+
+def source_of(root: Path, module: str) -> Path:
+    """A module's file below the repository `root`.
+
+    Raises:
+        FileNotFoundError: it is not there: its row in `CRITICAL` is to follow it.
+    """
+    relative = module.replace(".", "/") + ".py"
+    found = [path for room in ("libs", "services") for path in root.glob(f"{room}/*/src/{relative}")]
+    if len(found) != 1:
+        raise FileNotFoundError(f"CRITICAL names {module}: {len(found)} files {relative} in libs and services")
+    return found[0]
+
+
+def held_by(root: Path, module: str) -> tuple[str, ...]:
+    """The paths of a module's tests, relative to `root`.
+
+    Raises:
+        FileNotFoundError: one is not there.
+    """
+    for path in CRITICAL[module]:
+        if not (root / path).exists():
+            raise FileNotFoundError(f"CRITICAL[{module!r}] names {path}, which is not there")
+    return CRITICAL[module]

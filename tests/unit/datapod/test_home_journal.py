@@ -1,0 +1,102 @@
+"""The datapod's memory of its tasks: what the disk spoiled is not served, and the file does not grow for ever."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from site_actors import task
+
+from hanse_datapod.home.journal import FILE, Finished, Journal
+from hanse_fabric.messages import Outcome, Task
+from hanse_site.link import result_for
+
+
+def asked(number: int, **fields: object) -> Task:
+    return task(f"r{number}-train", round=number, **fields)
+
+
+def finished(given: Task, *, update: bytes = b"update") -> Finished:
+    return Finished(result_for(given, Outcome.DONE, examples=10), update)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def test_an_answer_is_found_again_after_a_restart(journal: Journal, tmp_path: Path) -> None:
+    first, second = asked(1), asked(2)
+    journal.begin(first)
+    for given in (first, second):
+        journal.finish(given, finished(given))
+    journal.close()
+    again = Journal(tmp_path)
+    assert again.find(first.id) == finished(first)
+    assert (again.finished, again.begun) == ((first.id, second.id), 1)
+    assert Journal.counts(tmp_path) == (1, 2)
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("at", ["in its check", "in its answer", "at its end"])
+def test_an_answer_that_the_disk_spoiled_is_not_served(journal: Journal, tmp_path: Path, at: str) -> None:
+    given = asked(1)
+    journal.finish(given, finished(given, update=b"\0" * 300))
+    content = bytearray((tmp_path / FILE).read_bytes())
+    place = {"in its check": 3, "in its answer": content.index(b"AAAA") + 1, "at its end": len(content) - 1}[at]
+    content[place] ^= 1
+    with (tmp_path / FILE).open("r+b") as file:
+        file.write(content)
+    assert journal.find(given.id) is None
+    journal.close()
+    again = Journal(tmp_path)
+    assert (again.find(given.id), again.finished) == (None, ())
+
+
+def test_what_a_crash_tore_is_cut_off_and_what_was_before_it_stays(journal: Journal, tmp_path: Path) -> None:
+    first, second, third = asked(1), asked(2), asked(3)
+    for given in (first, second):
+        journal.finish(given, finished(given))
+    journal.close()
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:-5])
+    again = Journal(tmp_path)
+    assert again.finished == (first.id,)
+    again.finish(third, finished(third))
+    again.close()
+    assert Journal(tmp_path).finished == (first.id, third.id)
+
+
+def test_an_answer_that_is_forgotten_is_not_found(journal: Journal) -> None:
+    given = asked(1)
+    journal.finish(given, finished(given))
+    journal.forget(given.id)
+    assert (journal.find(given.id), journal.finished) == (None, ())
+
+
+def rewritten(folder: Path, tasks: list[Task], *, above: int) -> int:
+    """How often the file was rewritten while the tasks were finished."""
+    journal, seen = Journal(folder, compact_above=above), list[int]()
+    for given in tasks:
+        journal.finish(given, finished(given, update=bytes(1000)))
+        seen.append((folder / FILE).stat().st_ino)
+    journal.close()
+    return sum(one != other for one, other in pairwise(seen))
+
+
+def test_a_file_of_answers_that_may_still_be_asked_for_is_rewritten_only_when_it_has_doubled(tmp_path: Path) -> None:
+    tasks = [asked(number) for number in range(1, 101)]
+    assert 2 <= rewritten(tmp_path, tasks, above=8_000) <= 6
+    assert Journal(tmp_path).finished == tuple(given.id for given in tasks)
+
+
+def test_answers_that_nobody_can_ask_for_any_more_are_dropped_but_for_the_newest(tmp_path: Path) -> None:
+    past = datetime.now(UTC) - timedelta(hours=1)
+    old = [asked(number, issued_at=past, deadline=past) for number in range(1, 101)]
+    rewritten(tmp_path, old, above=64 * 1_000)
+    kept = Journal(tmp_path).finished
+    assert kept == tuple(given.id for given in old[-len(kept) :])
+    assert 64 <= len(kept) < 100

@@ -1,0 +1,95 @@
+"""What each right becomes in the bus's permissions, of a small table of subjects."""
+
+from __future__ import annotations
+
+import pytest
+
+from hanse_fabric.bus import permissions
+from hanse_fabric.bus.permissions import inbox_prefix, permissions_for, permissions_of_leaf
+from hanse_fabric.subjects import STREAMS, Role, Stream, Subject, Verb
+
+S, P = Role.AGGREGATOR, Role.PARTICIPANT
+TASKS, JOBS = Stream("TASKS"), Stream("JOBS", workers="crew")
+
+
+def row(pattern: str, stream: Stream | None = None, **rights: set[Verb]) -> Subject:
+    return Subject(pattern, stream, {Role[name]: frozenset(verbs) for name, verbs in rights.items()})
+
+
+def granted(monkeypatch: pytest.MonkeyPatch, role: Role, *rows: Subject) -> dict[str, list[str]]:
+    monkeypatch.setattr(permissions, "SUBJECTS", rows)
+    return permissions_for(role, project="p", participant="n")
+
+
+OWN, INBOX = ["_INBOX.p.n.>"], ["_INBOX.aggregator.>"]
+TASK = "h.task.{project}.{participant}.{step}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "stream", "publish"),
+    [
+        (Verb.PUBLISH, TASKS, ["h.task.*.*.*"]),
+        (Verb.REQUEST, None, ["h.task.*.*.*"]),
+        (Verb.SERVE, None, ["_INBOX.>"]),
+        (Verb.FOLLOW, TASKS, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.task.>", "$JS.API.STREAM.MSG.GET.TASKS"]),
+        (Verb.LAST, TASKS, ["$JS.API.DIRECT.GET.TASKS.h.task.*.*.*", "$JS.API.STREAM.MSG.GET.TASKS"]),
+        (Verb.PURGE, TASKS, ["$JS.API.STREAM.PURGE.TASKS"]),
+        (Verb.WORK, JOBS, ["$JS.ACK.JOBS.crew.>", "$JS.API.CONSUMER.MSG.NEXT.JOBS.crew"]),
+        (Verb.FOLLOW, None, []),
+    ],
+)
+def test_a_services_right_becomes_these_calls_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, verb: Verb, stream: Stream | None, publish: list[str]
+) -> None:
+    subscribe = sorted([*INBOX, "h.task.*.*.*"]) if verb is Verb.SERVE else INBOX
+    others = row("h.other.{project}", TASKS, COORDINATOR=set(Verb))
+    made = granted(monkeypatch, S, row(TASK, stream, AGGREGATOR={verb}), others)
+    assert made == {"publish": publish, "subscribe": subscribe}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "verb", "publish"),
+    [
+        (TASK, Verb.PUBLISH, ["h.task.p.n.*"]),
+        (TASK, Verb.FOLLOW, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.task.p.n.>"]),
+        (TASK, Verb.LAST, ["$JS.API.DIRECT.GET.TASKS.h.task.p.n.*"]),
+        ("h.roster.{project}", Verb.FOLLOW, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.roster.p"]),
+        ("h.sum.{run}.{project}", Verb.FOLLOW, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.sum.>"]),
+    ],
+)
+def test_a_participants_right_is_bound_to_its_project_and_name(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, verb: Verb, publish: list[str]
+) -> None:
+    made = granted(monkeypatch, P, row(pattern, TASKS, PARTICIPANT={verb}))
+    assert made == {"publish": publish, "subscribe": OWN}
+
+
+def test_permissions_of_several_rows_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(f"h.{name}.{{project}}", None, AGGREGATOR={Verb.REQUEST, Verb.SERVE}) for name in ("z", "a", "m", "b")]
+    made = granted(monkeypatch, S, *rows)
+    assert made["publish"] == ["_INBOX.>", "h.a.*", "h.b.*", "h.m.*", "h.z.*"]
+    assert made["subscribe"] == ["_INBOX.aggregator.>", "h.a.*", "h.b.*", "h.m.*", "h.z.*"]
+
+
+def test_a_leaf_node_lets_in_what_sites_may_do_and_no_services_answers() -> None:
+    leaf = permissions_of_leaf()
+    assert leaf["deny"] == sorted(f"_INBOX.{role.value}.>" for role in Role if role is not Role.PARTICIPANT)
+    assert leaf["subscribe"] == permissions_for(P, project="*", participant="*")["subscribe"] == ["_INBOX.*.*.>"]
+    assert inbox_prefix(P, "*", "*") + ".>" not in leaf["deny"]
+
+
+def test_who_makes_backs_up_and_restores_streams_may_do_so_for_every_stream() -> None:
+    def of(role: Role) -> set[str]:
+        return set(permissions_for(role)["publish"])
+
+    for stream in STREAMS:
+        name, workers = stream.name, stream.workers
+        assert {f"$JS.API.STREAM.{call}.{name}" for call in ("CREATE", "UPDATE", "INFO")} <= of(Role.PROVISIONER)
+        consumer = {
+            f"$JS.API.CONSUMER.{call}.{name}.{workers}" for call in ("DURABLE.CREATE", "CREATE", "INFO")
+        }  # fmt: skip
+        assert (consumer <= of(Role.PROVISIONER)) is bool(workers)
+        snapshot = {f"$JS.API.STREAM.INFO.{name}", f"$JS.API.STREAM.SNAPSHOT.{name}", f"$JS.SNAPSHOT.ACK.{name}.>"}
+        assert snapshot <= of(Role.BACKUP)
+        restore = {f"$JS.API.STREAM.{call}.{name}" for call in ("INFO", "DELETE", "RESTORE")}
+        assert restore | {f"$JS.SNAPSHOT.RESTORE.{name}.>"} <= of(Role.RESTORER)

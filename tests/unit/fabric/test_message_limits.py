@@ -1,0 +1,115 @@
+"""The largest message, and what a refusal says of the fields that do not fit."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from typing import ClassVar
+
+import pytest
+from pydantic import model_validator
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import base
+from hanse_fabric.messages.base import Message
+
+
+class Note(Message):
+    """Text, and a list that may hold wrong things."""
+
+    schema_id: ClassVar[str] = "hanse.note/1"
+    text: str = ""
+    numbers: tuple[int, ...] = ()
+
+
+def test_a_message_at_the_limit_passes_and_one_byte_more_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Note(text="x" * 100).encode()
+    monkeypatch.setattr(base, "MAX_MESSAGE_BYTES", len(data))
+    assert Note.decode(Note(text="x" * 100).encode()).text == "x" * 100
+    monkeypatch.setattr(base, "MAX_MESSAGE_BYTES", len(data) - 1)
+    for call in (lambda: Note(text="x" * 100).encode(), lambda: Note.decode(data)):
+        with pytest.raises(HanseError, match=str(len(data))) as refusal:
+            call()
+        assert refusal.value.code is ErrorCode.TOO_LARGE
+
+
+def test_the_limit_is_what_the_bus_carries() -> None:
+    assert base.MAX_MESSAGE_BYTES == 1_048_576
+
+
+def test_a_body_is_deflated_above_32_kib_alone() -> None:
+    for length, deflated in ((1000, False), (40_000, True)):
+        text = "".join(random.Random(1).choices("abcdefgh", k=length))
+        assert (Note(text=text).encode()[:1] == b"x") is deflated
+        assert Note.decode(Note(text=text).encode()).text == text
+    whole = (32 << 10) - len(Note(text="y").encode()) + 1
+    assert Note(text="y" * whole).encode()[:1] == b"{"
+    assert Note(text="y" * (whole + 1)).encode()[:1] == b"x"
+
+
+def test_what_inflates_beyond_the_limit_is_refused_before_it_is_whole() -> None:
+    for size, refused in ((base.MAX_DECODED_BYTES, False), (base.MAX_DECODED_BYTES + 1, True)):
+        body = b'{"schema":"hanse.note/1"}'
+        data = zlib.compress(body + b" " * (size - len(body)), 9)
+        if not refused:
+            assert Note.decode(data) == Note()
+            continue
+        with pytest.raises(HanseError, match="inflates to more than") as refusal:
+            Note.decode(data)
+        assert refusal.value.code is ErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "not JSON"), (b"[]", "list given, an object was expected"), (b"x no deflate", "not a deflated message"),
+        (b"{", "not JSON"),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused_in_words(data: bytes, words: str) -> None:
+    with pytest.raises(HanseError, match=words) as refusal:
+        Note.decode(data)
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
+def refused(**body: object) -> str:
+    with pytest.raises(HanseError) as refusal:
+        Note.decode(json.dumps({"schema": "hanse.note/1"} | body).encode())
+    return refusal.value.message
+
+
+def test_a_refusal_names_each_field_the_value_and_what_was_expected() -> None:
+    said = refused(text=3, numbers=[1, "two"])
+    assert "text: Input should be a valid string (given 3)" in said
+    assert "numbers.1: " in said
+    assert "(given 'two')" in said
+    assert "errors.pydantic.dev" not in said
+
+
+def test_a_value_is_shown_in_80_characters_at_most() -> None:
+    assert f"(given {'a' * 78!r})" in refused(numbers="a" * 78)
+    assert f"(given '{'a' * 76}...)" in refused(numbers="a" * 79)
+
+
+class Pair(Message):
+    """Two numbers in order."""
+
+    schema_id: ClassVar[str] = "hanse.pair/1"
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def ordered(self) -> Pair:
+        if self.low > self.high:
+            raise ValueError("low is above high")
+        return self
+
+
+def test_a_refusal_of_the_fields_together_is_of_the_message() -> None:
+    with pytest.raises(HanseError, match=r"hanse\.pair/1: message: Value error, low is above high"):
+        Pair.decode(b'{"schema": "hanse.pair/1", "low": 2, "high": 1}')
+
+
+def test_five_fields_are_named_and_no_more() -> None:
+    assert refused(numbers=["x"] * 9).count("numbers.") == 5
