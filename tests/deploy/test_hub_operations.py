@@ -112,7 +112,7 @@ def test_the_compensator_of_a_trial_is_watched_and_sends_traces_as_its_neighbour
     ],
     ids=lambda each: "" if isinstance(each, dict) else each[:30],
 )
-def test_what_the_compensator_of_a_trial_cannot_know_is_asked_for(
+def test_the_hubs_chart_asks_for_what_its_own_compensator_cannot_know(
     values: dict[str, Any], said: str, refusal: Text
 ) -> None:
     given = {**values, "compensator": {"enabled": True, **values.get("compensator", {})}}

@@ -109,7 +109,7 @@ def test_the_build_stops_at_a_distribution_that_nobody_declared_or_that_is_missi
 
 
 @pytest.mark.usefixtures("scripts")
-def test_what_is_slimmed_away_is_tests_headers_and_parts_that_are_not_declared(tmp_path: Path) -> None:
+def test_slimming_removes_tests_headers_and_parts_that_are_not_declared(tmp_path: Path) -> None:
     from slim import unneeded
 
     files = (
@@ -151,7 +151,7 @@ def test_every_container_of_the_trial_is_confined(service: str) -> None:
     assert ("cap_add" in body) == (service == "prepare") == (body.get("network_mode") == "none")
 
 
-def test_the_trial_s_keys_are_with_whom_they_belong_to() -> None:
+def test_each_service_of_the_trial_mounts_only_its_own_keys() -> None:
     """Read-only, except where they are made, and each service mounts only what bears its name."""
     for service, body in COMPOSE["services"].items():
         for text in body["volumes"]:

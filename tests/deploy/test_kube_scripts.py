@@ -62,7 +62,7 @@ def test_the_test_dns_tells_an_unknown_name_from_one_without_such_an_address() -
     assert asked("hub.hanse.svc.cluster.local", AAAA) == (0, [])
 
 
-def test_a_process_is_found_by_its_file_and_stopped_and_another_with_its_id_is_not(tmp_path: Path) -> None:
+def test_a_process_is_stopped_by_its_file_and_another_with_the_same_id_is_spared(tmp_path: Path) -> None:
     processes.start(tmp_path, "sleeper", ["sleep", "300"])
     assert processes.running(tmp_path, "sleeper")
     stored = tmp_path / "sleeper.pid"

@@ -116,7 +116,7 @@ def test_a_worker_speaks_to_nobody(render: Render) -> None:
     assert policy["podSelector"]["matchLabels"].items() <= labels["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_work_folder_is_one_volume_of_all(render: Render) -> None:
+def test_all_pools_share_one_volume_as_work_folder(render: Render) -> None:
     (claim,) = of_kind(render(CHART, POOLS), "PersistentVolumeClaim").values()
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["storageClassName"] == "nfs"

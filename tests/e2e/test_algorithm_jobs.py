@@ -116,7 +116,7 @@ async def test_the_examples_run_as_they_are(scene: Scene, path: Path) -> None:
 
 
 @pytest.mark.parametrize(("description", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-async def test_what_cannot_work_is_refused_when_it_is_submitted(
+async def test_jobs_that_cannot_work_are_refused_when_they_are_submitted(
     scene: Scene, description: dict[str, Any], words: str
 ) -> None:
     before = len(await asyncio.to_thread(scene.deployment.project.runs))
@@ -126,7 +126,7 @@ async def test_what_cannot_work_is_refused_when_it_is_submitted(
     assert len(await asyncio.to_thread(scene.deployment.project.runs)) == before
 
 
-async def test_what_keeps_state_ends_with_the_same_bits_whoever_is_killed(scene: Scene) -> None:
+async def test_algorithms_that_keep_state_end_with_the_same_bits_whoever_is_killed(scene: Scene) -> None:
     """All such runs at once: each is somewhere in its middle when a process dies."""
     runs = {name: await scene.submit(JOBS[name]) for name in STATEFUL}
     for name, victim in zip(STATEFUL, ("datapod-north", "aggregator", "coordinator"), strict=False):

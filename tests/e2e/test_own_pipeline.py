@@ -121,7 +121,9 @@ def test_a_model_that_no_run_could_start_from_is_refused_before_it_is_sent(proje
     assert refusal.value.code is ErrorCode.INVALID_INPUT
 
 
-def test_a_closed_site_ends_its_loop_and_says_so_to_who_still_answers(project: Project, tmp_path: Path) -> None:
+def test_closing_a_joined_site_ends_its_loop_over_tasks_and_later_answers_are_errors(
+    project: Project, tmp_path: Path
+) -> None:
     held: list[SiteTask] = []
     with site(project, "north", tmp_path, held.append), site(project, "south", tmp_path, held.append):
         run = project.run(start_job(project))

@@ -83,7 +83,7 @@ async def test_shares_of_noise_in_a_masked_sum_and_noise_at_the_hub(deployment: 
             assert len(charges(deployment.home(site), run)) == ROUNDS
 
 
-async def test_what_does_not_compose_is_refused_when_it_is_submitted(deployment: Deployment) -> None:
+async def test_a_job_whose_settings_do_not_compose_is_refused_when_it_is_submitted(deployment: Deployment) -> None:
     with pytest.raises(HanseError, match="batch norm"):
         await asyncio.to_thread(deployment.project.run, job(SGD, model={"name": "mlp", "batch_norm": True}))
 

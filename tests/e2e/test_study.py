@@ -141,7 +141,7 @@ async def test_hapmap1_in_three_cohorts_has_the_bits_of_its_rehearsal(
     await check_bits(hapmap, HAPMAP[name], mode, tmp_path)
 
 
-async def test_what_is_wrong_with_a_cohorts_files_ends_the_study_and_is_told(simulated: Place, tmp_path: Path) -> None:
+async def test_an_error_in_a_cohorts_files_ends_the_study_and_is_told(simulated: Place, tmp_path: Path) -> None:
     lost = simulated.files["south"].covariates
     assert lost is not None
     rest = lost.rename(lost.with_suffix(".gone"))

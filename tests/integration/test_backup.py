@@ -110,7 +110,7 @@ def test_all_streams_come_back_on_an_empty_server_as_they_were(
     asyncio.run(whole(empty))
 
 
-def test_a_hub_whose_state_job_ran_already_is_still_empty(saved: Path, empty: NatsServer) -> None:
+def test_a_restore_goes_ahead_although_the_state_job_has_run(saved: Path, empty: NatsServer) -> None:
     assert deploy(empty, Role.PROVISIONER, "state") == 0
     assert restore(empty, saved) == 0
     assert deploy(empty, Role.PROVISIONER, "state") == 0
@@ -248,7 +248,7 @@ def test_the_newest_backups_are_kept_and_one_that_was_cut_short_does_not_count(
     assert backup(source, tmp_path, "--keep", "0") == ErrorCode.INVALID_INPUT.value.exit_status
 
 
-def test_the_object_store_takes_it_with_the_backups_own_identity(
+def test_a_backup_goes_to_the_object_store_by_an_identity_of_its_own(
     source: NatsServer,
     empty: NatsServer,
     weed: Any,

@@ -22,7 +22,7 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-async def test_a_hub_starts_as_real_processes_is_refused_a_second_time_and_finds_its_state_again(
+async def test_the_embedded_hub_starts_once_per_folder_and_finds_its_state_again(
     tmp_path: Path,
 ) -> None:
     async with EmbeddedHub(tmp_path / "hub") as hub:

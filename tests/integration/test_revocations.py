@@ -55,7 +55,7 @@ def few_keys(whole: BusAuthority, folder: Path) -> BusAuthority:
     return BusAuthority(folder)
 
 
-async def test_three_keys_in_a_folder_that_cannot_be_written_enrol_and_revoke(
+async def test_three_keys_in_a_read_only_folder_are_enough_to_enrol_and_revoke(
     mortal_nats: NatsServer, tmp_path: Path
 ) -> None:
     authority = few_keys(mortal_nats.authority, tmp_path / "keys")

@@ -107,7 +107,7 @@ def test_a_store_that_is_not_there_is_unavailable_after_the_patience() -> None:
     assert not store.ready()
 
 
-def test_a_bucket_made_twice_is_one(weed: Any) -> None:
+def test_making_a_bucket_twice_is_no_error(weed: Any) -> None:
     weed.store().make_bucket()
 
 

@@ -148,7 +148,7 @@ def test_a_range_is_read_piece_by_piece_and_many_side_by_side(store: ObjectStore
         reader.close()
 
 
-def test_a_range_left_before_its_end_disturbs_nobody(store: ObjectStore, prefix: str) -> None:
+def test_a_range_that_is_closed_early_does_not_disturb_later_requests(store: ObjectStore, prefix: str) -> None:
     data = os.urandom(3_000_000)
     store.put(f"{prefix}/a", data)
     for _ in range(3):

@@ -116,7 +116,7 @@ async def test_participants_that_disagree_about_the_size_are_told_who():
         assert "b contributed 24 bytes, a 16" in error.message
 
 
-async def test_a_sum_that_nobody_waits_for_any_more_ends_the_session(monkeypatch):
+async def test_an_exchange_ends_when_nobody_can_still_wait_for_a_begun_sum(monkeypatch):
     monkeypatch.setattr(exchange_module, "_SPARE_S", 0.0)
     bus = MemoryBus()
     job = ExchangeJob(
@@ -139,7 +139,7 @@ async def test_at_the_deadline_the_answer_names_who_was_missing():
 
 
 @pytest.mark.parametrize("array", [np.array([np.nan]), np.zeros(EXCHANGE_LIMIT // 8 + 1)])
-async def test_what_cannot_be_summed_is_refused_before_it_is_sent(array):
+async def test_arrays_that_cannot_be_summed_are_refused_before_they_are_sent(array):
     async with open_exchange(MemoryBus(), participant="a", **WHERE) as exchange:
         with pytest.raises(HanseError) as caught:
             await exchange.sum("k", array)

@@ -76,7 +76,7 @@ async def test_the_same_request_gets_the_same_answer_from_any_replica(triage, st
     assert triage.store.exists(first.sum.update.key)
 
 
-async def test_what_was_answered_is_remembered_before_the_answer(triage, inline):
+async def test_the_compensator_remembers_a_set_before_it_answers(triage, inline):
     request = triage.request(update=inline)
     async with triage.running():
         answer = await triage.ask(request)

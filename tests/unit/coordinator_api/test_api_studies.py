@@ -50,7 +50,7 @@ async def test_a_study_is_masked_by_a_compensator_unless_it_says_otherwise(api: 
         ({"workflow": "federated_averaging", "rounds": 2, "model": {"name": "mlp"}}, "study: it belongs to workflow"),
     ],
 )
-async def test_what_a_study_cannot_be_is_refused_by_name(
+async def test_impossible_studies_are_refused_by_field(
     api: Any, project: str, change: dict[str, Any], told: str
 ) -> None:
     assert told in await refused(api, project, STUDY | change)

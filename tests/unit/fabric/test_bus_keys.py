@@ -51,7 +51,7 @@ def test_a_mistyped_key_fails_its_checksum() -> None:
         decode_public(wrong, KeyKind.USER)
 
 
-def test_representations_do_not_show_seeds() -> None:
+def test_the_repr_of_a_key_does_not_show_its_seed() -> None:
     key = KeyPair.create(KeyKind.USER)
     assert key.seed not in repr(key)
 

@@ -25,6 +25,6 @@ assert Node.alive < 100_000, Node.alive
 """
 
 
-def test_what_is_loaded_is_permanent_and_cycles_made_later_are_still_collected() -> None:
+def test_objects_loaded_at_the_start_are_permanent_and_cycles_made_later_are_collected() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

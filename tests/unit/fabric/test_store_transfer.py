@@ -231,7 +231,7 @@ def test_a_link_of_another_directory_is_refused(tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.FORBIDDEN
 
 
-def test_the_secret_of_a_directory_is_its_owners_and_stays(tmp_path: Path) -> None:
+def test_the_link_secret_of_a_directory_is_private_and_stays_the_same(tmp_path: Path) -> None:
     first = LinkSigner.of(tmp_path)
     assert LinkSigner.of(tmp_path).secret == first.secret
     assert (tmp_path / "link.key").stat().st_mode & 0o777 == 0o600

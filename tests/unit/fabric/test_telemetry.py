@@ -128,7 +128,7 @@ def test_spans_and_metrics_reach_a_collector_when_an_endpoint_is_set() -> None:
     assert b"hanse_ready" in received["/v1/metrics"] or b"hanse-aggregator" in received["/v1/metrics"]
 
 
-def test_what_a_message_asked_for_is_done_in_its_trace_and_a_new_trace_can_refer_to_it() -> None:
+def test_work_that_a_message_asked_for_belongs_to_its_trace_and_a_new_trace_can_link_to_it() -> None:
     with span("asked"):
         asked, headers = trace_ids(), inject()
     with continued(extract(headers)):

@@ -106,7 +106,7 @@ def test_the_safetensors_library_reads_our_files(made: list[Entry]) -> None:
     assert same(load(encode_tensors(layout, arrays)), arrays)
 
 
-def test_we_read_what_the_safetensors_library_wrote() -> None:
+def test_files_of_the_safetensors_library_are_read() -> None:
     arrays = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.ones(3, np.float64), "c": np.float32([7])}
     layout, back = decode_tensors(save(arrays))
     assert [entry.name for entry in layout] == ["a", "b", "c"]

@@ -100,7 +100,7 @@ def test_duplicate_snps_and_negative_positions_of_a_cohort_are_left_out_and_coun
     }
 
 
-def test_what_a_site_tells_of_alleles_does_not_depend_on_which_is_the_rare_one():
+def test_a_sites_list_of_alleles_does_not_tell_which_one_is_rare():
     straight = offered(_table(("1", 1, "a", "A", "G"), ("1", 2, "b", "T", "C")))
     turned = offered(_table(("1", 1, "a", "G", "A"), ("1", 2, "b", "C", "T")))
     assert {name: array.tolist() for name, array in straight.items()} == {

@@ -193,7 +193,7 @@ def test_a_bed_file_of_more_snps_than_the_bim_file_is_refused(prefix):
     assert "is too long: it has 22 bytes, expected 21" in str(_refusal(prefix))
 
 
-def test_wrong_magic_bytes_are_refused_with_what_stands_there(prefix):
+def test_wrong_magic_bytes_are_refused_with_the_bytes_that_were_found(prefix):
     _bed(prefix, lambda data: b"\x1f\x8b" + data[2:])
     assert "site.bed: begins with bytes 1f 8b, expected 6c 1b" in str(_refusal(prefix))
     _bed(prefix, lambda _: b"")

@@ -44,7 +44,7 @@ def test_every_column_and_every_reason_is_named() -> None:
             assert f"| {reason.name} | {WORDS[reason]} |" in TEXT, reason.name
 
 
-def test_everything_that_is_sent_is_told_as_the_report_tells_it() -> None:
+def test_the_gwas_page_lists_all_that_is_sent_as_the_report_does() -> None:
     said = [one for one in vars(shared).values() if isinstance(one, shared.Shared)]
     assert len(said) == 9
     for one in said:

@@ -101,7 +101,7 @@ def test_a_study_without_snps_has_a_header(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "r.parquet").num_rows == 0
 
 
-def test_a_table_is_read_again(tmp_path: Path) -> None:
+def test_a_written_table_of_associations_is_read_back(tmp_path: Path) -> None:
     rows(chi_square(), tmp_path)
     found = read_associations(tmp_path / "results.tsv.gz")
     assert found.snp == ["rs0", "rs1", "rs2", "rs3"]

@@ -18,6 +18,6 @@ async def test_a_program_that_does_not_end_is_killed_at_its_limit() -> None:
     assert caught.value.code is ErrorCode.TIMEOUT
 
 
-async def test_a_program_that_fails_is_named_with_what_it_said() -> None:
+async def test_a_program_that_fails_is_named_with_its_output() -> None:
     with pytest.raises(HanseError, match="No such file"):
         await output_of("json.tool", "/nonexistent")

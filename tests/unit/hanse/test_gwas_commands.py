@@ -320,7 +320,7 @@ def test_the_demonstration_lays_federated_beside_the_others() -> None:
     assert body["seconds_total"] == 40.0
 
 
-def test_a_formatter_that_breaks_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_formatter_that_fails_is_reported_with_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "FORMATTER", "hanse_elsewhere")
     with pytest.raises(HanseError, match="No module named hanse_elsewhere"):
         studies.run_formatter("publish", "x")

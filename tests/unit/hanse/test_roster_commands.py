@@ -40,7 +40,7 @@ def test_the_digest_does_not_depend_on_the_keys_order(run: Run) -> None:
 
 
 @pytest.mark.parametrize("key", ["not base64!", "c2hvcnQ="])
-def test_what_is_no_key_is_refused(run: Run, key: str) -> None:
+def test_a_roster_with_an_invalid_key_is_refused(run: Run, key: str) -> None:
     status, _, error = run("site", "roster", KEYS[0], key)
     assert status == 2
     assert "key" in error

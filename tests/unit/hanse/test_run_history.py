@@ -39,7 +39,7 @@ def test_metrics_are_told_over_all_sites_and_by_site_with_gaps_where_none_was_me
     assert history.table().rows[-1] == ("b", "0.5000", "0.8000", "0.8000", "3", "▁·█")
 
 
-def test_a_target_is_reached_in_a_round_after_bytes_or_not_at_all() -> None:
+def test_a_history_says_in_which_round_and_after_how_many_bytes_a_target_was_reached() -> None:
     history = History(ROUNDS)
     assert history.reached(0.6) == Reached(1, 40)
     assert history.reached(0.7) == Reached(3, 110)

@@ -9,7 +9,7 @@ from hanse_schemas.job import check_job
 
 
 @pytest.mark.parametrize("cohorts", [2, 3, 5])
-def test_the_number_of_cohorts_is_sent_also_where_it_is_the_least_of_training(cohorts: int) -> None:
+def test_a_studys_number_of_cohorts_is_sent_even_where_it_equals_trainings_default(cohorts: int) -> None:
     job = {
         "workflow": "association_study",
         "study": {"test": "chi_square", "few_cohorts": True},

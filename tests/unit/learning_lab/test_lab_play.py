@@ -88,7 +88,7 @@ def test_forty_percent_of_hostile_sites_move_the_mean_more_than_the_median(attac
     assert lost["mean"] > lost["median"]
 
 
-def test_sites_with_entries_of_their_own_are_measured_each_and_their_worst_is_told() -> None:
+def test_the_lab_measures_each_site_with_entries_of_its_own_and_reports_the_worst() -> None:
     outcome = played(
         partitions={"two": {"name": "classes", "classes_per_site": 2}}, test="own",
         model={"name": "logistic", "state": [{"match": "*", "keep": "local"}]},

@@ -107,7 +107,7 @@ def test_examples_do_not_depend_on_each_other_without_batch_statistics() -> None
         ({"name": "lenet"}, (13,), "lenet"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_its_reason(
+def test_a_model_that_cannot_be_built_is_refused_with_the_reason(
     config: dict[str, Any], shape: tuple[int, ...], said: str
 ) -> None:
     with pytest.raises(HanseError) as caught:

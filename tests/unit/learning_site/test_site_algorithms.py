@@ -422,7 +422,7 @@ def test_weighted_accumulation_of_one_step_is_fedsmb_and_of_three_the_weighted_s
         ({"lr": 0.1, "momentum": 0.5}, {"name": "fedprox", "mu": 2.0}, 1 + 1.3 + 1.19 + 0.897),
     ],
 )
-def test_the_normalizer_is_what_the_steps_gradients_weigh(
+def test_the_normalizer_is_the_total_weight_of_the_steps_gradients(
     optimizer: dict[str, Any], algorithm: Any, expected: float
 ) -> None:
     sites = Federation([clouds()], {"steps": 4, "optimizer": optimizer, "algorithm": algorithm})
@@ -449,7 +449,7 @@ def test_adam_has_no_normalizer_for_its_steps_are_no_sum_of_gradients() -> None:
     assert sites.made[0].info == {"steps": 4.0}
 
 
-def test_the_received_models_loss_is_told_where_it_is_wanted() -> None:
+def test_a_site_sends_the_received_models_loss_where_the_strategy_needs_it() -> None:
     sites = Federation([clouds()], LOCAL)
     module = copy.deepcopy(sites.first)
     session = sites.session(0, module)

@@ -45,7 +45,7 @@ def test_a_batch_may_be_all_examples() -> None:
         ({"loss": {"name": "focal", "gamma": -1}}, "gamma"),
     ],
 )
-def test_what_contradicts_an_algorithm_is_refused(body: dict[str, Any], said: str) -> None:
+def test_settings_that_contradict_an_algorithm_are_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(HanseError) as caught:
         check_train(body)
     assert said in caught.value.message
@@ -93,7 +93,7 @@ LOCAL_OUTPUT = [{"layers": "output", "keep": "local"}]
         ),
     ],
 )
-def test_what_model_and_training_cannot_do_together_is_refused_when_submitted(
+def test_a_model_and_a_training_that_do_not_go_together_are_refused_when_submitted(
     model: dict[str, Any], train: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(HanseError) as caught:
@@ -101,7 +101,7 @@ def test_what_model_and_training_cannot_do_together_is_refused_when_submitted(
     assert said in caught.value.message
 
 
-def test_what_is_frozen_later_may_leave_a_kind_of_layer_to_train() -> None:
+def test_freezing_in_a_later_round_may_leave_one_kind_of_layer_to_train() -> None:
     check_model({"name": "mlp", "batch_norm": True, "state": [{"layers": "linear", "keep": "frozen"}]})
     kept = [{"layers": "output", "keep": "local"}, {"match": "*", "keep": "frozen", "from_round": 7}]
     check_model({"name": "mlp", "state": kept})
@@ -114,7 +114,7 @@ def test_binary_loss_is_for_two_classes() -> None:
         check_learning(job, ArraySchema(shape=(4,), classes=3))
 
 
-def test_what_is_frozen_later_is_refused_where_the_server_would_go_on_moving_it() -> None:
+def test_freezing_in_a_later_round_is_refused_with_a_server_optimizer_that_would_go_on_moving_the_entries() -> None:
     rules = [{"match": "hidden0.*", "keep": "frozen", "from_round": 5}]
     body: dict[str, Any] = {"rounds": 9, "model": {"name": "mlp", "state": rules}, "train": {}}
     check_job_strategy(check_job(body))

@@ -102,7 +102,7 @@ def test_a_rounds_sums_are_made_again_with_the_same_members_only(tmp_path: Path)
 
 
 @pytest.mark.parametrize("value", [BOUND * 1.5, -123456.0, np.inf, np.nan])
-def test_what_the_ring_cannot_carry_is_refused_without_its_value(value: float) -> None:
+def test_a_sum_beyond_the_ring_is_refused_without_telling_its_value(value: float) -> None:
     with pytest.raises(HanseError) as raised:
         encode_sum("l0-mean", np.array([1.0, value]).tobytes(), ring_for(3))
     assert raised.value.code is ErrorCode.POLICY

@@ -158,7 +158,7 @@ def test_clipped_values_are_counted_and_refused_where_the_plan_says(tmp_path: Pa
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_leaves_no_file(tmp_path: Path, bad: float) -> None:
+def test_values_that_are_not_finite_leave_no_masked_file(tmp_path: Path, bad: float) -> None:
     arrays = update(1)
     arrays["conv.scale"] = np.array([1.0, bad])
     with pytest.raises(HanseError, match=r"entry conv.scale: .* not finite"):

@@ -75,7 +75,7 @@ def test_a_site_that_drops_out_after_sharing_leaves_the_others_noise_whole() -> 
     assert total.var() / 2 == pytest.approx(3, rel=0.15)
 
 
-def test_what_a_site_adds_alone_is_not_what_it_was_given() -> None:
+def test_a_site_adds_the_noise_it_was_given_to_its_own() -> None:
     session, again = Session.of(3), NoiseShares(sealed=(b"", b"")).encode()
     request = session.request()
     given, _ = relay(request, session.shared(request))

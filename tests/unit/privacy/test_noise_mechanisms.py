@@ -175,7 +175,7 @@ def test_a_histogram_of_the_staircase_is_private() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_are_hidden_on_a_grid(kind: str) -> None:
+def test_noisy_values_lie_on_a_grid(kind: str) -> None:
     mechanism = make_mechanism(kind, clip=1.0, multiplier=None, epsilon=2.0, delta=1e-5)
     values = np.linspace(-1, 1, 2000).reshape(20, 100)
     noisy = add(values, mechanism, source())

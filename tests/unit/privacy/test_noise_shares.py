@@ -120,7 +120,7 @@ def test_the_printed_runs_of_oblivious_noise_cost_more_epsilon_than_printed() ->
     assert printed_runs_epsilon(5e-4, 1000, 105, 20) == pytest.approx(102, abs=0.5)
 
 
-def test_labels_compose_rounds_and_name_the_coalition() -> None:
+def test_labels_add_up_rounds_and_name_the_coalition_that_defeats_them() -> None:
     asked = terms(rounds=20, noise="distributed-gamma", colluding=3, noise_multiplier=20.0)
     said = label(asked, 20.0)
     assert (said.epsilon_round, said.epsilon, said.needs) == (0.1, 2.0, 7)

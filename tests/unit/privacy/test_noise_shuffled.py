@@ -121,7 +121,7 @@ def test_models_beyond_what_travels_in_one_message_are_refused() -> None:
 
 
 @pytest.mark.parametrize("active", [3, 10, 100, 1000])
-def test_what_is_allowed_travels_in_one_message(active: int) -> None:
+def test_the_most_noise_that_is_allowed_fits_in_one_message(active: int) -> None:
     steps = 1 << 20
     most = next(count for count in range(50_000, 0, -1) if _fits(active, count, steps))
     sealed = base64.b64encode(bytes(pairs_for(active, most, steps) * most * width_for(steps) + 23)).decode()

@@ -19,7 +19,7 @@ def cohorts(tmp_path: Path) -> Rehearsal:
     return Rehearsal(tmp_path, NAMES, beside=8)
 
 
-def test_sessions_that_were_begun_together_are_all_unmasked_in_whichever_order(cohorts: Rehearsal) -> None:
+def test_sessions_begun_together_are_unmasked_in_any_order(cohorts: Rehearsal) -> None:
     requests = {session: cohorts.open(session) for session in SESSIONS}
     orders = {session: cohorts.share(request) for session, request in requests.items()}
     notes = {session: cohorts.mask(requests[session], orders[session]) for session in reversed(SESSIONS)}

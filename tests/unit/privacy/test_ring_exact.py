@@ -77,7 +77,7 @@ def test_whole_floats_are_exact_in_a_ring_without_fraction(values: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [np.array([2**40 + 1]), np.array([-(2**40) - 1]), np.array([2.0**40 + 1])])
-def test_what_is_beyond_the_announced_range_is_refused_not_clipped(value: Any) -> None:
+def test_values_beyond_the_announced_range_are_refused_and_not_clipped(value: Any) -> None:
     with pytest.raises(HanseError, match="beyond the bound"):
         encode(value, Ring(bits=64, fraction=0, bound=2.0**40), refuse=True)
 

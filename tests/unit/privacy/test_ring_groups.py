@@ -79,7 +79,7 @@ def test_random_elements_cover_the_group_evenly(group: Group) -> None:
 
 
 @each_group
-def test_what_is_not_finite_is_refused_before_it_is_encoded(group: Group) -> None:
+def test_values_that_are_not_finite_are_refused_before_they_are_encoded(group: Group) -> None:
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(HanseError, match="not finite"):
             group.encode(np.array([0.0, bad], dtype=np.float32), Ring(bits=64, fraction=8, bound=8.0))

@@ -115,7 +115,7 @@ def test_the_tail_bound_of_noise_has_the_values_worked_out_for_100_sites(probabi
     assert noise_tail(1.0, count=100, probability=probability) == pytest.approx(printed, abs=0.05)
 
 
-def test_the_width_follows_from_what_is_known_of_the_weights() -> None:
+def test_a_ring_has_64_bits_only_where_the_largest_weight_is_not_given() -> None:
     def width(weighting: str, **values: object) -> tuple[int, int]:
         plan = make_plan(section(**values), participants=10, weighting=weighting)
         return plan.default.bits, plan.largest_weight
