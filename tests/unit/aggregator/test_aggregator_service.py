@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
+from clocks import in_virtual_time
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.service import Aggregator
 from hanse_fabric import queue
@@ -94,8 +95,9 @@ async def test_a_job_whose_answer_is_there_is_not_done_again(cases):
     assert (await bus.last(REDUCED.stream, _subject(REDUCED, job))).sequence == sequence
 
 
-async def test_the_job_of_a_dead_replica_is_done_by_another(cases):
-    broker = MemoryBroker()
+@in_virtual_time
+async def test_the_job_of_a_dead_replica_is_done_by_another(clock, cases):
+    broker = MemoryBroker(clock)
     dead, living = MemoryBus(broker), MemoryBus(broker)
     job = await _submit(living, cases)
     async with dead.work(JOB.stream) as jobs:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hanse_aggregator.exchange as exchange_module
+from clocks import in_virtual_time
 from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import Sums
 from hanse_aggregator.service import Aggregator
@@ -78,8 +79,9 @@ async def test_every_participant_gets_every_sum_in_the_order_of_names(order):
             assert value.tobytes() == _expected(key).tobytes()
 
 
-async def test_another_replica_goes_on_where_a_dead_one_was():
-    broker = MemoryBroker()
+@in_virtual_time
+async def test_another_replica_goes_on_where_a_dead_one_was(clock):
+    broker = MemoryBroker(clock)
     bus, first = MemoryBus(broker), MemoryBus(broker)
     early = {key: array for key, array in _arrays("a").items() if key in ("k0", "k1")}
     dead = asyncio.create_task(Aggregator(first, Engine(None)).run(asyncio.Event()))

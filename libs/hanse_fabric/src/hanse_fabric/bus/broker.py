@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict, deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from hanse_fabric.bus.matching import matches, owner
@@ -27,13 +29,35 @@ class _Log:
     sequence: int = 0
     ids: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
     followers: dict[Follower, None] = field(default_factory=dict)  # ordered, so that runs repeat
+    times: dict[int, float] = field(default_factory=dict)  # sequence -> when it was stored
+    size: int = 0
     offered: deque[int] = field(default_factory=deque)  # QUEUE: jobs that no worker holds
+    silent: dict[int, float] = field(default_factory=dict)  # QUEUE: jobs of lost workers -> when they are offered again
     worker_event: asyncio.Event = field(default_factory=asyncio.Event)
 
     def remove(self, sequence: int) -> None:
         record = self.records.pop(sequence, None)
-        if record is not None and self.newest.get(record.subject) == sequence:
+        if record is None:
+            return
+        del self.times[sequence]
+        self.size -= len(record.data)
+        if self.newest.get(record.subject) == sequence:
             del self.newest[record.subject]
+
+    def store(self, record: Record, now: float) -> None:
+        if self.stream.last_only:
+            self.remove(self.newest.get(record.subject, 0))
+        self.records[record.sequence] = record
+        self.newest[record.subject] = record.sequence
+        self.times[record.sequence] = now
+        self.size += len(record.data)
+        self.shed(now)
+
+    def shed(self, now: float) -> None:
+        """Remove the oldest messages that are past the stream's limits of age and size."""
+        age, most = self.stream.max_age_s or math.inf, self.stream.max_bytes or math.inf
+        while self.times and (self.size > most or next(iter(self.times.values())) < now - age):
+            self.remove(next(iter(self.times)))
 
 
 class Follower:
@@ -111,12 +135,17 @@ class MemoryBroker:
     def stream(self, name: str) -> Stream:
         return self._logs[name].stream
 
+    def _log(self, stream: Stream) -> _Log:
+        """A stream's messages, without those that are past its age."""
+        log = self._logs[stream.name]
+        log.shed(self.clock.monotonic())
+        return log
+
     def append(
         self, subject: str, data: bytes, headers: dict[str, str], message_id: str | None, expected_last: int | None
     ) -> int:
         """Store a message; returns its sequence, or that of its earlier publication with the same id."""
-        log = self._logs[owner(subject).name]
-        now = self.clock.monotonic()
+        log, now = self._log(owner(subject)), self.clock.monotonic()
         while log.ids and next(iter(log.ids.values()))[1] < now - DUPLICATE_WINDOW_S:
             log.ids.popitem(last=False)
         if message_id is not None and message_id in log.ids:
@@ -126,10 +155,7 @@ class MemoryBroker:
             raise conflict(subject, expected_last)
         log.sequence += 1
         record = Record(subject=subject, data=data, sequence=log.sequence, headers=headers)
-        if log.stream.last_only and last:
-            log.remove(last)
-        log.records[record.sequence] = record
-        log.newest[subject] = record.sequence
+        log.store(record, now)
         if message_id is not None:
             log.ids[message_id] = (record.sequence, now)
         for follower in log.followers:
@@ -140,11 +166,11 @@ class MemoryBroker:
         return record.sequence
 
     def last(self, stream: Stream, subject: str) -> Record | None:
-        log = self._logs[stream.name]
+        log = self._log(stream)
         return log.records.get(log.newest.get(subject, 0))
 
     def matching(self, stream: Stream, pattern: str) -> list[Record]:
-        found = [r for r in self._logs[stream.name].records.values() if matches(pattern, r.subject)]
+        found = [r for r in self._log(stream).records.values() if matches(pattern, r.subject)]
         return [replace(record, pending=len(found) - place - 1) for place, record in enumerate(found)]
 
     def purge(self, stream: Stream, pattern: str) -> None:
@@ -153,7 +179,7 @@ class MemoryBroker:
             log.remove(record.sequence)
 
     def attach(self, stream: Stream, pattern: str, after: int) -> Follower:
-        log = self._logs[stream.name]
+        log = self._log(stream)
         follower = Follower(log, pattern, after)
         log.followers[follower] = None
         return follower
@@ -162,7 +188,9 @@ class MemoryBroker:
         follower.detach()
 
     def take_job(self, stream: Stream) -> Record | None:
-        log = self._logs[stream.name]
+        log, now = self._log(stream), self.clock.monotonic()
+        for sequence in [sequence for sequence, due in log.silent.items() if due <= now]:
+            self.return_job(stream, sequence)
         while log.offered:
             record = log.records.get(log.offered.popleft())
             if record is not None:
@@ -171,18 +199,32 @@ class MemoryBroker:
         return None
 
     async def job_offered(self, stream: Stream) -> None:
-        await self._logs[stream.name].worker_event.wait()
+        """Return when there may be a job to take."""
+        log = self._logs[stream.name]
+        left = min(log.silent.values()) - self.clock.monotonic() if log.silent else None
+        with suppress(TimeoutError):
+            async with self.clock.timeout(left):
+                await log.worker_event.wait()
 
     def wake_workers(self) -> None:
         for log in self._logs.values():
             log.worker_event.set()
 
     def finish_job(self, stream: Stream, sequence: int) -> None:
-        self._logs[stream.name].remove(sequence)
+        log = self._logs[stream.name]
+        log.silent.pop(sequence, None)
+        log.remove(sequence)
+
+    def lose_job(self, stream: Stream, sequence: int) -> None:
+        """The connection of its worker is gone: it is offered again when the worker was silent for long enough."""
+        log = self._logs[stream.name]
+        log.silent[sequence] = self.clock.monotonic() + stream.ack_wait_s
+        log.worker_event.set()
 
     def return_job(self, stream: Stream, sequence: int) -> None:
         """Offer a job again, before others; nothing where it is finished or offered already."""
         log = self._logs[stream.name]
+        log.silent.pop(sequence, None)
         if sequence in log.records and sequence not in log.offered:
             log.offered.appendleft(sequence)
             log.worker_event.set()

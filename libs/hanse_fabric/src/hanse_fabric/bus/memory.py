@@ -1,7 +1,8 @@
 """The bus inside one process, for tests, notebooks and simulations. It behaves as the NATS one does.
 
 `MemoryBroker` holds what a server would; `MemoryBus(broker)` is a connection to it. Closing a connection is what a
-crash of its process looks like to the others: jobs that it held go to other workers, its handlers are gone.
+crash of its process looks like to the others: its handlers are gone, and jobs that it held go to other workers when it
+was silent for as long as their stream says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from hanse_fabric.bus.broker import Follower, MemoryBroker, Server
 from hanse_fabric.bus.port import Handler, Headers, Job, Record
-from hanse_fabric.clock import Clock
+from hanse_fabric.clock import Clock, ends_within
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.subjects import Stream
@@ -21,20 +22,28 @@ __all__ = ["MemoryBroker", "MemoryBus"]
 
 
 class MemoryJob:
-    """A job held by a worker of a `MemoryBus`."""
+    """A job held by a worker of a `MemoryBus`: in `held` until it is done or given back, or the connection is gone."""
 
-    def __init__(self, broker: MemoryBroker, stream: Stream, record: Record) -> None:
-        self._broker, self._stream, self._record = broker, stream, record
+    def __init__(self, broker: MemoryBroker, stream: Stream, record: Record, held: set[int]) -> None:
+        self._broker, self._stream, self._record, self._held = broker, stream, record, held
 
     @property
     def record(self) -> Record:
         return self._record
 
     async def done(self) -> None:
-        self._broker.finish_job(self._stream, self._record.sequence)
+        if self._let_go():
+            self._broker.finish_job(self._stream, self._record.sequence)
 
     async def give_back(self) -> None:
-        self._broker.return_job(self._stream, self._record.sequence)
+        if self._let_go():
+            self._broker.return_job(self._stream, self._record.sequence)
+
+    def _let_go(self) -> bool:
+        """Whether it was held until now."""
+        was_held = self._record.sequence in self._held
+        self._held.discard(self._record.sequence)
+        return was_held
 
 
 class MemorySubscription:
@@ -55,7 +64,7 @@ class MemoryBus:
         self._closed = asyncio.Event()
         self._followers: set[Follower] = set()
         self._servers: set[Server] = set()
-        self._held: set[tuple[str, int]] = set()
+        self._held: list[tuple[Stream, set[int]]] = []  # by `work`
 
     @property
     def clock(self) -> Clock:
@@ -122,12 +131,13 @@ class MemoryBus:
         """See `port.Bus.work`."""
         self._check_open()
         held: set[int] = set()
+        self._held.append((stream, held))
         try:
             yield self._jobs(stream, held)
         finally:
             for sequence in sorted(held, reverse=True):
-                self._held.discard((stream.name, sequence))
                 self.broker.return_job(stream, sequence)
+            held.clear()
 
     async def _jobs(self, stream: Stream, held: set[int]) -> AsyncIterator[Job]:
         while True:
@@ -137,19 +147,21 @@ class MemoryBus:
                 await self.broker.job_offered(stream)
                 continue
             held.add(record.sequence)
-            self._held.add((stream.name, record.sequence))
-            yield MemoryJob(self.broker, stream, record)
+            yield MemoryJob(self.broker, stream, record, held)
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
         """See `port.Bus.request`."""
         self._check_open()
+        each_try = max(2.0, timeout / 3)
         try:
             async with self.clock.timeout(timeout):
-                while (server := self.broker.server_for(subject)) is None:
-                    await self.broker.server_appeared()
-                reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-                server.deliver(subject, bytes(data), reply)
-                return await reply
+                while True:
+                    while (server := self.broker.server_for(subject)) is None:
+                        await self.broker.server_appeared()
+                    reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+                    server.deliver(subject, bytes(data), reply)
+                    if await ends_within(self.clock, reply, each_try):
+                        return reply.result()
         except TimeoutError:
             raise HanseError(
                 ErrorCode.TIMEOUT, f"request on {subject}: no answer within {timeout:g} s", hint="is its service up?"
@@ -175,9 +187,10 @@ class MemoryBus:
         self._closed.set()
         for server in list(self._servers):
             self._stop_serving(server)
-        for name, sequence in sorted(self._held, reverse=True):
-            self.broker.return_job(self.broker.stream(name), sequence)
-        self._held.clear()
+        for stream, held in self._held:
+            for sequence in sorted(held):
+                self.broker.lose_job(stream, sequence)
+            held.clear()
         for follower in list(self._followers):
             follower.wake()
         self.broker.wake_workers()
