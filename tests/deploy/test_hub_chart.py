@@ -91,7 +91,7 @@ def test_only_the_job_that_makes_keys_reaches_the_api_server(render: Render) -> 
         for rule in one["spec"].get("egress", []):
             if ports & {port["port"] for port in rule["ports"]}:
                 found[one["metadata"]["name"]] = one
-    # Of the hooks, so that it is there when they are: before the other policies, and after them.
+    # The policy of the hooks: it must be there while they run, before the other policies and after them.
     hooks = {"demo-hanse-keys": "pre-install,pre-upgrade", "demo-hanse-keys-delete": "post-delete"}
     assert {name: one["metadata"]["annotations"]["helm.sh/hook"] for name, one in found.items()} == hooks
     jobs = of_kind(render("hanse"), "Job")
@@ -351,7 +351,7 @@ def test_jobs_of_the_deployment_are_called_as_it_understands_them(
     assert {command for command, *_ in called} == {"secrets", "state", "backup", "restore"}
     for words in called:
         try:
-            status = deploy(list(words))  # neither bus, store nor Kubernetes: it must stumble over that
+            status = deploy(list(words))  # no bus, store or Kubernetes: it must fail by that alone
         except SystemExit:
             pytest.fail(f"{words}: {capsys.readouterr().err}")
         told = capsys.readouterr().err

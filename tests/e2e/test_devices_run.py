@@ -84,7 +84,8 @@ async def test_jobs_run_where_their_sites_have_room_and_owners_see_on_what(tmp_p
             plain, pooled = await done(deployment, None), await done(deployment, {"memory_gib": 4000})
         refused = await done(deployment, {"device": "gpu"})
         assert plain.state == pooled.state == "completed", (plain.view.reason, pooled.view.reason)
-        # torch here is built without CUDA: the datapods' own workers fall back, which the pools have no part in.
+        # This torch is built without CUDA, so the datapods' own workers fall back to the processor; pools do not matter
+        # here.
         assert plain.model.digest == pooled.model.digest
         assert all("HANSE_DEVICE is cuda, but torch" in reason for reason in said(plain))
         assert (len(said(plain)), said(pooled)) == (1, set())

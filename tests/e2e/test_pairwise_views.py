@@ -64,7 +64,8 @@ async def test_in_a_pairwise_run_no_role_has_seen_an_update_or_a_key(
     for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.COMPENSATOR, Role.MODEL_REGISTRY):
         view = seen.by(role)
         assert find_secret(view, seen.secrets() | remembered.hidden) == [], role
-        # The coordinator combines the own seeds of whole sums from shares, and hands them on: it need not read them.
+        # The coordinator combines the sites' own seeds of whole sums from shares and hands them on; nobody needs to
+        # read them there.
         assert bool(find_secret(view, remembered.own)) is (role is Role.AGGREGATOR), role
     view = seen.by(Role.PARTICIPANT, "site-000")
     others = seen.secrets(but=0)

@@ -92,7 +92,7 @@ def secrets_of(simulated: Simulated, section: Mapping[str, Any], folder: Path) -
     for name, cohort in cohorts.items():
         found |= {f"genotypes {row} of {name}": cohort.packed(slice(row, row + 1)).tobytes() for row in range(5)}
         found |= {f"samples of {name}": " ".join(cohort.ids[3]).encode()}
-    # What is as good as empty stands everywhere.
+    # Arrays that are nearly empty would be found everywhere.
     return {name: data for name, data in found.items() if len(set(data[:NEEDLE])) > 7}
 
 

@@ -37,7 +37,7 @@ job = ReduceJob(
     model=ref, output_key="models/p",
 )
 if kind == "masked":
-    # Updates of nothing but masks, whose sum is taken off again: all changes are 0.
+    # The updates are masks alone, and their sum is subtracted again: all changes are 0.
     from hanse_fabric.messages.masking import MaskSum, Ring, RingPlan
     from hanse_fabric.messages.reductions import RingSum
     from hanse_fabric.tensors.refs import ref_of_bytes

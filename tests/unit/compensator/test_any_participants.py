@@ -157,8 +157,8 @@ def test_the_sum_is_exact_for_any_participants_whoever_drops_out_at_any_step(
     none: frozenset[str] = frozenset()
     false, absent = by.get("seals to another key", none), by.get("hands in no update", none)
 
-    # Before the set is fixed: who is silent costs nothing. Whose seed does not open is named, and left out of a set
-    # that is summed in another session, under new seeds.
+    # Before the set is fixed, a silent site costs nothing. A site whose seed does not open is named and left out of the
+    # set, which is then summed in another session under new seeds.
     names = sorted(step.sites.keys() - by.get("is silent", none))
     assume(len(names) - len(false | absent) >= 3 * MINIMUM or not false | absent)
     assume(len(names) >= MINIMUM)
@@ -169,7 +169,7 @@ def test_the_sum_is_exact_for_any_participants_whoever_drops_out_at_any_step(
         names = sorted(set(names) - false)
     opened = step.open("r1-train-s2", names)
 
-    # After it: the sum of masks does not open what is there of the updates, and the step is done again.
+    # After the set is fixed, the sum of masks does not unmask the updates that are left, and the step is done again.
     if absent:
         there = sorted(set(names) - absent)
         if any(entry.count for entry in step.ring):

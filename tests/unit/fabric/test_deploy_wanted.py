@@ -49,7 +49,7 @@ def test_a_missing_secret_is_made_and_the_others_stay_the_same() -> None:
     have = {name: data for name, data in made.items() if name not in ("bus-aggregator", "store-coordinator")}
     again = wanted(have, ALL, NOW)
     changed = {name for name in made if again[name] != made[name]}
-    # The aggregator's user keeps its key, so its credentials say the same; the store's identity is another.
+    # The aggregator's user keeps its key, so its credentials stay the same; the store's identity is a new one.
     assert changed <= {"bus-aggregator", "store-coordinator", "store-server"}
     assert {"store-coordinator", "store-server"} <= changed
     assert wanted(again, ALL, NOW) == again

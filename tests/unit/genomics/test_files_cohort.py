@@ -74,7 +74,7 @@ def test_phenotypes_and_covariates_are_aligned_by_person_never_by_order(tmp_path
         header, *lines = (folder / f"hapmap1_100_1.{ending}").read_text().split("\n")
         np.random.default_rng(1).shuffle(lines)
         shuffled[ending] = tmp_path / ending
-        # Somebody who is no sample, too, and Windows' line ends.
+        # The file also names a person who is no sample, and has Windows line ends.
         people = [line for line in lines if line.strip()]
         columns = " ".join("7" for _ in header.split()[2:])
         shuffled[ending].write_text("\r\n".join([header, f"NOBODY 1 {columns}", *people]))

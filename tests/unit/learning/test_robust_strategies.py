@@ -85,7 +85,7 @@ def test_bulyan_does_not_lose_digits_to_values_that_it_leaves_out():
     expected = _bulyan(updates[2:].astype(np.float64), 0)
     found = _reduced(Bulyan(2), updates)
     assert np.all(np.abs(found) <= np.abs(updates[2:]).max(axis=0))
-    assert np.abs(found - expected).mean() < 0.5  # the mean of 3 of 7 is not that of 9, but of the same size
+    assert np.abs(found - expected).mean() < 0.5  # the mean of 3 of 7 differs from that of 9, but has about its size
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (3, 700), (16, 1024 * 9 + 5), (70, 300), (600, 130)])

@@ -89,7 +89,7 @@ class ModelCache:
                 partial.unlink()
 
     def _prune(self) -> None:
-        """Drop what is no longer kept; one of it stays, as the file that the next download is written over."""
+        """Remove the models that are no longer kept, but one file, which the next download is written over."""
         spare = self._folder / _SPARE
         for path in self._folder.iterdir():
             if path.name in self._verified or path == spare:

@@ -158,8 +158,8 @@ class SiteLink:
     async def is_open(self, task: Task) -> bool:
         """Whether the hub still waits for an answer to this very task.
 
-        On a bus of several servers each look may be at a copy that is behind, so that a task is not there which has
-        just been given: it is closed only where none of several looks shows it.
+        On a bus of several servers each look may reach a copy that is behind and lacks a task that has just been given.
+        So the task counts as closed only where none of several looks finds it.
         """
         subject = TASK.of(project=task.project, participant=task.participant, run=task.run, step=task.step)
         for pause in _LOOKS_S:

@@ -57,7 +57,7 @@ class BusCredentials:
         except HanseError as error:
             if error.code is not ErrorCode.CONFLICT:
                 raise
-            # It was revoked before, which may have gone no further; or was let in again since, by newer tokens.
+            # It was revoked before: either that push failed, or the site was let in again since, with newer tokens.
             await self._revoked.change(lambda old: record if old.at < record.at else old, key=bus_key)
         await self.settle()
 

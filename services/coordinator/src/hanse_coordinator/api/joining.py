@@ -177,7 +177,7 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
     if there is None:
         await hub.buckets.participants.create(record, **name)
         return
-    # Looked at again, for the owner or another token may have come between.
+    # Read again: the owner or another token may have changed it meanwhile.
     _check_free(there.value, invitation, body.public_key)
     if there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
         await hub.buckets.participants.update(record, there.revision, **name)

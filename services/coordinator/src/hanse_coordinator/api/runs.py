@@ -65,7 +65,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
         updated_at=now,
         trace=inject().get("traceparent"),
     )
-    # Told before the record is there: a supervisor's first event must come after this one.
+    # This event is published before the record exists, so that a supervisor's first event comes after it.
     event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})
     await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
     await hub.buckets.runs.create(record, project=request.project, run=run)

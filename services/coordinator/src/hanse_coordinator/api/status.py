@@ -1,4 +1,4 @@
-"""What the hub tells about itself: to everybody, and to its operator."""
+"""What the hub tells about itself, to everybody and to its operator."""
 
 from __future__ import annotations
 

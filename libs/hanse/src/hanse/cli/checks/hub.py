@@ -24,7 +24,7 @@ _ADVICE = {
 
 
 def check_hub(chosen: Chosen | None) -> Iterator[Finding]:
-    """Check the way to a hub; that none was named is no ailment."""
+    """Check the way to a hub; it is no fault when none was named."""
     if chosen is None:
         yield Finding("hub", True, "none named", "give --url to check the way to one")
         return
