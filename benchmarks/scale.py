@@ -26,10 +26,10 @@ from scale_sites import PHASES, Crowd, play
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import LeafRemote
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import Program, free_ports
 from hanse_fabric.subjects import TASK
+from hanse_operations.bus.server import LeafRemote
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import Program, free_ports
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 PROJECT, TASKS = "crowd", TASK.stream.name if TASK.stream else ""

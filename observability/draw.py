@@ -33,7 +33,7 @@ from monitored import ALERTS, Monitored
 from panels import HUB, Panel
 
 from hanse.site import SiteTask
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-registry"]
 ROUNDS = 12
@@ -89,7 +89,7 @@ def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
 
 def _exporter(monitored: Monitored, nats: str) -> subprocess.Popen[bytes]:
     port = free_ports(1)[0]
-    argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", nats]
+    argv = [sys.executable, "-m", "hanse_operations.bus.exporter", "--nats", nats]
     started = subprocess.Popen([*argv, "--port", str(port)], stderr=subprocess.DEVNULL)
     monitored.scrape("nats", f"127.0.0.1:{port}")
     return started

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse_fabric.bus.server import ServerTls
+from hanse_operations.bus.server import ServerTls
 from servers import NatsServer
 
 

@@ -12,11 +12,11 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.provision import provision
-from hanse_fabric.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import Role
+from hanse_operations.bus.provision import provision
+from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import free_ports
 
 
 class NatsServer:

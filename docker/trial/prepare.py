@@ -36,7 +36,7 @@ STORE = {"provisioner": "admin"}
 
 def secrets() -> None:
     """Make all secrets once, and hand each service its own."""
-    command = (sys.executable, "-m", "hanse_fabric.deploy", "secrets", "--name", "hanse", "--files", str(KEYS))
+    command = (sys.executable, "-m", "hanse_operations", "secrets", "--name", "hanse", "--files", str(KEYS))
     subprocess.run((*command, "--store-server", "--compensator"), check=True)
     for name, files in FILES.items():
         folder = OUT / name

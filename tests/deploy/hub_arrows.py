@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hanse_fabric.servers.seaweedfs import IDENTITIES
 from hanse_fabric.subjects import SUBJECTS, Role
+from hanse_operations.servers.seaweedfs import IDENTITIES
 
 BUS, STORE, API, CLUSTER = 4222, 8333, 8080, 6222
 DNS = 53

@@ -88,7 +88,7 @@ def test_after_a_disaster_the_commands_of_the_docs_stop_the_services_restore_and
 
 def test_the_secrets_of_gitops_are_those_that_the_chart_asks_for(charts: Charts, tmp_path: Path) -> None:
     (command,) = re.findall(
-        r"^    (python -m hanse_fabric\.deploy secrets --out .*?[^\\])\n\n",
+        r"^    (python -m hanse_operations secrets --out .*?[^\\])\n\n",
         section("operator.md", "On Kubernetes"),
         re.MULTILINE | re.DOTALL,
     )

@@ -18,15 +18,15 @@ from value_sets import EVERYTHING, PRODUCTION
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_coordinator.settings import CoordinatorSettings
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import write_server_config
-from hanse_fabric.deploy.__main__ import main as deploy
-from hanse_fabric.deploy.wanted import Wishes, names, wanted
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
-from hanse_fabric.servers.program import find_binary
 from hanse_fabric.settings import describe
 from hanse_fabric.subjects import JOB
 from hanse_fabric.telemetry import catalogue
 from hanse_model_registry.settings import RegistrySettings
+from hanse_operations.__main__ import main as deploy
+from hanse_operations.bus.server import write_server_config
+from hanse_operations.secrets.wanted import Wishes, names, wanted
+from hanse_operations.servers.program import find_binary
 
 SERVICES = {
     "coordinator": ("StatefulSet", CoordinatorSettings),
@@ -346,7 +346,7 @@ def test_jobs_of_the_deployment_are_called_as_it_understands_them(
     for values in ({}, EVERYTHING, PRODUCTION, restore):
         for _, pod in pods(render("hanse", values)):
             for one in containers(pod):
-                if one.get("command", [])[:3] == ["python", "-m", "hanse_fabric.deploy"]:
+                if one.get("command", [])[:3] == ["python", "-m", "hanse_operations"]:
                     called.add((*one["command"][3:], *one["args"]))
     assert {command for command, *_ in called} == {"secrets", "state", "backup", "restore"}
     for words in called:

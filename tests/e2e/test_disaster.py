@@ -19,10 +19,10 @@ import hanse
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.deploy.__main__ import main
-from hanse_fabric.servers.nats import nats_program
 from hanse_fabric.subjects import Role
 from hanse_fabric.tensors.file import read_tensors
+from hanse_operations.__main__ import main
+from hanse_operations.servers.nats import nats_program
 
 SITES = {"north": 3, "south": 5}  # how many examples each says it has
 ROUNDS = 4

@@ -19,9 +19,9 @@ from certificates import ThrowawayCa
 from hanse.hub import Project
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import Role
 from hanse_fabric.tensors.file import read_tensors
+from hanse_operations.servers.program import free_ports
 
 LARGE = {"weight": np.zeros((200, 200), np.float32)}
 

@@ -18,14 +18,14 @@ from certificates import Pair, ThrowawayCa
 from hanse.hub import Hub
 from hanse_fabric import tls
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.provision import provision
-from hanse_fabric.bus.server import ServerTls
 from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import Program, free_ports
-from hanse_fabric.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import Role
+from hanse_operations.bus.provision import provision
+from hanse_operations.bus.server import ServerTls
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import Program, free_ports
+from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 
 _SERVICES = {
     Role.MODEL_REGISTRY: "hanse_model_registry",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hanse_fabric.servers.program import free_ports
-from hanse_fabric.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 from hanse_fabric.store.s3 import S3Store
+from hanse_operations.servers.program import free_ports
+from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 
 
 class Weed:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.deploy import backups
-from hanse_fabric.deploy.__main__ import main
-from hanse_fabric.deploy.backups import ORDER, listed, read_manifest
-from hanse_fabric.deploy.snapshots import Link, bring_back
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.seaweedfs import store_keys
 from hanse_fabric.state import check_state
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import JOB, JOURNAL, PRESENCE, RUNS, STREAMS, UPDATE, Role
+from hanse_operations.__main__ import main
+from hanse_operations.backup import backups
+from hanse_operations.backup.backups import ORDER, listed, read_manifest
+from hanse_operations.backup.snapshots import Link, bring_back
+from hanse_operations.servers.seaweedfs import store_keys
 from servers import NatsServer
 
 D = "0" * 64

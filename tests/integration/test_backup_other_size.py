@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.subjects import JOURNAL, Role
+from hanse_operations.__main__ import main
 from servers import NatsCluster, NatsServer
 
 ENTRIES = JOURNAL.of(project="p", run="r")

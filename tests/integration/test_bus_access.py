@@ -14,7 +14,6 @@ from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.port import Record
-from hanse_fabric.bus.server import ServerTls
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import (
     EXCHANGED,
@@ -32,6 +31,7 @@ from hanse_fabric.subjects import (
     Subject,
 )
 from hanse_fabric.tls import client_context
+from hanse_operations.bus.server import ServerTls
 from servers import NatsServer
 
 D = "0" * 64

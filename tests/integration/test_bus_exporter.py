@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus_exporter import BusExporter, tell
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.telemetry import catalogue
+from hanse_operations.bus.exporter import BusExporter, tell
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import free_ports
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.subjects import JOURNAL, REDUCED, RUNS, Role, Stream, Subject
+from hanse_operations.bus.provision import provision
 from servers import NatsCluster, NatsServer
 
 WRITES = 30

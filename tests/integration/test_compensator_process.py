@@ -27,12 +27,12 @@ from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import CompensatorRecord, MaskAnswer, MaskRequest, MaskShape, Ring, RingPlan
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import new_run_id
-from hanse_fabric.servers.program import free_ports
-from hanse_fabric.servers.seaweedfs import BUCKET, store_keys
 from hanse_fabric.subjects import COMPENSATORS, MASK_ANSWER, MASK_REQUEST, MASKS, PARTICIPANTS, Role
 from hanse_fabric.tensors.file import decode_tensors, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
+from hanse_operations.servers.program import free_ports
+from hanse_operations.servers.seaweedfs import BUCKET, store_keys
 from hanse_privacy.ring.files import mask_shape, write_masked
 from hanse_privacy.ring.tally import encode_tally, sum_tallies, tally_count
 from masked_sites import MaskedSite, mask_request, masked_sites

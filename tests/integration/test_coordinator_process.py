@@ -22,13 +22,13 @@ from hanse_fabric import tls
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.server import ServerTls
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import PRESENCE, Role
+from hanse_operations.bus.server import ServerTls
+from hanse_operations.servers.program import free_ports
 from servers import NatsServer
 
 IDLE_MIB = 80

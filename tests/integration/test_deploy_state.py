@@ -12,15 +12,15 @@ import pytest
 
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.clock import SystemClock
-from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
-from hanse_fabric.servers.seaweedfs import store_keys
 from hanse_fabric.service import Service
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.state import STATE_VERSION, read_state, write_state
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import KEYS, Role
+from hanse_operations.__main__ import main
+from hanse_operations.servers.seaweedfs import store_keys
 from servers import NatsServer
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_fabric.bus.provision import provision
-from hanse_fabric.deploy.wanted import Wishes, wanted
 from hanse_fabric.errors import HanseError
-from hanse_fabric.servers.program import find_binary, free_ports
 from hanse_fabric.subjects import JOB
+from hanse_operations.bus.provision import provision
+from hanse_operations.secrets.wanted import Wishes, wanted
+from hanse_operations.servers.program import find_binary, free_ports
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,11 +12,11 @@ import pytest_asyncio
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.provision import provision
-from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import find_binary, free_ports
 from hanse_fabric.subjects import JOURNAL, KEYS, LINK, RESULT, RUNS, TASK, Role
+from hanse_operations.__main__ import main
+from hanse_operations.bus.provision import provision
+from hanse_operations.servers.program import find_binary, free_ports
 from servers import NatsCluster, NatsServer
 
 WITHIN_S = 60

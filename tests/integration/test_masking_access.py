@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 
 from hanse_compensator.upload import Upload
-from hanse_fabric.bus import provision
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.permissions import permissions_for
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -32,6 +31,7 @@ from hanse_fabric.subjects import (
     Verb,
 )
 from hanse_fabric.tensors.digest import LEAF_BYTES
+from hanse_operations.bus import provision
 from servers import NatsServer
 
 TOKENS = {

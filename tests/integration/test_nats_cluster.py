@@ -10,9 +10,9 @@ import pytest
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOURNAL, RUNS, Role
+from hanse_operations.bus.provision import provision
 from servers import NatsCluster
 
 

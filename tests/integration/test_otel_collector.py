@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.telemetry import span, trace_ids
 from hanse_fabric.telemetry.catalogue import VERSIONS
+from hanse_operations.servers.program import free_ports
 from otlp_sink import OtlpSink
 
 CONFIGURATION = Path(__file__).parents[2] / "charts/hanse/otel-collector.yaml"

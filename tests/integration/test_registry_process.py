@@ -17,19 +17,19 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
+from hanse.verification import verify_model
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Lineage, ObjectRef, PublishModel, RegistryReply, RegistryRequest, Stage
-from hanse_fabric.models import verify_model
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import free_ports
-from hanse_fabric.servers.seaweedfs import BUCKET, store_keys
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import PUBLISH_MODEL, REGISTRY, Role
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_operations.bus.provision import provision
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import free_ports
+from hanse_operations.servers.seaweedfs import BUCKET, store_keys
 
 PROJECT = "triage"
 

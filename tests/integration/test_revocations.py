@@ -19,11 +19,11 @@ from hanse_fabric.bus.authority import BusAuthority, write_secret
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.deploy.wanted import Wishes, wanted
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import Role
+from hanse_operations.secrets.wanted import Wishes, wanted
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import free_ports
 from servers import NatsServer
 
 NEEDED = ("account.seed", "signer.seed", "system.seed")

@@ -21,14 +21,14 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Presence, Result, Task, TaskKind
 from hanse_fabric.names import derive_id
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import PRESENCE, RESULT, TASK, UPDATE, Role
+from hanse_operations.bus.provision import provision
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import free_ports
 from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord

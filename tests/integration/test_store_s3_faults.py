@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.store.http import Body, HttpClient
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import HttpTransfer, download
+from hanse_operations.servers.program import free_ports
 
 MINUTE = timedelta(minutes=1)
 

@@ -12,11 +12,11 @@ from certificates import ThrowawayCa
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.server import ServerTls
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.subjects import LINK, RESULT, TASK, Role
 from hanse_fabric.tls import client_context
+from hanse_operations.bus.server import ServerTls
+from hanse_operations.servers.program import free_ports
 from servers import NatsServer
 
 WITHIN_S = 60

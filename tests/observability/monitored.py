@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 from prometheus import program
 
 ROOT = Path(__file__).parents[2]

@@ -38,8 +38,8 @@ from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import new_run_id
 from hanse_fabric.records import Bucket
-from hanse_fabric.servers.program import find_binary, free_ports
 from hanse_fabric.subjects import LEASES, MASK_ANSWER, MASK_REQUEST, PARTICIPANTS, Role
+from hanse_operations.servers.program import find_binary, free_ports
 from hanse_site.link import result_for
 from masked_sites import mask_request, masked_sites
 from prometheus import WHY_NOT, program
@@ -345,7 +345,7 @@ def nats_server(folder: Path, text: str) -> subprocess.Popen[bytes]:
 def exported(prometheus: Monitored, name: str, monitoring: int) -> Iterator[None]:
     """The exporter beside a nats-server, scraped."""
     port = free_ports(1)[0]
-    argv = [sys.executable, "-m", "hanse_fabric.bus_exporter", "--nats", f"http://127.0.0.1:{monitoring}"]
+    argv = [sys.executable, "-m", "hanse_operations.bus.exporter", "--nats", f"http://127.0.0.1:{monitoring}"]
     process = subprocess.Popen([*argv, "--port", str(port)])
     try:
         prometheus.scrape(name, f"127.0.0.1:{port}")

@@ -17,7 +17,7 @@ from deploy import kube_tools
 from deploy.kube import processes
 from deploy.kube.api import KubeApi
 from deploy.kube.certs import write_certificates
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 _NAMES = ("scheduler", "controller-manager", "apiserver", "etcd")  # in the order in which they stop

@@ -17,7 +17,7 @@ from pathlib import Path
 from deploy.kube import images, node_config, processes
 from deploy.kube.control_plane import SERVICES, ControlPlane
 from deploy.kube.node_clean import clean
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 PROGRAMS = ("containerd", "ctr", "runc", "iptables", "ip", "cc")
 PACKAGES = "containerd runc containernetworking-plugins iptables iproute2 gcc libc6-dev"

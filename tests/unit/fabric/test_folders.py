@@ -9,10 +9,10 @@ import pytest
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.deploy.__main__ import main
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
 from hanse_fabric.settings import ServiceSettings, load_settings
+from hanse_operations.__main__ import main
 
 ADDRESS = "http://127.0.0.1:8080"
 

@@ -9,11 +9,11 @@ import pytest
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import SystemClock
-from hanse_fabric.deploy.migrations import MIGRATIONS, Migration, migrate
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
 from hanse_fabric.state import STATE_VERSION, check_state, read_state, write_state
 from hanse_fabric.subjects import AUDIT
+from hanse_operations.state.migrations import MIGRATIONS, Migration, migrate
 
 CLOCK = SystemClock()
 

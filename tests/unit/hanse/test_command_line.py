@@ -17,8 +17,8 @@ from signed_model import signed_model
 
 from hanse.cli import main
 from hanse.embedded.state import StateFolder, write_private
-from hanse_fabric.servers.program import free_ports
 from hanse_fabric.settings import describe, registered_settings
+from hanse_operations.servers.program import free_ports
 
 PROJECT = "/v1/projects/triage"
 

@@ -16,9 +16,9 @@ from signed_model import SignedModel, signed_model
 import hanse
 from hanse.files import record_path
 from hanse.updates import write_update
+from hanse.verification import verify_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion
-from hanse_fabric.models import verify_model
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Rule
 

@@ -14,7 +14,7 @@ import hanse
 from hanse.hub import Hub, Run
 from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 EVENTS = "/v1/projects/triage/runs/run000000001/events"
 RUN = "/v1/projects/triage/runs/run000000001"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clocks import HandClock, in_virtual_time
+from hanse.verification import verify_model
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -22,7 +23,6 @@ from hanse_fabric.messages import (
     RegistryRequest,
     Stage,
 )
-from hanse_fabric.models import verify_model
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.subjects import AUDIT, PUBLISH_MODEL, REGISTRY

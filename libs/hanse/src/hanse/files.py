@@ -44,7 +44,7 @@ def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, pat
     Raises:
         HanseError: TAMPERED when file or record are not what the registry signed; TOO_LARGE; UNAVAILABLE; NO_SPACE.
     """
-    from hanse_fabric.models import verify_model
+    from hanse.verification import verify_model
     from hanse_fabric.store.transfer import HttpTransfer
 
     record = found.version.record

@@ -21,9 +21,9 @@ import hanse
 from hanse.files import read_file, record_path
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
+from hanse.verification import verify_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion
-from hanse_fabric.models import verify_model
 
 if TYPE_CHECKING:
     import numpy as np

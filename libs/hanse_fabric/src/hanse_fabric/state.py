@@ -1,6 +1,6 @@
 """The version of the hub's stored state: what this release reads and writes, and whether the hub's state is that.
 
-The state job (`python -m hanse_fabric.deploy state`) brings the state to this version; services only look.
+The state job (`python -m hanse_operations state`) brings the state to this version; services only look.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def check_state(bus: Bus, *, timeout: float = 5.0, known: int = STATE_VERS
         raise HanseError(
             ErrorCode.UNAVAILABLE,
             "the bus has no streams of the hub yet",
-            hint="`python -m hanse_fabric.deploy state` makes them; with the chart, the state job does",
+            hint="`python -m hanse_operations state` makes them; with the chart, the state job does",
         ) from None
     stored = 1 if entry is None else entry.value.version
     refuse_newer(stored, "" if entry is None else entry.value.release, known)
@@ -60,7 +60,7 @@ async def check_state(bus: Bus, *, timeout: float = 5.0, known: int = STATE_VERS
         raise HanseError(
             ErrorCode.UNAVAILABLE,
             f"the hub's stored state has version {stored}, this program ({RELEASE}) needs version {known}",
-            hint="`python -m hanse_fabric.deploy state` brings it there; with the chart, the state job does",
+            hint="`python -m hanse_operations state` brings it there; with the chart, the state job does",
         )
     return stored
 

@@ -52,8 +52,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Verify a downloaded file without a hub: digest and signature."""
+    from hanse.verification import verify_model
     from hanse_fabric.messages import ModelVersion
-    from hanse_fabric.models import verify_model
 
     statement = ModelVersion.decode(read_file(record or record_path(path), "model record").encode())
     try:

@@ -17,16 +17,16 @@ from typing import Self
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
 from hanse.embedded.state import StateFolder, write_private
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import ClusterNode, LeafListener
-from hanse_fabric.deploy.state import prepare
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.servers.nats import nats_program
-from hanse_fabric.servers.program import Program
-from hanse_fabric.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.subjects import Role
+from hanse_operations.bus.server import ClusterNode, LeafListener
+from hanse_operations.servers.nats import nats_program
+from hanse_operations.servers.program import Program
+from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
+from hanse_operations.state.command import prepare
 
 _READY_WITHIN = 60.0
 _HOST = "127.0.0.1"
@@ -233,7 +233,7 @@ class _Readiness:
 
 def _health_port(file: Path) -> int:
     """A service's health port: chosen free once, then kept in a file beside the state."""
-    from hanse_fabric.servers.program import free_ports
+    from hanse_operations.servers.program import free_ports
 
     if file.exists():
         return int(json.loads(file.read_text()))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 PORTS = ("http", "bus", "store")
 

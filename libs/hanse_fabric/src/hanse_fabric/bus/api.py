@@ -50,7 +50,7 @@ def api_error(error: dict[str, Any], what: str) -> HanseError:
     code = int(error.get("code", 500))
     text = f"bus: {what}: {error.get('description', 'unknown error')}"
     if code == 404:
-        return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_fabric.bus.provision`")
+        return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_operations state`")
     if code == 503 or error.get("err_code") in _FOR_NOW:
         return HanseError(ErrorCode.UNAVAILABLE, text)
     return HanseError(ErrorCode.INTERNAL, text)

@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.deploy leaf`: a folder from which a nats-server runs as a leaf node of the hub's bus."""
+"""`python -m hanse_operations leaf`: a folder from which a nats-server runs as a leaf node of the hub's bus."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.issuing import KEY_KINDS
-from hanse_fabric.bus.server import LeafRemote, ServerTls, write_server_config
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_operations.bus.server import LeafRemote, ServerTls, write_server_config
 
 
 def write_leaf(

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from hanse_fabric.deploy.snapshots import Link, Snapshot, bring_back, is_back, remove, save, state_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest
@@ -28,6 +27,7 @@ from hanse_fabric.state import RELEASE, STATE_STREAM, STATE_VERSION, refuse_newe
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import JOURNAL, STREAMS, SUBJECTS, Role, Verb
 from hanse_fabric.tensors.digest import digest_file
+from hanse_operations.backup.snapshots import Link, Snapshot, bring_back, is_back, remove, save, state_of
 
 PREFIX = "backups/"
 _MANIFEST = "manifest.json"
@@ -122,7 +122,7 @@ async def _pass(link: Link, folder: Path) -> list[SavedStream]:
         raise HanseError(
             ErrorCode.NOT_FOUND,
             "bus: it has no stream of a hub",
-            hint="run `python -m hanse_fabric.deploy state` first",
+            hint="run `python -m hanse_operations state` first",
         )
     return saved
 

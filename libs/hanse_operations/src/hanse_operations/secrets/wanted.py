@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.bus.server import ASKS_EVERY
-from hanse_fabric.deploy.certificates import PemPair, is_fresh, issue, make_ca, serves
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import private_pem
 from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.servers.seaweedfs import IDENTITIES, s3_identities
 from hanse_fabric.subjects import Role
+from hanse_operations.bus.server import ASKS_EVERY
+from hanse_operations.secrets.certificates import PemPair, is_fresh, issue, make_ca, serves
+from hanse_operations.servers.seaweedfs import IDENTITIES, s3_identities
 
 Secrets = Mapping[str, Mapping[str, bytes]]
 """Contents by secret (without the release's name before it) and key."""

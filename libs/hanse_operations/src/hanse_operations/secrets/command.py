@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.deploy secrets`: makes, renews and removes the secrets of a deployment."""
+"""`python -m hanse_operations secrets`: makes, renews and removes the secrets of a deployment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from hanse_fabric.clock import SystemClock
-from hanse_fabric.deploy.folders import FileFolder, ManifestFolder
-from hanse_fabric.deploy.kubernetes import MANAGED_BY, ApiServer, KubernetesSecrets
-from hanse_fabric.deploy.wanted import ACCOUNTS_FOLDER, Wishes
-from hanse_fabric.deploy.writing import Place, remove, write
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_operations.secrets.folders import FileFolder, ManifestFolder
+from hanse_operations.secrets.kubernetes import MANAGED_BY, ApiServer, KubernetesSecrets
+from hanse_operations.secrets.wanted import ACCOUNTS_FOLDER, Wishes
+from hanse_operations.secrets.writing import Place, remove, write
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

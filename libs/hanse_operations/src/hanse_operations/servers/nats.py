@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, write_server_config
-from hanse_fabric.servers.program import Program, find_binary
+from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, write_server_config
+from hanse_operations.servers.program import Program, find_binary
 
 
 def nats_program(

@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.deploy state`: streams, bucket and stored state as this release needs them."""
+"""`python -m hanse_operations state`: streams, bucket and stored state as this release needs them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.bus.provision import provision
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.connections import bus_tls, connect_bus, patiently
-from hanse_fabric.deploy.migrations import migrate
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.settings import ServiceSettings, load_settings
 from hanse_fabric.state import STATE_STREAM, STATE_VERSION, read_state, refuse_newer
 from hanse_fabric.subjects import Role
+from hanse_operations.bus.provision import provision
+from hanse_operations.state.migrations import migrate
 
 _PATIENCE_S = 300.0
 _TRIES = 5

@@ -10,10 +10,10 @@ from pathlib import Path
 import yaml
 
 from hanse_fabric.bus.authority import write_secret
-from hanse_fabric.deploy.kubernetes import manifest
-from hanse_fabric.deploy.writing import Stored
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
+from hanse_operations.secrets.kubernetes import manifest
+from hanse_operations.secrets.writing import Stored
 
 
 class ManifestFolder:

@@ -12,12 +12,12 @@ from hanse_fabric.bus.issuing import issued_at
 from hanse_fabric.bus.jwt import claims_of, credentials, read_credentials, user_jwt
 from hanse_fabric.bus.nkeys import KeyPair
 from hanse_fabric.bus.permissions import permissions_for
-from hanse_fabric.deploy.certificates import CA_LIFE, SERVER_LIFE
-from hanse_fabric.deploy.wanted import BUS_ROLES, Wishes, names, wanted
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import Kind, parse
-from hanse_fabric.servers.seaweedfs import IDENTITIES
 from hanse_fabric.subjects import Role
+from hanse_operations.secrets.certificates import CA_LIFE, SERVER_LIFE
+from hanse_operations.secrets.wanted import BUS_ROLES, Wishes, names, wanted
+from hanse_operations.servers.seaweedfs import IDENTITIES
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ALL = Wishes(hosts=["hub-nats", "*.hub-nats.ns.svc", "10.0.0.7"], tls=True, store_server=True, compensator=True)

@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.deploy backup` and `restore`: the bus's streams to and from an object store or a folder."""
+"""`python -m hanse_operations backup` and `restore`: the bus's streams to and from an object store or a folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from hanse_fabric.bus.nats import read_creds
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.connections import bus_tls, open_store
-from hanse_fabric.deploy import backups
-from hanse_fabric.deploy.snapshots import Link, connected
-from hanse_fabric.deploy.state import add_bus_to, bus_settings
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import Role
+from hanse_operations.backup import backups
+from hanse_operations.backup.snapshots import Link, connected
+from hanse_operations.state.command import add_bus_to, bus_settings
 
 _STORE = "s3"
 
@@ -81,7 +81,7 @@ def _restore(arguments: argparse.Namespace) -> None:
         f"backup {manifest.name} of {manifest.at:%Y-%m-%d %H:%M:%S} UTC, made by release {manifest.release}, is back:"
     )
     print(f"{len(manifest.streams)} streams, {manifest.messages} messages")
-    print("next: the state job (`python -m hanse_fabric.deploy state`), then the services, then the sites")
+    print("next: the state job (`python -m hanse_operations state`), then the services, then the sites")
 
 
 def _opener(settings: ServiceSettings, role: Role) -> Callable[[], AbstractAsyncContextManager[Link]]:

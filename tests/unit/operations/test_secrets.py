@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_fabric.deploy import kubernetes
-from hanse_fabric.deploy.__main__ import main
-from hanse_fabric.deploy.kubernetes import ApiServer, KubernetesSecrets
-from hanse_fabric.deploy.wanted import Wishes, names
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_operations.__main__ import main
+from hanse_operations.secrets import kubernetes
+from hanse_operations.secrets.kubernetes import ApiServer, KubernetesSecrets
+from hanse_operations.secrets.wanted import Wishes, names
 from secrets_server import SecretsServer
 
 OPTIONS = ["--name", "hub", "--instance", "first", "--hosts", "hub-nats,127.0.0.1", "--tls", "--store-server"]

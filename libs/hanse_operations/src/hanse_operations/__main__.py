@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.deploy`: what an installation, an upgrade and the end of one run beside the services."""
+"""`python -m hanse_operations`: what an installation, an upgrade and the end of one run beside the services."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hanse_fabric.deploy import backup, leaf, secrets, state
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.logs import quiet_transport
+from hanse_operations.backup import command as backup
+from hanse_operations.bus import leaf
+from hanse_operations.secrets import command as secrets
+from hanse_operations.state import command as state
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status, the error's in the catalogue."""
-    parser = argparse.ArgumentParser(prog="python -m hanse_fabric.deploy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m hanse_operations", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     secrets.add_to(commands)
     state.add_to(commands)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from hanse_fabric.deploy.wanted import Wishes, names, wanted
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_operations.secrets.wanted import Wishes, names, wanted
 
 _TRIES = 10
 

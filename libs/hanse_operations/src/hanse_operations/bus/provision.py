@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 
 import nats.errors
 from nats.js.api import (
@@ -26,7 +24,6 @@ from hanse_fabric.bus.permissions import inbox_prefix
 from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
-from hanse_fabric.tls import client_context
 
 _LOG = logging.getLogger(__name__)
 _UNAVAILABLE, _NO_PEERS, _NO_CLUSTER = 503, 10005, 10074
@@ -130,21 +127,3 @@ def stream_config(stream: Stream, replicas: int) -> StreamConfig:
         allow_rollup_hdrs=stream.name.startswith("KV_"),
         deny_delete=False,
     )
-
-
-def main() -> None:
-    """`python -m hanse_fabric.bus.provision --url nats://... --creds provisioner.creds`."""
-    parser = argparse.ArgumentParser(description="Make Hanse's streams on a NATS server.")
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--creds", type=Path, required=True)
-    parser.add_argument("--replicas", type=int, default=1, choices=(1, 3, 5))
-    parser.add_argument("--ca", type=Path, help="PEM file of the CA that signed the server's certificate")
-    parser.add_argument("--cert", type=Path, help="PEM certificate for mutual TLS")
-    parser.add_argument("--key", type=Path, help="its PEM key")
-    arguments = parser.parse_args()
-    tls = client_context(arguments.ca, arguments.cert, arguments.key) if arguments.ca or arguments.cert else None
-    asyncio.run(provision(arguments.url, arguments.creds.read_text(), replicas=arguments.replicas, tls=tls))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from hanse_fabric.servers.program import free_ports
+from hanse_operations.servers.program import free_ports
 
 
 def test_no_port_is_given_twice_though_none_was_opened_yet() -> None:

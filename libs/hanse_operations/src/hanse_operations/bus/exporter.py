@@ -1,4 +1,4 @@
-"""`python -m hanse_fabric.bus_exporter`: one nats-server's state as metrics, beside it in its pod.
+"""`python -m hanse_operations.bus.exporter`: one nats-server's state as metrics, beside it in its pod.
 
 NATS has no Prometheus endpoint of its own; this asks its monitoring port when it is asked, and keeps nothing.
 """
@@ -105,7 +105,7 @@ async def serve(nats: str, host: str, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m hanse_fabric.bus_exporter", description="one nats-server as metrics"
+        prog="python -m hanse_operations.bus.exporter", description="one nats-server as metrics"
     )
     parser.add_argument("--nats", default="http://127.0.0.1:8222", help="monitoring port of the nats-server")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")

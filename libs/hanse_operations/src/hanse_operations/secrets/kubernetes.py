@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.deploy.writing import Stored
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tls import client_context
+from hanse_operations.secrets.writing import Stored
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

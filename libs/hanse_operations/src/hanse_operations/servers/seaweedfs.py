@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.bus.authority import write_secret
-from hanse_fabric.servers.program import Program, find_binary, free_ports
+from hanse_operations.servers.program import Program, find_binary, free_ports
 
 BUCKET = "hanse"
 _GRPC_SHIFT = 10_000  # SeaweedFS opens each port plus this one, too

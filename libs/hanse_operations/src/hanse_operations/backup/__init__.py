@@ -1,0 +1,1 @@
+"""The bus's streams to and from an object store or a folder."""

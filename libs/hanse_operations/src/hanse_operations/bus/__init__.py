@@ -1,0 +1,1 @@
+"""The bus's servers: their configuration, their streams, leaf nodes, their metrics."""

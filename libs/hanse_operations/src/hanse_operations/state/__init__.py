@@ -1,0 +1,1 @@
+"""The stored state, brought to the form that this release reads and writes."""
