@@ -34,6 +34,35 @@ class WinsorizedMean(ReductionConfig):
 '''
 WINSORIZED_ENTRY = {"hanse.strategies": {"winsorized_mean": "winsorized:WinsorizedMean"}}
 
+DAMPED = '''
+from typing import Literal
+
+from pydantic import Field
+
+from hanse_learning.config import AlgorithmConfig
+
+
+class DampedSteps(AlgorithmConfig):
+    """Local training whose whole change is multiplied by `share`."""
+
+    name: Literal["damped_steps"] = "damped_steps"
+    share: float = Field(default=0.5, gt=0, le=1)
+
+    def train(self, session):
+        import torch
+
+        from hanse_learning.site.algorithms import plain
+        from hanse_learning.site.session import copies
+
+        received = copies(session.shared())
+        made = plain.train(session)
+        with torch.no_grad():
+            for name, parameter in session.shared().items():
+                parameter.copy_(received[name] + self.share * (parameter - received[name]))
+        return made
+'''
+DAMPED_ENTRY = {"hanse.algorithms": {"damped_steps": "damped:DampedSteps"}}
+
 
 def install(
     site: Path, distribution: str, modules: Mapping[str, str], entries: Mapping[str, Mapping[str, str]]

@@ -162,8 +162,8 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown reduction": (_reduced("mode"), "strategy: reduction.name: 'mode' is no strategy"),
     "an unknown server optimizer": (_optimized("lion"), "strategy: optimizer"),
     "signs that nobody can agree in": (job(strategy={"sign_mask": {"tau": 1.5}}), "sign_mask.tau"),
-    "an unknown algorithm": (job("fedmagic"), "train: algorithm"),
-    "a pull away": (job({"name": "fedprox", "mu": -1}), "fedprox.mu"),
+    "an unknown algorithm": (job("fedmagic"), "train: algorithm.name: 'fedmagic' is no algorithm"),
+    "a pull away": (job({"name": "fedprox", "mu": -1}), "algorithm.mu"),
     "one half of feddyn": (job({"name": "feddyn", "alpha": 0.1}), "feddyn has two halves"),
     "two halves of two": (
         job({"name": "feddyn", "alpha": 0.1}, strategy={"optimizer": {"name": "feddyn", "alpha": 0.2}}),

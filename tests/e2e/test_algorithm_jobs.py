@@ -37,10 +37,10 @@ from algorithm_jobs import (
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.plugins import ALGORITHMS, STRATEGIES, built_in
 from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
-from hanse_learning.config import AnyAlgorithm
 from hanse_learning.digits import write_shares
-from hanse_learning.server.config import OptimizerConfig, ReductionConfig
+from hanse_learning.server.config import OptimizerConfig
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
@@ -79,8 +79,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
 
 
 async def test_there_is_a_job_for_every_name_that_a_job_file_can_have() -> None:
-    assert AT_SITES.keys() == names(AnyAlgorithm)
-    assert REDUCTIONS.keys() == names(ReductionConfig) - {"private_mean"}
+    assert AT_SITES.keys() == {plugin.name for plugin in built_in(ALGORITHMS)}
+    assert REDUCTIONS.keys() == {plugin.name for plugin in built_in(STRATEGIES)} - {"private_mean"}
     assert OPTIMIZERS.keys() == names(OptimizerConfig)
 
 

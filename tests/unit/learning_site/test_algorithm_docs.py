@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hanse_learning.config import AnyAlgorithm, StateRule, check_learning
+from hanse_fabric.plugins import ALGORITHMS, built_in
+from hanse_learning.config import StateRule, check_learning
 from hanse_learning.server.config.checks import check_job_strategy
-from hanse_learning.site.algorithms.registry import ALGORITHMS
 from hanse_schemas.job import check_job
 
 PAGE = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
@@ -21,10 +21,9 @@ JOBS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 def test_every_algorithm_is_in_the_table_with_its_parameters() -> None:
     rows = re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", PAGE, re.MULTILINE)
     listed = {name: row for named, row in rows for name in re.findall(r"`(\w+)`", named)}
-    for config in typing.get_args(AnyAlgorithm):
-        for name in typing.get_args(config.model_fields["name"].annotation):
-            assert name in ALGORITHMS
-            assert config.model_fields.keys() - {"name"} <= set(re.findall(r"`(\w+)`", listed[name])), name
+    for plugin in built_in(ALGORITHMS):
+        settings = plugin.load().model_fields.keys() - {"name"}
+        assert settings <= set(re.findall(r"`(\w+)`", listed[plugin.name])), plugin.name
     assert set(typing.get_args(StateRule.model_fields["keep"].annotation)) <= listed.keys()
 
 

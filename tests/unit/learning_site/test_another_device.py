@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hanse_learning.site.algorithms.registry import ALGORITHMS
+from hanse_fabric.plugins import ALGORITHMS, built_in
 
 SCRIPT = Path(__file__).with_name("far_device.py")
 Found = dict[str, Any]
@@ -31,7 +31,9 @@ def test_the_tests_stand_in_for_a_gpu_refuses_what_a_gpu_refuses(found: Found) -
 
 
 def test_every_algorithm_trains_on_a_device_of_its_own_and_keeps_what_it_needs(found: Found) -> None:
-    assert {name.partition("-")[0] for name in found["same"]} >= ALGORITHMS.keys() - PLAIN
+    assert {name.partition("-")[0] for name in found["same"]} >= {
+        plugin.name for plugin in built_in(ALGORITHMS)
+    } - PLAIN
     assert found["same"] == dict.fromkeys(found["same"], True)
 
 

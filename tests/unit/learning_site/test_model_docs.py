@@ -13,7 +13,8 @@ import pytest
 import torch
 import yaml
 
-from hanse_learning.config import BUILT_IN, AlgorithmConfig, FocalConfig, check_learning, check_model
+from hanse_fabric.plugins import ALGORITHMS, built_in
+from hanse_learning.config import BUILT_IN, FocalConfig, check_learning, check_model
 from hanse_learning.config.models import Normalization
 from hanse_learning.config.state import StateRule
 from hanse_learning.config.training import Loss
@@ -82,9 +83,9 @@ def test_each_algorithm_can_be_submitted_as_it_stands(train: str) -> None:
 
 def test_every_algorithm_is_in_the_table() -> None:
     named = [yaml.safe_load(train)["algorithm"] for train in _TRAINED]
-    assert {algorithm if isinstance(algorithm, str) else algorithm["name"] for algorithm in named} == names_of(
-        AlgorithmConfig
-    )
+    assert {algorithm if isinstance(algorithm, str) else algorithm["name"] for algorithm in named} == {
+        plugin.name for plugin in built_in(ALGORITHMS)
+    }
 
 
 @pytest.mark.parametrize("rules", _STATES)

@@ -16,7 +16,6 @@ from hanse_learning.config.algorithms import (
     PerFedAvgConfig,
     ScaffoldConfig,
     WeightedAccumulationConfig,
-    extras_of,
 )
 from hanse_learning.config.checks import check_learning, check_model, check_train
 from hanse_learning.config.combinations import check_together, state_rules
@@ -82,7 +81,6 @@ __all__ = [
     "check_model",
     "check_together",
     "check_train",
-    "extras_of",
     "has_batch_statistics",
     "patience_of",
     "round_patience",

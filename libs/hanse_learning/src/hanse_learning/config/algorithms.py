@@ -2,14 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.plugins import ALGORITHMS
+from hanse_learning.config.named import by_name
+
+if TYPE_CHECKING:
+    from hanse_learning.site.session import Session, Trained
 
 
-class FedAvgConfig(Frozen):
+class AlgorithmConfig(Frozen):
+    """A site algorithm: its settings as a job names them, what it needs, and what it does at a site.
+
+    A package offers a subclass under the entry-point group `hanse.algorithms`, as Hanse does with its own; see
+    docs/extending.md. Its module loads no torch: the hub reads settings, too. `train` and `adapt` run at the sites.
+
+    Attributes:
+        name: in a job, a `Literal` with a default; the entry point's name.
+        extras: names of further arrays in the model's layout that each site sends a change of, and gets the mean of.
+        normalized: whether `normalizer` is in what `train` tells, so that FedNova knows the work in an update.
+        moments_go_on: whether the optimizer's moments may go on in the site's next round.
+        needs_sgd: whether the local optimizer must be `sgd`.
+        needs_mean: whether the server must take the weighted mean.
+    """
+
+    name: str
+    extras: ClassVar[tuple[str, ...]] = ()
+    normalized: ClassVar[bool] = False
+    moments_go_on: ClassVar[bool] = False
+    needs_sgd: ClassVar[bool] = False
+    needs_mean: ClassVar[bool] = False
+
+    def train(self, session: Session) -> Trained:
+        """Train the session's module in place.
+
+        Raises:
+            HanseError: INVALID_INPUT where the algorithm has no training.
+        """
+        del session
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"algorithm {self.name}: {type(self).__name__} has no train(session)",
+            hint="docs/extending.md says what an algorithm is",
+        )  # fmt: skip
+
+    def adapt(self, session: Session) -> str:
+        """Make the module, with the received values, the one that this site would use. A note for the owner, or ""."""
+        del session
+        return ""
+
+    def personal(self) -> bool:
+        """Whether a site uses another model than the received one."""
+        return type(self).adapt is not AlgorithmConfig.adapt
+
+
+class _BuiltIn(AlgorithmConfig):
+    """Hanse's own: their training is in a module of `hanse_learning.site.algorithms`, which loads torch."""
+
+    module: ClassVar[str]
+
+    def train(self, session: Session) -> Trained:
+        """See `AlgorithmConfig`."""
+        made: Trained = import_module(f"hanse_learning.site.algorithms.{self.module}").train(session)
+        return made
+
+
+class _Adapting(_BuiltIn):
+    """Those with a personal model."""
+
+    def adapt(self, session: Session) -> str:
+        """See `AlgorithmConfig`."""
+        note: str = import_module(f"hanse_learning.site.algorithms.{self.module}").adapt(session)
+        return note
+
+
+class FedAvgConfig(_BuiltIn):
     """Plain local training (McMahan et al., 2017). The other names are presets of it, held to what they mean:
 
     fedsgd, fedfgd: one step over all of the site's examples; fedsmb: one mini-batch; fedcmb: the same number of
@@ -17,16 +88,22 @@ class FedAvgConfig(Frozen):
     """
 
     name: Literal["fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"] = "fedavg"
+    module: ClassVar = "plain"
+    normalized: ClassVar = True
+    moments_go_on: ClassVar = True
 
 
-class FedProxConfig(Frozen):
+class FedProxConfig(_BuiltIn):
     """A pull of `mu` towards the received model, with every step (Li et al., 2020). mu = 0 is fedavg."""
 
     name: Literal["fedprox"]
     mu: float = Field(default=0.01, ge=0, le=1e6)
+    module: ClassVar = "fedprox"
+    normalized: ClassVar = True
+    moments_go_on: ClassVar = True
 
 
-class ScaffoldConfig(Frozen):
+class ScaffoldConfig(_BuiltIn):
     """Control variates against the drift of sites (Karimireddy et al., 2020).
 
     Attributes:
@@ -36,25 +113,33 @@ class ScaffoldConfig(Frozen):
 
     name: Literal["scaffold"]
     option: Literal["gradient", "drift"] = "drift"
+    module: ClassVar = "scaffold"
+    needs_sgd: ClassVar = True
+    needs_mean: ClassVar = True
+    extras: ClassVar = ("control",)
 
 
-class FedDynConfig(Frozen):
+class FedDynConfig(_BuiltIn):
     """A dynamic regularizer (Acar et al., 2021); the server's optimizer must be feddyn with the same alpha."""
 
     name: Literal["feddyn"]
     alpha: float = Field(default=0.01, gt=0, le=1e6)
+    module: ClassVar = "feddyn"
+    needs_sgd: ClassVar = True
+    needs_mean: ClassVar = True
 
 
-class MoonConfig(Frozen):
+class MoonConfig(_BuiltIn):
     """Model-contrastive training (Li et al., 2021): representations near the received model's, away from the site's
     former ones. The representation is what the output layer takes."""
 
     name: Literal["moon"]
     mu: float = Field(default=1.0, ge=0, le=1e6)
     temperature: float = Field(default=0.5, gt=0, le=1e3)
+    module: ClassVar = "moon"
 
 
-class DittoConfig(Frozen):
+class DittoConfig(_Adapting):
     """A personal model beside the shared one, pulled towards it (Li et al., 2021). Evaluated is the personal one.
 
     Attributes:
@@ -66,9 +151,10 @@ class DittoConfig(Frozen):
     pull: float = Field(default=0.1, ge=0, le=1e6)
     epochs: int | None = Field(default=None, ge=1, le=100_000)
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
+    module: ClassVar = "ditto"
 
 
-class FedRepConfig(Frozen):
+class FedRepConfig(_BuiltIn):
     """First the local entries alone, then the global ones alone (Collins et al., 2021). Which entries are local,
     `model.state` says; without it, the output layer.
 
@@ -78,9 +164,10 @@ class FedRepConfig(Frozen):
 
     name: Literal["fedrep"]
     head_epochs: int = Field(default=1, ge=1, le=100_000)
+    module: ClassVar = "fedrep"
 
 
-class PerFedAvgConfig(Frozen):
+class PerFedAvgConfig(_Adapting):
     """A model that each site adapts in few steps (Fallah et al., 2020). alpha = 0 is fedavg.
 
     Attributes:
@@ -93,15 +180,19 @@ class PerFedAvgConfig(Frozen):
     alpha: float = Field(default=0.01, ge=0, le=1e6)
     variant: Literal["fo", "hf"] = "fo"
     adapt_steps: int = Field(default=1, ge=0, le=10_000)
+    module: ClassVar = "per_fedavg"
+    needs_sgd: ClassVar = True
 
 
-class WeightedAccumulationConfig(Frozen):
+class WeightedAccumulationConfig(_BuiltIn):
     """Gradients summed with weights that fall from step to step (Nasirigerdeh, Rueckert and Kaissis, 2023, (8))."""
 
     name: Literal["weighted_accumulation"]
+    module: ClassVar = "accumulation"
+    needs_sgd: ClassVar = True
 
 
-class FedTanConfig(Frozen):
+class FedTanConfig(_BuiltIn):
     """Batch statistics and their gradients, averaged over all sites in the first local step (Wang, Shi, Chang, 2023).
 
     Attributes:
@@ -116,30 +207,10 @@ class FedTanConfig(Frozen):
     name: Literal["fedtan"]
     backward: bool = True
     patience: float = Field(default=60.0, ge=1, le=3600)
+    module: ClassVar = "fedtan"
+    needs_sgd: ClassVar = True
+    needs_mean: ClassVar = True
 
 
-AnyAlgorithm = (
-    FedAvgConfig
-    | FedProxConfig
-    | ScaffoldConfig
-    | FedDynConfig
-    | MoonConfig
-    | DittoConfig
-    | FedRepConfig
-    | PerFedAvgConfig
-    | WeightedAccumulationConfig
-    | FedTanConfig
-)
-AlgorithmConfig = Annotated[AnyAlgorithm, Field(discriminator="name")]
-
-EXTRAS: dict[str, tuple[str, ...]] = {"scaffold": ("control",)}
-"""Further arrays in the model's layout that an algorithm exchanges beside it, by algorithm."""
-
-
-EXCHANGING = frozenset({"fedtan"})
-"""Algorithms whose sites sum among each other in the middle of a task."""
-
-
-def extras_of(algorithm: AnyAlgorithm) -> tuple[str, ...]:
-    """Names of the extras that travel with every task and result of the algorithm."""
-    return EXTRAS.get(algorithm.name, ())
+AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmConfig], by_name(ALGORITHMS, AlgorithmConfig, "fedavg")]
+"""A field of a model: the settings of whatever algorithm is named."""

@@ -25,9 +25,12 @@ def round_patience(model: Mapping[str, Any], train: Mapping[str, Any], round_num
     Raises:
         HanseError: INVALID_INPUT for sections that `check_learning` would have refused.
     """
+    patience = patience_of(check_train(train))
+    if patience is None:
+        return None
     checked = check_model(model)
     frozen = any(
         rule.keep == "frozen" and rule.layers in _OF_STATISTICS and rule.from_round <= round_number
         for rule in checked.state
     )
-    return None if frozen or not has_batch_statistics(checked) else patience_of(check_train(train))
+    return None if frozen or not has_batch_statistics(checked) else patience

@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
-from hanse_learning.config.algorithms import AlgorithmConfig, FedAvgConfig
+from hanse_learning.config.algorithms import AnyAlgorithm, FedAvgConfig
 from hanse_schemas.resources import Resources
 
 _FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
 _ONE_STEP = frozenset({"fedsgd", "fedfgd", "fedsmb"})
-_ACROSS_ROUNDS = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb", "fedprox"})
-_PLAIN_SGD = frozenset({"scaffold", "feddyn", "per_fedavg", "weighted_accumulation", "fedtan"})
 
 _Rate = Annotated[float, Field(gt=0, le=1e6, validation_alias=AliasChoices("lr", "learning_rate"))]
 
@@ -85,7 +83,7 @@ class TrainConfig(Frozen):
         resources: what the sites' devices must be.
     """
 
-    algorithm: AlgorithmConfig = FedAvgConfig()
+    algorithm: AnyAlgorithm = FedAvgConfig()
     epochs: int | None = Field(default=None, ge=1, le=100_000)
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
     batch_size: int = Field(default=32, ge=1, le=ALL_EXAMPLES)
@@ -123,9 +121,9 @@ class TrainConfig(Frozen):
             raise ValueError(f"algorithm {name} takes all examples: leave batch_size out")
         if name == "fedcmb" and (self.steps or 1) < 2:
             raise ValueError("algorithm fedcmb takes a constant number of mini-batches, two or more: give steps")
-        if self.optimizer.across_rounds and name not in _ACROSS_ROUNDS:
+        if self.optimizer.across_rounds and not self.algorithm.moments_go_on:
             raise ValueError(f"optimizer.across_rounds: moments of {name} begin anew in every round; leave it out")
-        if name in _PLAIN_SGD and not isinstance(self.optimizer, SgdConfig):
+        if self.algorithm.needs_sgd and not isinstance(self.optimizer, SgdConfig):
             raise ValueError(f"algorithm {name} needs optimizer sgd, {self.optimizer.name} is given")
         return self
 

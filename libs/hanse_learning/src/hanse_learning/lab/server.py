@@ -9,7 +9,7 @@ import numpy as np
 
 from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_learning import reduce
-from hanse_learning.config import AnyAlgorithm, extras_of
+from hanse_learning.config import AlgorithmConfig
 from hanse_learning.given_arrays import BufferRules
 from hanse_learning.in_memory import ServerState
 from hanse_learning.lab.site import Answer
@@ -28,14 +28,14 @@ class LabServer:
     """
 
     def __init__(
-        self, model: Arrays, layout: Layout, strategy: Mapping[str, Any], algorithm: AnyAlgorithm, *,
+        self, model: Arrays, layout: Layout, strategy: Mapping[str, Any], algorithm: AlgorithmConfig, *,
         sites: int, by_examples: bool,
     ) -> None:  # fmt: skip
         self.model = model
         self.extras: dict[str, Arrays] = {}
         self._config = check_strategy(strategy)
         self._strategy = dict(strategy)
-        self._names = extras_of(algorithm)
+        self._names = algorithm.extras
         self._sites, self._by_examples = sites, by_examples
         self._state: ServerState | None = None
         self._layout = layout

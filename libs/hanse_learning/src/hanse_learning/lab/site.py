@@ -21,7 +21,6 @@ from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.sums import Sums
 
 Arrays = Mapping[str, np.ndarray]
-_PERSONAL = frozenset({"ditto", "per_fedavg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Setting:
 
     def personal(self) -> bool:
         """Whether sites use models of their own."""
-        return bool(self.entries(1).local.entries) or self.train.algorithm.name in _PERSONAL
+        return bool(self.entries(1).local.entries) or self.train.algorithm.personal()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from hanse_coordinator.workflow.outcomes import Reduction
 from hanse_coordinator.workflow.reducible import Extra, Reducible, Strategy
 from hanse_fabric.messages import ObjectRef
-from hanse_learning.config.algorithms import EXTRAS
+from hanse_learning.config import check_train
 from hanse_learning.server.config import FedDynConfig, check_strategy
 from hanse_schemas.job import Job
 
@@ -52,9 +52,7 @@ class Carried:
 
 def extras_named(job: Job) -> tuple[str, ...]:
     """Names of what travels beside the model and the updates. Pure; the job was checked when it was submitted."""
-    algorithm = job.train.get("algorithm")
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    return EXTRAS.get(str(name), ()) if job.code is None else ()
+    return check_train(job.train).algorithm.extras if job.code is None else ()
 
 
 def info_named(job: Job) -> tuple[str, ...]:

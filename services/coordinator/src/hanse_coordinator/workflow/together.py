@@ -7,7 +7,6 @@ quorum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from hanse_coordinator.workflow.collector import IN_VAIN
@@ -17,7 +16,6 @@ from hanse_coordinator.workflow.outcomes import Gathered
 from hanse_coordinator.workflow.steps import attempt_key
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
-from hanse_learning.config.algorithms import EXCHANGING
 from hanse_learning.config.together import round_patience
 from hanse_schemas.job import Job
 
@@ -77,8 +75,4 @@ def spared(patience: float) -> float:
 
 def patience_of(job: Job, round_number: int) -> float | None:
     """Seconds that sites wait in a round's sums; None where it has none. Pure; the job was checked when submitted."""
-    algorithm = job.train.get("algorithm")
-    name = algorithm.get("name") if isinstance(algorithm, Mapping) else algorithm
-    if job.code is not None or name not in EXCHANGING:
-        return None
-    return round_patience(job.model, job.train, round_number)
+    return None if job.code is not None else round_patience(job.model, job.train, round_number)

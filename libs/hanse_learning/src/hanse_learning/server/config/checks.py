@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_learning.config import FedDynConfig as SitesFedDyn
 from hanse_learning.config import SgdConfig, check_train
 from hanse_learning.config.checks import declared_state
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
-
-_ALONE = frozenset({"scaffold", "feddyn", "fedtan"})
-"""Algorithms whose server's half takes the plain mean of what the sites send."""
-_NOVA = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb", "fedprox"})
 
 
 def check_job_strategy(job: Job) -> StrategyConfig:
@@ -74,17 +71,24 @@ def _check_algorithm(job: Job, config: StrategyConfig) -> None:
             f"train.algorithm.name: {name} with strategy.optimizer.name: {server.name}; feddyn has two halves",
             hint="give both: train.algorithm {name: feddyn, alpha: a}, strategy.optimizer {name: feddyn, alpha: a}",
         )
-    if isinstance(server, FedDynConfig) and algorithm.name == "feddyn" and server.alpha != algorithm.alpha:
+    if isinstance(server, FedDynConfig) and isinstance(algorithm, SitesFedDyn) and server.alpha != algorithm.alpha:
         raise invalid(
             "strategy.optimizer.alpha",
             server.alpha,
             f"that of train.algorithm, {algorithm.alpha}",
             hint="the two halves of feddyn have one alpha",
         )
-    if name in _ALONE and config.reduction.name != "weighted_mean":
+    if algorithm.needs_mean and config.reduction.name != "weighted_mean":
         raise _refused(config, f"algorithm {name}, whose server takes the mean")
+    if job.privacy is not None and (needed := config.reduction.needs()):
+        raise _refused(config, f"privacy: the {needed[0]} that it needs of each site has no noise")
+    if algorithm.extras and (job.privacy is not None or job.secure_aggregation is not None):
+        raise invalid(
+            "train.algorithm.name", name, "an algorithm that sends nothing beside the update",
+            hint=f"{', '.join(algorithm.extras)} would have neither masks nor noise",
+        )  # fmt: skip
     if "normalizer" in config.reduction.needs():
-        if name not in _NOVA:
+        if not algorithm.normalized:
             raise _refused(config, f"algorithm {name}: the work in its updates is not known by a number")
         if not isinstance(train.optimizer, SgdConfig):
             raise _refused(config, f"train.optimizer {train.optimizer.name}, whose steps are no sums of gradients")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, SerializeAsAny, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import SerializeAsAny
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.plugins import STRATEGIES, find
+from hanse_fabric.plugins import STRATEGIES
+from hanse_learning.config.named import by_name
 
 if TYPE_CHECKING:
     from hanse_learning.server.reduction import Reduction
@@ -60,37 +60,5 @@ class ReductionConfig(Frozen):
         return 1
 
 
-def _read(given: Any) -> Any:
-    """The settings of the reduction that a section names.
-
-    Raises:
-        ValidationError: naming what does not fit.
-        HanseError: CONFLICT, INVALID_INPUT for a plug-in that is there twice, or that cannot be loaded.
-    """
-    if isinstance(given, ReductionConfig):
-        return given
-    if not isinstance(given, Mapping):
-        raise PydanticCustomError("section", "a section with a name was expected, such as name: median")
-    name = given.get("name", "weighted_mean")
-    try:
-        plugin = find(STRATEGIES, str(name))
-    except HanseError as error:
-        if error.code is ErrorCode.CONFLICT:
-            raise
-        raise _at("name", name, error.message) from None
-    kind = plugin.load()
-    if not (isinstance(kind, type) and issubclass(kind, ReductionConfig)):
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"{plugin}: {plugin.entry.value} is no subclass of ReductionConfig",
-            hint="docs/extending.md says what a strategy is",
-        )  # fmt: skip
-    return kind.model_validate({**given, "name": name})
-
-
-def _at(field: str, given: Any, message: str) -> ValidationError:
-    error = PydanticCustomError("plugin", "{message}", {"message": message})
-    return ValidationError.from_exception_data("section", [{"type": error, "loc": (field,), "input": given}])
-
-
-AnyReduction = Annotated[SerializeAsAny[ReductionConfig], BeforeValidator(_read)]
+AnyReduction = Annotated[SerializeAsAny[ReductionConfig], by_name(STRATEGIES, ReductionConfig, "weighted_mean")]
 """A field of a model: the settings of whatever reduction is named."""
