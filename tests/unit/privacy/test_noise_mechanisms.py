@@ -155,7 +155,7 @@ def test_truncated_laplace_stays_within_its_limit() -> None:
 def test_the_staircase_has_its_expected_size(epsilon: float, expected: float) -> None:
     mechanism = Staircase(1.0, epsilon)
     assert mechanism.expected_size == pytest.approx(expected, rel=0.005)
-    count = 2_000_000 if epsilon == 8 else 400_000  # at epsilon 8 noise other than near zero is rare
+    count = 2_000_000 if epsilon == 8 else 400_000  # at epsilon 8 the lower step is rare
     assert np.abs(sample(mechanism, count, source(1))).mean() == pytest.approx(mechanism.expected_size, rel=0.01)
 
 

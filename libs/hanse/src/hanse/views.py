@@ -11,8 +11,8 @@ from hanse_schemas.http.runs import RunSummary
 
 
 class RunView(RunSummary):
-    """A run. Its job is as the hub wrote it, for a newer hub may write what this release does not know; a run in a list
-    comes without it."""
+    """A run. Its job is as the hub wrote it, because a newer hub may write what this release does not know; a run in a
+    list comes without it."""
 
     job: dict[str, Any] = {}
     privacy: str = ""

@@ -2,8 +2,8 @@
 
 A chained log (`hanse_fabric.chain`) of charges. A charge is on the disk before anything is drawn, and stands
 whatever becomes of the answer: a round that is discarded was seen by somebody. Asking again for a charge that has not
-been settled (a crash between the charge and the answer) costs nothing more, for nothing had left; once settled, the
-same work again is a new release and a new charge.
+been settled (after a crash between the charge and the answer) costs nothing more, because nothing had left. Once it is
+settled, the same work again is a new release and a new charge.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _read_reply(url: str, status: int, data: bytes) -> Joined:
 
 
 def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined, now: datetime) -> SiteIdentity:
-    """Write what the hub gave; the record last, for its presence says that all is there."""
+    """Write what the hub gave. The record is written last: where it is, everything is there."""
     write_durably(home / BUS_CREDS, credentials(reply.bus_jwt, bus).encode())
     for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca)):
         if pem:

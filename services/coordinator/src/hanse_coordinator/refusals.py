@@ -39,7 +39,7 @@ def count_refusal(what: str, code: str, project: str = "", participant: str = ""
 
 
 def begin_counting() -> None:
-    """Show every total from zero on: if a total appeared only with its first refusal, no rate would count that refusal."""
+    """Show every total from zero on: if one appeared only with its first refusal, no rate would count that one."""
     LATE_RESULTS.add(0)
     for state in ("completed", "failed", "cancelled"):
         RUNS_ENDED.add(0, state=state)

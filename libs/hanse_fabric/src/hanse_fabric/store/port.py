@@ -57,10 +57,10 @@ class ObjectStore(Protocol):
         ...
 
     def open_range(self, key: str, offset: int, length: int) -> RangeReader:
-        """Begin to read `length` bytes from `offset` on by one request, for who reads many objects side by side.
+        """Begin to read `length` bytes from `offset` on by one request: for readers of many objects side by side.
 
         A connection that breaks is taken up again from where it was, so bytes of an object that was replaced meanwhile
-        may be mixed: who reads such objects compares digests. NOT_FOUND; INVALID_INPUT if the object ends before."""
+        may be mixed: readers of such objects compare digests. NOT_FOUND; INVALID_INPUT if the object ends before."""
         ...
 
     def get_file(self, key: str, path: Path, *, limit: int) -> None:

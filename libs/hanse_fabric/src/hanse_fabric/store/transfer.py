@@ -26,7 +26,7 @@ class Transfer(Protocol):
 
         A file that has the name already may be written over, and is lost where the download fails.
 
-        The file is not flushed to the disk: who keeps it across a power failure verifies its digest then.
+        The file is not flushed to the disk: whoever keeps it across a power failure must verify its digest then.
         """
         ...
 

@@ -44,7 +44,7 @@ class ApiServer:
     """Where the API server is and how this pod is known to it.
 
     Attributes:
-        token: file with the service account's token; read at each request, for it is renewed.
+        token: file with the service account's token; read at each request, because Kubernetes renews it.
     """
 
     host: str

@@ -1,4 +1,5 @@
-"""How much noise a budget needs: the accountants, searched backwards. Answers are kept, for a run asks every round."""
+"""How much noise a budget needs: the accountants, searched backwards. Answers are cached, because a run asks every
+round."""
 
 from __future__ import annotations
 

@@ -55,8 +55,9 @@ class PairwiseSite:
         signing: its enrolled key.
         minimum: its policy's: it takes part in no session from which a sum of fewer could come.
         roster: SHA-256 over the enrolled keys (`masks.seal.roster_digest`) that its policy pins; None: not pinned.
-        beside: 0: a session ends those before it, for of two sums of one thing by different sites the difference is
-            somebody's. Else so many may be under way at once, all of the same members, and each sum is of all of them.
+        beside: 0: a session ends those before it, because the difference of two sums of one thing over different sites
+            is somebody's. Else so many may be under way at once, all of the same members, and each sum is of all of
+            them.
     """
 
     def __init__(
