@@ -26,7 +26,7 @@ from hanse_fabric.subjects import UPDATE
 
 
 def die_masked() -> None:
-    def killed(*_: Any) -> Any:
+    def killed(*_: Any, **__: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
     masked_answers.resting = killed

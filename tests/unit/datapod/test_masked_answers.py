@@ -40,6 +40,7 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.seal import roster_digest, statement
 from hanse_privacy.masks.total import mask_total, tally_mask_total
 from hanse_privacy.ring.tally import sum_tallies
+from hanse_site import link
 
 Arrays = dict[str, np.ndarray]
 
@@ -297,6 +298,38 @@ async def test_a_value_that_the_ring_does_not_take_is_refused_and_nothing_is_lef
     assert (result.update, result.tally, result.seed) == (None, None, None)
     assert b"1e+06" not in encoded
     assert not list((site.home / "work").iterdir())
+
+
+def read_for_a_digest(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that the site's side of the hub reads for their digest, as it goes on."""
+    read, digest_file = list[Path](), link.digest_file
+
+    def noted(path: Path) -> tuple[str, tuple[str, ...]]:
+        read.append(path)
+        return digest_file(path)
+
+    monkeypatch.setattr(link, "digest_file", noted)
+    return read
+
+
+@pytest.mark.parametrize("count", [20, 20_000])
+async def test_a_masked_update_is_hashed_while_it_is_written_and_a_workers_file_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Site code may run in a worker: what it would say of its file is not what the outbox log takes."""
+    read = read_for_a_digest(monkeypatch)
+    for given, times in ((masked_task(), 0), (task(), 1)):
+        site, store = site_of(tmp_path / str(times), 0, count=count), DirectoryStore(tmp_path / "store")
+        site.transfer = DirectoryTransfer(tmp_path / "store")
+        await serve_links(site, store)
+        await site.start()
+        await site.give(given)
+        [(result, _)] = await site.results(1)
+        await site.stop()
+        key, digest = result.update.key, result.update.digest
+        data = store.get(key, limit=1 << 20) if key else await object_of(site, result, digest)
+        assert digest_bytes(data) == (result.update.digest, result.update.leaves)
+        assert len(read) == times
 
 
 async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_is_gone(tmp_path: Path) -> None:

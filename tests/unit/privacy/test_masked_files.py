@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import RingPlan
+from hanse_fabric.tensors.digest import digest_file
 from hanse_fabric.tensors.file import Arrays, layout_like, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_privacy.masks.total import mask_total
@@ -206,6 +207,15 @@ def test_stochastic_rounding_needs_no_seed_and_stays_within_a_unit(tmp_path: Pat
     a, b = elements(tmp_path / "a")["conv.weight"], elements(tmp_path / "b")["conv.weight"]
     assert not np.array_equal(a, b)
     assert np.abs((a - b).view(np.int32)).max() <= 1
+
+
+def test_the_digest_of_a_masked_file_is_known_when_it_is_written(tmp_path: Path) -> None:
+    written = masked(tmp_path / "masked", update(1), plan_of(), seed=bytes(32))
+    assert (written.digest, written.leaves) == digest_file(tmp_path / "masked")
+    arrays = {"w": np.zeros(3 << 20, dtype=np.float32)}
+    over = masked(tmp_path / "large", arrays, plan_of(), layout_like(arrays), over=tmp_path / "masked")
+    assert (over.digest, over.leaves) == digest_file(tmp_path / "large")
+    assert len(over.leaves) == 2
 
 
 def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:

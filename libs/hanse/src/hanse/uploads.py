@@ -37,7 +37,7 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, str]]:
         HanseError: NOT_FOUND, or INVALID_INPUT when it is no tensor file, is empty, or holds a number that is not
             finite.
     """
-    from hanse_fabric.tensors.digest import digest_file
+    from hanse_fabric.tensors.digest import Digester
     from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 
     with tempfile.TemporaryDirectory(prefix="hanse-upload-") as folder:
@@ -48,8 +48,9 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, str]]:
         _check_numbers(arrays)
         # Written anew even from a file: another writer's header need not be ours to the byte.
         path = Path(folder) / "model.safetensors"
-        write_tensors(path, layout, arrays)
-        yield path, digest_file(path)[0]
+        digester = Digester()
+        write_tensors(path, layout, arrays, digester=digester)
+        yield path, digester.result()[0]
 
 
 def put_file(path: Path, url: str | None, ca: Path | None) -> None:

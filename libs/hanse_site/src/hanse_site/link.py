@@ -208,9 +208,13 @@ class SiteLink:
             SITE_BYTES.add(ref.size, direction="down", carrier="bus")
         return await cache.get(ref, lambda path: keep_trying(lambda: download(path), seconds, self.bus.clock))
 
-    def update_ref(self, task: Task, path: Path) -> ObjectRef:
-        """Name an update: by content, and by the place where `send_update` will put it. Reads the file once."""
-        digest, leaves = digest_file(path)
+    def update_ref(self, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None) -> ObjectRef:
+        """Name an update: by content, and by the place where `send_update` will put it.
+
+        Args:
+            digested: (digest, leaves), from whoever hashed the file while writing it; None: the file is read once.
+        """
+        digest, leaves = digest_file(path) if digested is None else digested
         size = path.stat().st_size
         key = f"updates/{task.project}/{task.run}/{digest}" if size > INLINE_LIMIT else None
         return ObjectRef(digest=digest, size=size, leaves=leaves, key=key)

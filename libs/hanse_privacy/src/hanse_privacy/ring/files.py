@@ -7,7 +7,6 @@ var + mean^2, whose weighted mean less the squared mean of means is the variance
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages.masking import MaskShape, Ring, RingPlan
-from hanse_fabric.tensors.file import read_tensors
+from hanse_fabric.tensors.digest import Digester
+from hanse_fabric.tensors.file import flushed_file, read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
@@ -34,10 +34,12 @@ element among all parameters of the file, integers of the block's shape, which a
 
 @dataclass(frozen=True, slots=True)
 class MaskedFile:
-    """What was written: its layout (`mask_shape` of it is the mask's), and how many values were clipped."""
+    """What was written: its layout (`mask_shape` of it is the mask's), how many values were clipped, and the digest."""
 
     layout: Layout
     clipped: int
+    digest: str
+    leaves: tuple[str, ...]
 
 
 def ring_layout(layout: Layout, plan: RingPlan) -> Layout:
@@ -84,7 +86,7 @@ def write_masked(
         mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
         rounding: where the plan rounds stochastically, by what; None: fresh randomness.
-        over: an old file that is used up and may be overwritten (see `write_tensors`).
+        over: an old file that is used up and may be overwritten (see `flushed_file`).
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
@@ -102,29 +104,18 @@ def write_masked(
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        recycled = over is not None and over.exists()
-        if over is not None and recycled:
-            over.replace(partial)
-        with partial.open("r+b" if recycled else "wb") as file:
-            file.write(masked.header)
-            position = 0
-            for entry in masked:
-                for elements in writer.blocks(plain[entry.name], arrays):
-                    if mask is not None:
-                        mask(elements, position)
-                    file.write(elements.data)
-                    position += elements.nbytes
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    except OSError as error:
-        raise HanseError(ErrorCode.NO_SPACE, f"{target}: cannot be written: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return MaskedFile(masked, writer.clipped)
+    digester, position = Digester(), 0
+    with flushed_file(target, over=over) as file:
+        file.write(masked.header)
+        digester.update(masked.header)
+        for entry in masked:
+            for elements in writer.blocks(plain[entry.name], arrays):
+                if mask is not None:
+                    mask(elements, position)
+                file.write(elements.data)
+                digester.update(elements.data)
+                position += elements.nbytes
+    return MaskedFile(masked, writer.clipped, *digester.result())
 
 
 @dataclass(slots=True)

@@ -74,12 +74,18 @@ def _told(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
     return told
 
 
-def resting(link: SiteLink, task: Task, path: Path) -> tuple[ObjectRef, bytes | None]:
+def resting(
+    link: SiteLink, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None
+) -> tuple[ObjectRef, bytes | None]:
     """Name a file that is about to leave: (reference, its bytes where they are few and travel on the bus).
 
     A small file is removed, for its bytes go into the journal; a large one is on the disk when this returns.
+
+    Args:
+        digested: (digest, leaves) of a file that this process wrote and hashed meanwhile. What a worker wrote is read:
+            site code may run there, and the outbox log says what left, not what it claims.
     """
-    ref = link.update_ref(task, path)
+    ref = link.update_ref(task, path, digested=digested)
     if ref.key is None:
         data = path.read_bytes()
         path.unlink()

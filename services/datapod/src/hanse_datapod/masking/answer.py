@@ -32,7 +32,7 @@ from hanse_site.link import result_for
 
 if TYPE_CHECKING:
     from hanse_privacy.pairwise.streams import Masks
-    from hanse_privacy.ring.files import Adjust
+    from hanse_privacy.ring.files import Adjust, MaskedFile
 
 SEED_BYTES = 32
 """Name, beside the output, of an old masked file that may be written over."""
@@ -72,6 +72,8 @@ def masked_answer(
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
             refuses; NO_SPACE.
     """
+    from hanse_privacy.ring.files import mask_shape
+
     require_update_alone(outcome)
     policy.check_examples(outcome.examples, tell=False)
     weight = _weight(masking, outcome.examples)
@@ -83,11 +85,14 @@ def masked_answer(
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
     drawn = (noise or SiteNoise(link, policy)).of(task, masking, outcome.update)
-    shape, tally = _write(
+    written, tally = _write(
         task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
         drawn.adjust,
     )  # fmt: skip
-    ref, data = (None, None) if shape is None else resting(link, task, output)
+    shape, ref, data = None, None, None
+    if written is not None:
+        shape = mask_shape(written.layout)
+        ref, data = resting(link, task, output, digested=(written.digest, written.leaves))
     answered = result_for(
         task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=reason_of(withheld, outcome),
         code_digest=outcome.code_digest,
@@ -104,12 +109,12 @@ def masked_answer(
 def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
     seed: bytes | None, masks: Masks | None, adjust: Adjust | None,
-) -> tuple[MaskShape | None, bytes]:  # fmt: skip
-    """Write the masked file in the plain one's stead: (shape of its mask, the tally's bytes)."""
-    from hanse_privacy.ring.files import mask_shape, write_masked
+) -> tuple[MaskedFile | None, bytes]:  # fmt: skip
+    """Write the masked file in the plain one's stead: (what it is, the tally's bytes)."""
+    from hanse_privacy.ring.files import write_masked
     from hanse_privacy.ring.tally import encode_tally
 
-    shape = None
+    written = None
     try:
         tally = encode_tally(
             weight, metrics, masking.ring, seed=seed, mask=None if masks is None else masks.apply_tally
@@ -120,7 +125,6 @@ def _write(
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
             )  # fmt: skip
             outcome.update.unlink()
-            shape = mask_shape(written.layout)
             if written.clipped:
                 _log.warning(
                     "values beyond the job's bound were clipped",
@@ -136,7 +140,7 @@ def _write(
             f"{where} has values that are not finite, or beyond a bound that the job refuses to clip to",
             hint="the site's log says more; a larger bound, out_of_range: clip, or a lower learning rate may help",
         ) from None
-    return shape, tally
+    return written, tally
 
 
 def seal_seed(
