@@ -23,13 +23,19 @@ GATES = Path({gates!r})
 SITES = {{20: "east", 25: "north", 30: "south", 35: "west"}}
 
 
+def fail_where_asked(at):
+    once = GATES / f"once-{{at}}"
+    if once.exists() or (GATES / f"fail-{{at}}").exists():
+        once.unlink(missing_ok=True)
+        raise ValueError("made to fail")
+
+
 def train(model, data, config):
     at = f"{{config['train']['gate']}}-{{SITES[len(data.x)]}}-{{config['round']}}"
     (GATES / f"begun-{{at}}").touch()
     while (GATES / f"hold-{{at}}").exists():
         time.sleep(0.02)
-    if (GATES / f"fail-{{at}}").exists():
-        raise ValueError("made to fail")
+    fail_where_asked(at)
     change = np.random.default_rng(config["seed"]).uniform(-1, 1, model["weight"].shape)
     return {{"weight": (model["weight"] + change).astype(np.float32)}}, len(data.x), {{"loss": float(change[0])}}
 
@@ -39,6 +45,7 @@ def test(model, data, config):
 
 
 def initialize(config):
+    fail_where_asked(f"{{config['train']['gate']}}-first")
     return {{"weight": np.zeros(40, np.float32)}}
 """
 """A site's own code, which waits at gates: files that the recorder makes and removes."""
@@ -55,12 +62,12 @@ def job(base: dict[str, Any] | None = None, *, algorithm: Any = "fedavg", train:
     return copy.deepcopy(body | (base or {}) | more)
 
 
-def fedtan(mode: str | None) -> dict[str, Any]:
+def fedtan(mode: str | None, *, patience: float = 60.0, **more: Any) -> dict[str, Any]:
     """Batch statistics of all sites together, in the middle of each step."""
     masked = {"mode": mode, "bits": 64, "largest_weight": 64}
     return dict(
-        job(TOGETHER, algorithm={"name": "fedtan", "patience": 60.0}, train={"steps": 1, "batch_size": "all"},
-            evaluate={"every": 0}),
+        job(TOGETHER, algorithm={"name": "fedtan", "patience": patience}, train={"steps": 1, "batch_size": "all"},
+            evaluate={"every": 0}, **more),
         **({} if mode is None else {"secure_aggregation": masked}),
     )  # fmt: skip
 
@@ -87,6 +94,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "shuffled-noise": noisy(noise="oblivious-shuffled"),
     "fedtan": fedtan(None),
     "fedtan-pairwise": fedtan("pairwise"),
+    "stopped": job(stop={"metric": "accuracy", "target": 0.0}),
     "scaffold": job(algorithm="scaffold", model={**NORMALIZED, "state": [{"layers": "batch_norm", "keep": "local"}]}),
 }  # fmt: skip
 """By the built-in trainer, undisturbed."""
@@ -108,9 +116,9 @@ STUDIES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def study(section: dict[str, Any], mode: str) -> dict[str, Any]:
+def study(section: dict[str, Any], mode: str, *, deadline: float = 240.0) -> dict[str, Any]:
     """A study of three cohorts."""
     return {
         "workflow": "association_study", "study": section, "secure_aggregation": {"mode": mode},
-        "participants": {"minimum": 3, "deadline": 240},
+        "participants": {"minimum": 3, "deadline": deadline},
     }  # fmt: skip

@@ -28,8 +28,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 from hanse_fabric.messages import ModelVersion, PublishModel
 from hanse_fabric.subjects import AUDIT, MODELS, PUBLISH_MODEL, REGISTRY
 from releases.recording import FOLDER, SUFFIX, Recording, Said, StoredHome, write_home, write_run
-from releases.scenes import SCENES, Played
+from releases.spoilt_runs import spoilt
+from releases.stage import Played
+from releases.study_runs import studies
 from releases.tap import row_of
+from releases.training_runs import training
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 900_000
@@ -62,7 +65,7 @@ def git(*words: str) -> str:
 async def record(header: dict[str, str], only: frozenset[str]) -> None:
     """Play the scenes, and write what was heard."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    for scene in SCENES:
+    for scene in (training, studies, spoilt):
         played = Played()
         with tempfile.TemporaryDirectory(prefix="hanse-") as folder:
             await scene(Path(folder), played, lambda name: not only or name in only)

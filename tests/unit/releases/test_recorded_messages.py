@@ -10,23 +10,36 @@ import pytest
 
 import hanse_privacy.noise.exchange_messages
 import hanse_privacy.pairwise.messages
+from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.messages import CompensatorRecord, MaskRecord, Message, StateRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import COMPENSATORS, LEASES, MASK_RECORDS, MASKS, STATE, UPDATE
 from hanse_fabric.tensors.file import decode_tensors
 from releases.coordinator import Buckets, JournalEntry, LeaseRecord
-from releases.recorded_hub import Moment, Story, is_of, schema_of
+from releases.moment import Moment
 from releases.recording import Said, recordings, run_recording
+from releases.story import Story, is_of, schema_of
 
 RELEASE = "0.1.0"
 RUNS = recordings(RELEASE, "run-")
 PROTOCOLS = (hanse_privacy.noise.exchange_messages, hanse_privacy.pairwise.messages)
 KINDS = {
-    "adam", "adaptive-clip", "averaging", "cancelled", "compensator", "distributed-noise", "failed", "fedtan",
-    "fedtan-pairwise", "local-noise", "oblivious-noise", "pairwise-dropout", "paused", "ring", "scaffold",
-    "shuffled-noise", "site-code", "study-compensator", "study-pairwise", "study-ring", "taken-over", "tampered",
-    "tampered-compensator",
+    "adam", "adaptive-clip", "averaging", "cancelled", "compensator", "compensator-redone", "distributed-noise",
+    "failed", "fedtan", "fedtan-pairwise", "fedtan-redone", "local-noise", "oblivious-noise", "pairwise-dropout",
+    "pairwise-redone", "paused", "retried", "ring", "scaffold", "sharded", "shuffled-noise", "site-code", "stopped",
+    "study-compensator", "study-pairwise", "study-redone", "study-ring", "taken-over", "tampered",
 }  # fmt: skip
+STEPS = {
+    "retried": ("r0-initialize-others", "r1-train-a2"),
+    "tampered": ("r1-reduce-a2",),
+    "fedtan-redone": ("r1-train-a2",),
+    "compensator-redone": ("r1-train-s2", "r1-reduce-a2", "r2-train-s2", "r2-reduce-a2"),
+    "pairwise-redone": ("r1-train-m2-unmask", "r2-train-s2-unmask", "r2-reduce-a2"),
+    "failed": ("r2-train-a2",),
+    "study-redone": ("samples-s2-unmask",),
+    "sharded": ("r1-reduce-measure-8", "r1-reduce-shard-8", "r1-reduce-close"),
+}
+"""Of runs in which something was done again, or in parts: the keys of steps and jobs that tell so."""
 SCHEMAS = {
     "api_key_record", "audit_event", "compensator", "contribution", "exchange_job", "exchange_sum",
     "invitation_record", "journal_entry", "lease", "link_reply", "link_request", "mask_answer", "mask_record",
@@ -64,6 +77,14 @@ def test_there_is_a_recording_of_every_kind_of_run() -> None:
     }
 
 
+@pytest.mark.parametrize("kind", STEPS)
+def test_what_was_done_again_or_in_parts_is_in_the_recording(kind: str) -> None:
+    asked = {
+        token for subject in Story(run_recording(RELEASE, f"run-{kind}")).questions for token in subject.split(".")
+    }
+    assert set(STEPS[kind]) <= asked
+
+
 def test_there_is_a_recorded_message_of_every_schema_that_the_services_speak() -> None:
     every = chain.from_iterable(run_recording(RELEASE, name).said for name in RUNS)
     found = {schema_of(data) for one in every if is_message(one) for data in (one.data, one.answer) if data}
@@ -93,10 +114,14 @@ def test_every_message_is_read_and_written_as_it_was(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_every_record_of_a_bucket_is_loaded(name: str) -> None:
+def test_every_record_of_a_bucket_is_loaded(name: str) -> None:
     """Of a hub as it stood when the run had ended."""
     story = Story(run_recording(RELEASE, name))
-    bus = Moment(story, len(story.entries)).bus()
+    moment = Moment(story, len(story.entries))
+    moment.clock.run(check_buckets(MemoryBus(moment.broker), story))
+
+
+async def check_buckets(bus: MemoryBus, story: Story) -> None:
     buckets = Buckets.on(bus)
     [run] = await buckets.runs.list(project=story.project, run=story.run)
     assert run.value.job.workflow in ("federated_averaging", "association_study")

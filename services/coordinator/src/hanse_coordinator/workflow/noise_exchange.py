@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from hanse_coordinator.workflow.context import Ask, RunContext
 from hanse_coordinator.workflow.failures import RunFailure
+from hanse_coordinator.workflow.outcomes import Gathered
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import TaskKind
 from hanse_privacy.noise.exchange_messages import noise_request, relay
@@ -56,13 +57,28 @@ async def exchanged(run: RunContext, ask: Ask, session: str) -> Ask:
     names = tuple(member.participant for member in request.members)
     step = share_step(session)
     shared = await run.gather(step, replace(own, kind=TaskKind.SHARE, to=names, payload=to_all, keep=True))
-    given, refused = relay(request, await run.payloads(step, shared))
+    try:
+        given, refused = relay(request, await run.payloads(step, shared))
+    except RunFailure as failure:
+        if failure.code is not ErrorCode.NOT_FOUND:
+            raise
+        # It was released when the masked step was over. A replay comes by here and sends it to nobody.
+        return _passed_on(ask, shared, failure)
     _tell(run, ask, session, refused, "it has not sent noise for every other site")
 
     async def to_each(name: str) -> bytes:
         return given[name]
 
     return replace(ask, to=tuple(sorted(given)), payload=to_each)
+
+
+def _passed_on(ask: Ask, shared: Gathered, lost: RunFailure) -> Ask:
+    """The same, to those whose noise was passed on before; the failure is for whoever would send it again."""
+
+    async def to_each(_: str) -> bytes:
+        raise lost
+
+    return replace(ask, to=tuple(answer.participant for answer in shared.answers), payload=to_each)
 
 
 def _tell(run: RunContext, ask: Ask, session: str, refused: Iterable[str], reason: str) -> None:

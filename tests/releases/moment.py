@@ -7,10 +7,6 @@ recording has not, or another one under the same name, is an error.
 from __future__ import annotations
 
 import asyncio
-import json
-import zlib
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +14,7 @@ from typing import Any
 
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.port import Headers
-from hanse_fabric.messages import ExchangeJob, MaskRequest, Message, PublishModel, ReduceJob, RunEvent, StudyJob, Task
+from hanse_fabric.messages import PublishModel, RunEvent
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import (
     EVENT,
@@ -31,70 +27,14 @@ from hanse_fabric.subjects import (
     REDUCED,
     RESULT,
     TASK,
-    Subject,
 )
 from hanse_fabric.virtual_time import VirtualClock
 from releases.coordinator import Buckets, JournalEntry, RunRecord, coordinating, drawing
-from releases.recording import Recording, Said
+from releases.recording import Said
+from releases.story import Story, asks, is_of, read_question
 
 FINAL = ("completed", "failed", "cancelled")
-_ASKING = (TASK, JOB, MASK_REQUEST)
-_CLASSES: dict[str, type[Message]] = {
-    one.schema_id: one for one in (Task, ReduceJob, StudyJob, ExchangeJob, MaskRequest, PublishModel)
-}
-_TIMES = ("issued_at", "deadline")
 _LONGEST_S = 3600.0
-
-
-def is_of(row: Subject, subject: str) -> bool:
-    """Whether a concrete subject is one of this row."""
-    return subject.startswith(row.pattern.partition("{")[0])
-
-
-def read_question(data: bytes) -> dict[str, Any]:
-    """What is asked, without the times: as today's class reads it."""
-    schema = schema_of(data)
-    body = _CLASSES[schema].decode(data).model_dump(mode="json", exclude_none=True)
-    return {name: value for name, value in body.items() if name not in _TIMES}
-
-
-def schema_of(data: bytes) -> str:
-    """The schema that a message names."""
-    return str(json.loads(zlib.decompress(data) if data[:1] == b"\x78" else data)["schema"])
-
-
-class Story:
-    """A recording, by what was asked and what was answered."""
-
-    def __init__(self, recording: Recording) -> None:
-        self.header, self.said = recording.header, recording.said
-        self.project, self.run = str(self.header["project"]), str(self.header["run"])
-        self.questions: dict[str, Said] = {}
-        self.published: list[Said] = []
-        self.answers: dict[str, list[Said]] = defaultdict(list)
-        self.entries: list[tuple[int, JournalEntry]] = []
-        closed: set[str] = set()
-        for place, one in enumerate(self.said):
-            if one.what == "request" and is_of(PUBLISH_MODEL, one.subject):
-                self.published.append(one)
-            elif not one.stored:
-                continue
-            elif any(is_of(row, one.subject) for row in _ASKING):
-                self.questions.setdefault(one.subject, one)
-            elif is_of(JOURNAL, one.subject):
-                entry = JournalEntry.decode(one.data)
-                self.entries.append((place, entry))
-                closed |= {entry.step} if entry.kind == "closed" else set()
-            elif is_of(RESULT, one.subject):
-                # Who answered when the step was closed already was late.
-                if RESULT.parse(one.subject)["step"] not in closed:
-                    self.answers[one.subject].append(one)
-            elif is_of(REDUCED, one.subject) or is_of(MASK_ANSWER, one.subject):
-                self.answers[one.subject].append(one)
-
-    def closed(self) -> dict[str, dict[str, Any]]:
-        """What the closed steps said, the run's end among them."""
-        return {entry.step: entry.body for _, entry in self.entries if entry.kind == "closed"}
 
 
 @dataclass
@@ -133,7 +73,7 @@ class _Answering(MemoryBus):
         sequence = await super().publish(
             subject, data, headers=headers, message_id=message_id, expected_last=expected_last, timeout=timeout
         )
-        if any(is_of(row, subject) for row in _ASKING):
+        if asks(subject):
             self.asked.append(subject)
             self._compare(subject, self._story.questions.get(subject), data)
             self._answer(subject)
@@ -151,8 +91,9 @@ class _Answering(MemoryBus):
         if known is None:
             wrong = f"the recorded coordinator never asked {subject}"
         elif (then := read_question(known.data)) != (now := read_question(data)):
-            names = [name for name in then.keys() | now.keys() if then.get(name) != now.get(name)]
-            wrong = f"{subject} asks something else: { ({name: (then.get(name), now.get(name)) for name in names}) }"
+            differing = (name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name))
+            shown = "; ".join(f"{name} was {then.get(name)}, is {now.get(name)}" for name in differing)
+            wrong = f"{subject} asks something else: {shown}"
         if wrong:
             if not self.wrong.done():
                 self.wrong.set_exception(AssertionError(wrong))
@@ -179,20 +120,20 @@ class Moment:
 
     story: Story
     entries: int
-    broker: MemoryBroker = field(default_factory=MemoryBroker)
+    past: tuple[Said, ...] = field(init=False)
+    clock: VirtualClock = field(init=False)
+    broker: MemoryBroker = field(init=False)
 
     def __post_init__(self) -> None:
         place = self.story.entries[self.entries - 1][0]
         self.past = self.story.said[: place + 1]
+        self.clock = VirtualClock(self.now())
+        self.broker = MemoryBroker(self.clock)
         for one in self.past:
             if one.what == "purge":
                 self.broker.purge(self.broker.stream(one.stream), one.subject)
             elif one.stored and not is_of(LEASES, one.subject):
                 self.broker.append(one.subject, one.data, dict(one.headers), None, None)
-
-    def bus(self) -> MemoryBus:
-        """A connection."""
-        return MemoryBus(self.broker)
 
     def now(self) -> datetime:
         """When it was: at the run's last event."""
@@ -202,10 +143,9 @@ class Moment:
 
     def go_on(self, folder: Path) -> Outcome:
         """Have today's coordinator end the run from here, in virtual time: who was silent then is not waited for."""
-        clock = VirtualClock(self.now())
-        return clock.run(self._go_on(folder, clock))
+        return self.clock.run(self._go_on(folder))
 
-    async def _go_on(self, folder: Path, clock: VirtualClock) -> Outcome:
+    async def _go_on(self, folder: Path) -> Outcome:
         story = self.story
         store = DirectoryStore(folder)
         for one in self.past:
@@ -219,7 +159,7 @@ class Moment:
         )
         try:
             with drawing(self._seeds()):
-                record = await self._ended(bus, store, clock)
+                record = await self._ended(bus, store)
         finally:
             await bus.close()
             bus.wrong.cancel()
@@ -235,8 +175,8 @@ class Moment:
         later = (entry for _, entry in self.story.entries[self.entries :] if entry.kind == "closed")
         return [str(entry.body["seed"]) for entry in later if "seed" in entry.body]
 
-    async def _ended(self, bus: _Answering, store: DirectoryStore, clock: VirtualClock) -> RunRecord:
-        async with coordinating(bus, store, clock) as coordinator, asyncio.timeout(_LONGEST_S):
+    async def _ended(self, bus: _Answering, store: DirectoryStore) -> RunRecord:
+        async with coordinating(bus, store, self.clock) as coordinator, asyncio.timeout(_LONGEST_S):
             ended = asyncio.ensure_future(self._final(bus))
             waits: list[asyncio.Future[Any]] = [ended, bus.wrong, coordinator]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -253,8 +193,3 @@ class Moment:
                 if change is not None and change.value is not None and change.value.state in FINAL:
                     return change.value
         raise AssertionError("the watch ended")
-
-
-def says_the_same(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
-    """Whether a step's outcome says all that the recorded one said; it may say more."""
-    return all(now.get(name) == value for name, value in then.items())
