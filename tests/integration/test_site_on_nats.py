@@ -16,7 +16,7 @@ from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import Journal
 from hanse_datapod.home.outbox import Outbox, verify_log
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import TRAINED, DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
@@ -86,7 +86,7 @@ class Doubling:
 
     def __init__(self) -> None:
         self.rounds: list[int] = []
-        self.kinds = TRAINED
+        self.kinds = TRAINING_KINDS
         self.device = "cpu"
 
     def require(self, config: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ def die_masked() -> None:
     def killed(*_: Any, **__: Any) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    masked_answers.resting = killed
+    masked_answers.reference_to = killed
 
 
 async def live(home: Path) -> None:

@@ -15,7 +15,7 @@ from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import Journal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import WORKED, DataSummary, WorkOutcome, WorkRequest, extra_output
+from hanse_datapod.worker.port import WORKER_KINDS, DataSummary, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -75,7 +75,7 @@ class CountingWorker:
         self.info: dict[str, float] = {}
         self.note = ""
         self._count = count
-        self.kinds = WORKED
+        self.kinds = WORKER_KINDS
         self.device = "cpu"
         self.required: list[Mapping[str, Any]] = []
         self.unplaced: HanseError | None = None

@@ -13,7 +13,7 @@ from masked_actors import PUBLIC
 from site_actors import CountingWorker, task
 
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import STUDIED, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import STUDY_KINDS, WorkOutcome, WorkRequest
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
 from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_schemas.study import Study
@@ -54,7 +54,7 @@ class Cohort(CountingWorker):
 
     def __init__(self, arrays: Mapping[str, np.ndarray] | None = None, *, count: Path | None = None) -> None:
         super().__init__(count=count)
-        self.kinds = STUDIED
+        self.kinds = STUDY_KINDS
         self.arrays = dict(arrays or COUNTS)
         self.examples = 40
         self.metrics = {}

@@ -13,7 +13,7 @@ from site_actors import Site, task
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import Reserved, SiteBudget, terms_of_work
+from hanse_datapod.privacy.budget import Reservation, SiteBudget, terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
@@ -217,17 +217,17 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     budget = SiteBudget(tmp_path, PrivacyPolicy())
     made = budget.reserve(task(privacy=terms(**section)), examples=1000, model=None)
     budget.close()
-    assert isinstance(made, Reserved)
+    assert isinstance(made, Reservation)
     outcome = WorkOutcome(tmp_path / "update", 10, {"loss": 0.5, "steps": 3.0}, 0.01, info={"n": 1.0}, note="told")
     with_extras = replace(outcome, extras={"control": tmp_path / "control"})
     if placement == "central":
         # The noise on the sum of all is not this site's to hide the rest behind: it is checked where sums are masked.
-        assert made.covered(with_extras) == with_extras
+        assert made.keep_covered(with_extras) == with_extras
         return
     with pytest.raises(HanseError, match="control") as caught:
-        made.covered(with_extras)
+        made.keep_covered(with_extras)
     assert caught.value.code is ErrorCode.POLICY
-    covered = made.covered(outcome)
+    covered = made.keep_covered(outcome)
     assert (covered.metrics, covered.info, covered.note) == ({"steps": 3.0}, {}, "")
 
 

@@ -12,7 +12,7 @@ from masked_actors import opened
 from site_actors import Site, task
 from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
 
-from hanse_datapod.answers.delivery import leaving
+from hanse_datapod.answers.delivery import outbox_entries
 from hanse_datapod.home.journal import Journal
 from hanse_datapod.home.outbox import verify_log
 from hanse_datapod.study.answers import without_values
@@ -252,7 +252,7 @@ async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) 
     for each in given:
         finished = journal.find(each.id)
         assert finished is not None
-        assert all(item.digest in log for item in leaving(each, finished))
+        assert all(item.digest in log for item in outbox_entries(each, finished))
     journal.close()
 
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.client.placement import PlacedWorker
+from hanse_datapod.worker.client.placement import PlacingWorker
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.choice import Pool
@@ -28,7 +28,7 @@ from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, placed
 from hanse_datapod.worker.pool.working import PoolWorker
-from hanse_datapod.worker.port import Exchanging, WorkRequest
+from hanse_datapod.worker.port import AskSum, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import ArraySchema
@@ -64,7 +64,7 @@ def data(tmp_path: Path) -> DataSettings:
 
 def request(
     folder: Path, model: Path | None, *, epochs: int = 2, train: dict[str, Any] | None = None,
-    exchange: Exchanging | None = None,
+    exchange: AskSum | None = None,
 ) -> WorkRequest:  # fmt: skip
     kind = TaskKind.INITIALIZE if model is None else TaskKind.TRAIN
     built = {"name": "mlp", "hidden": [4], "batch_norm": True, "buffers": {"norm0.*": "keep_local"}}
@@ -294,7 +294,7 @@ async def test_a_site_with_pools_does_each_task_where_it_fits_and_tells_of_its_d
     pools = (Pool(name="large", device="cpu", memory_gib=4096), Pool(name="a100", device="gpu", memory_gib=80))
     shared = SharedWorker(participants=1, device="cuda", pools=pools, pool_folder=tmp_path / "shared")
     worker = shared.participant(data)
-    assert isinstance(worker, PlacedWorker)
+    assert isinstance(worker, PlacingWorker)
     large, stopping = PoolWorker(tmp_path / "shared", "large"), asyncio.Event()
     run = asyncio.create_task(large.run(stopping))
     try:

@@ -15,7 +15,7 @@ from hanse_datapod.data import DataSettings
 from hanse_datapod.worker import WorkRequest
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.client.training import ProcessWorker
-from hanse_datapod.worker.port import Exchanging, WorkOutcome
+from hanse_datapod.worker.port import AskSum, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors
@@ -35,7 +35,7 @@ class Table:
         self._news = asyncio.Condition()
         self.before: Callable[[str, str], None] = lambda _name, _key: None
 
-    def of(self, name: str) -> Exchanging:
+    def of(self, name: str) -> AskSum:
         async def give(key: str, values: bytes) -> bytes:
             self.before(name, key)
             if key == "end":
@@ -71,7 +71,7 @@ async def workers(folder: Path) -> AsyncIterator[dict[str, ProcessWorker]]:
         await worker.close()
 
 
-def request(folder: Path, name: str, model: Path | None, exchange: Exchanging | None) -> WorkRequest:
+def request(folder: Path, name: str, model: Path | None, exchange: AskSum | None) -> WorkRequest:
     kind = TaskKind.INITIALIZE if model is None else TaskKind.TRAIN
     return WorkRequest(
         kind, {"model": MODEL, "train": TRAIN}, 7, 1, model, folder / f"{name}.out", folder / name, 60.0,

@@ -13,12 +13,12 @@ from pathlib import Path
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.agent.task_work import TaskWork
-from hanse_datapod.home.folders import Workplace
+from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.home.journal import Journal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.lanes import StudyLanes
-from hanse_datapod.study.tasks import of_study
+from hanse_datapod.study.tasks import belongs_to_study
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import PRESENCE
@@ -54,12 +54,12 @@ class Agent:
         self._outbox = outbox
         self._worker = worker
         self._data = DataCheck(worker, schema)
-        place = Workplace(home)
-        self._doing = TaskWork(
-            link, worker, home=home, place=place, policy=policy, journal=journal, outbox=outbox, data=self._data
+        folders = TaskFolders(home)
+        self._task_work = TaskWork(
+            link, worker, home=home, folders=folders, policy=policy, journal=journal, outbox=outbox, data=self._data
         )
         self._queue = TaskQueue(self._clock)
-        self._studies = StudyLanes(link, worker, place, self._doing.do, lanes=studies_at_once)
+        self._studies = StudyLanes(link, worker, folders, self._task_work.do, lanes=studies_at_once)
         self._current: _Current | None = None
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class Agent:
                 group.create_task(self._work_off(), name="work")
                 group.create_task(self._studies.run(), name="studies")
         finally:
-            self._doing.close()
+            self._task_work.close()
 
     async def _presence(self) -> None:
         subject = PRESENCE.of(project=self._link.identity.project, participant=self._link.identity.participant)
@@ -107,7 +107,7 @@ class Agent:
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:
             async for opened in tasks:
-                if of_study(opened.task):
+                if belongs_to_study(opened.task):
                     await self._studies.offer(opened)
                     continue
                 self._queue.offer(opened)
@@ -127,7 +127,7 @@ class Agent:
     async def _work_off(self) -> None:
         while True:
             opened = await self._queue.take()
-            work = asyncio.create_task(self._doing.do(opened), name=f"task {opened.task.id}")
+            work = asyncio.create_task(self._task_work.do(opened), name=f"task {opened.task.id}")
             self._current = _Current(opened, work)
             try:
                 await asyncio.wait({work})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.masking.sums import hidden_sums
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import Exchanging
+from hanse_datapod.worker.port import AskSum
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, MaskingMode, Task, TaskKind
 from hanse_fabric.subjects import EXCHANGE
@@ -29,10 +29,10 @@ _LEAST_WAIT = 0.1
 
 
 @asynccontextmanager
-async def exchanging(
+async def open_sums(
     link: SiteLink, task: Task, write_down: Callable[[Leaving], Awaitable[None]], policy: Policy, *, examples: int,
     home: Path,
-) -> AsyncIterator[Exchanging | None]:  # fmt: skip
+) -> AsyncIterator[AskSum | None]:  # fmt: skip
     """What the worker may contribute to while inside; None where the task has no sums.
 
     A contribution fails with QUORUM where another participant's does not come in the algorithm's patience.

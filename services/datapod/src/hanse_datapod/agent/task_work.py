@@ -15,22 +15,22 @@ from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
-from hanse_datapod.agent.sums_under_way import exchanging
+from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.watched_work import watch_over
-from hanse_datapod.answers.delivery import leaving, link_subject, send
+from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
-from hanse_datapod.home.folders import Workplace, masked
+from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import Finished, Journal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.masking.answer import check_plan, masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.budget import Reserved, SiteBudget
+from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
 from hanse_datapod.study.answers import check_answer, plain_study_answer, without_values
-from hanse_datapod.study.tasks import is_study, of_study
-from hanse_datapod.worker.port import WORKED, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.study.tasks import belongs_to_study, is_study_step
+from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
@@ -62,11 +62,11 @@ class TaskWork:
     """
 
     def __init__(
-        self, link: SiteLink, worker: Worker, *, home: Path, place: Workplace, policy: Policy, journal: Journal,
+        self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy, journal: Journal,
         outbox: Outbox, data: DataCheck,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
-        self._home, self._place = home, place
+        self._home, self._folders = home, folders
         self._policy, self._journal = policy, journal
         self._outbox, self._data = outbox, data
         self._budget = SiteBudget(home, policy.privacy, self._clock)
@@ -111,10 +111,10 @@ class TaskWork:
         except OSError as error:
             reason = HanseError(ErrorCode.INTERNAL, f"the site's disk or system failed: {error}")
         finally:
-            self._place.drop_plain(task)
-        self._place.drop(task)
+            self._folders.drop_plain(task)
+        self._folders.drop(task)
         # What is wrong with a study's files is so however often it is asked.
-        told = is_study(task) and reason.code is ErrorCode.INVALID_INPUT
+        told = is_study_step(task) and reason.code is ErrorCode.INVALID_INPUT
         refused = reason.code in _REFUSALS or reason is self._data.unfit or told
         _log.warning(
             "refused" if refused else "failed",
@@ -122,7 +122,7 @@ class TaskWork:
         )
         if reason.code is ErrorCode.CANCELLED:
             return None
-        if of_study(task):
+        if belongs_to_study(task):
             reason = without_values(reason)
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
         finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
@@ -134,19 +134,19 @@ class TaskWork:
     async def _work(self, opened: OpenTask) -> Finished:
         task = opened.task
         self._policy.check(task)
-        if task.kind not in WORKED and not is_pairwise(task) and not is_exchange(task):
+        if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
                 hint="upgrade the datapod, or use secure_aggregation.mode compensator",
             )  # fmt: skip
-        if task.kind in WORKED and task.kind not in self._worker.kinds:
+        if task.kind in WORKER_KINDS and task.kind not in self._worker.kinds:
             raise _other_data(task)
         if task.masking is not None:
             await asyncio.to_thread(check_plan, task, task.masking)
         examples = await self._data.examples()
         if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
             await asyncio.to_thread(self._worker.require, task.config)
-        if task.kind not in WORKED:
+        if task.kind not in WORKER_KINDS:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)
         require_new_session(self._journal, task)
@@ -161,7 +161,7 @@ class TaskWork:
         if task.privacy is not None:
             reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
         memory = self._policy.limits.memory_mib
-        sums = exchanging(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
+        sums = open_sums(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
         async with sums as exchange:
             request = WorkRequest(
                 kind=task.kind,
@@ -169,8 +169,8 @@ class TaskWork:
                 seed=task.seed,
                 round=task.round,
                 model=model,
-                output=self._place.worked(task),
-                state=self._place.state(task),
+                output=self._folders.worker_output(task),
+                state=self._folders.state(task),
                 time_limit=max(0.1, min(self._policy.limits.seconds, opened.seconds_left)),
                 memory_limit=memory << 20 if memory is not None else None,
                 extras=extras,
@@ -179,29 +179,29 @@ class TaskWork:
             )
             outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
         if reserved is not None:
-            outcome = reserved.covered(outcome)
+            outcome = reserved.keep_covered(outcome)
         return await asyncio.to_thread(self._finish, task, outcome, reserved)
 
     def _prepare(self, task: Task) -> None:
-        self._place.prepare(task)
+        self._folders.prepare(task)
         self._journal.begin(task)
 
-    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reserved | None) -> Finished:
+    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> Finished:
         """Make the answer durable. What this returns may leave."""
         with self._finishing:
             # Work that was cancelled too late may have been finished by its thread: that answer stands.
             finished = self._journal.find(task.id)
             if finished is None:
-                if is_study(task):
+                if is_study_step(task):
                     check_answer(self._policy, task, outcome)
-                if is_study(task) and task.masking is None:
+                if is_study_step(task) and task.masking is None:
                     finished = plain_study_answer(self._link, task, outcome)
                 elif task.masking is None or not masked(task):
                     finished = plain_answer(self._link, self._policy, task, outcome)
                 else:
                     require_new_session(self._journal, task)
                     finished = masked_answer(
-                        self._link, self._policy, task, task.masking, outcome, self._place.output(task),
+                        self._link, self._policy, task, task.masking, outcome, self._folders.output(task),
                         home=self._home, noise=self._noise,
                     )  # fmt: skip
                 self._budget.settle(reserved)
@@ -222,7 +222,7 @@ class TaskWork:
 
     def _known(self, task: Task) -> Finished | None:
         with self._finishing:
-            return known_answer(self._link, self._journal, self._place, task)
+            return known_answer(self._link, self._journal, self._folders, task)
 
     async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
         """Send the update, then the result, for as long as the step can be open.
@@ -231,15 +231,15 @@ class TaskWork:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
         task = opened.task
-        await self._write_down(*leaving(task, finished))
-        await send(self._link, task, finished, self._place.output(task), seconds=max(5.0, opened.seconds_left))
+        await self._write_down(*outbox_entries(task, finished))
+        await send(self._link, task, finished, self._folders.output(task), seconds=max(5.0, opened.seconds_left))
 
     async def _write_down(self, *leaving: Leaving) -> None:
         await asyncio.to_thread(self._outbox.append, *leaving)
 
 
 def _other_data(task: Task) -> HanseError:
-    if is_study(task):
+    if is_study_step(task):
         have, want = "data that models are trained on", "genotypes: --data PREFIX, --data-kind plink"
     else:
         have, want = "genotypes", f"data that models are trained on, for a task of kind {task.kind}"

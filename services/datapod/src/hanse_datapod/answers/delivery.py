@@ -15,7 +15,7 @@ from hanse_fabric.subjects import LINK, RESULT, UPDATE
 from hanse_site import SiteLink
 
 
-def leaving(task: Task, finished: Finished) -> list[Leaving]:
+def outbox_entries(task: Task, finished: Finished) -> list[Leaving]:
     """The outbox entries of all that `send` sends, in its order: update, extras, tally, and the result last."""
     result = finished.result
     found: list[Leaving] = []

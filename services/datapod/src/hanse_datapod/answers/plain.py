@@ -24,9 +24,9 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
     if task.kind is not TaskKind.INITIALIZE:
         policy.check_examples(outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
-    info = _told(policy, task, outcome)
-    ref, data = (None, None) if outcome.update is None else resting(link, task, outcome.update)
-    extras = {name: resting(link, task, path) for name, path in outcome.extras.items()}
+    info = _numbers_for_strategy(policy, task, outcome)
+    ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)
+    extras = {name: reference_to(link, task, path) for name, path in outcome.extras.items()}
     unsigned = result_for(
         task,
         Outcome.DONE,
@@ -34,7 +34,7 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
         examples=outcome.examples,
         metrics=metrics,
         seconds=outcome.seconds,
-        reason=reason_of(withheld, outcome),
+        reason=note_to_owner(withheld, outcome),
         code_digest=outcome.code_digest,
         extras={name: ref for name, (ref, _) in extras.items()},
         info=info,
@@ -57,7 +57,7 @@ def require_update_alone(outcome: WorkOutcome) -> None:
         )
 
 
-def _told(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
+def _numbers_for_strategy(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
     """The numbers that the strategy asks for. They are metrics to the site's policy.
 
     Raises:
@@ -74,7 +74,7 @@ def _told(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
     return told
 
 
-def resting(
+def reference_to(
     link: SiteLink, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None
 ) -> tuple[ObjectRef, bytes | None]:
     """Name a file that is about to leave: (reference, its bytes where they are few and travel on the bus).
@@ -94,7 +94,7 @@ def resting(
     return ref, None
 
 
-def reason_of(withheld: tuple[str, ...], outcome: WorkOutcome) -> str:
+def note_to_owner(withheld: tuple[str, ...], outcome: WorkOutcome) -> str:
     """What the owner is told: the names of metrics that the policy keeps back, and what was not as it should be."""
     held = f"withheld by the site's policy: metrics {', '.join(withheld)}" if withheld else ""
     return "; ".join(part for part in (held, outcome.note) if part)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hanse_datapod.home.disk_space import needed_for, require_space
 from hanse_datapod.home.journal import Finished
-from hanse_datapod.study.tasks import is_study
+from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
@@ -26,7 +26,7 @@ _STUDY_KEPT_S = 40 * 86_400  # longer than a task can be open
 _STUDIES = "studies"
 
 
-class Workplace:
+class TaskFolders:
     """The folders `work`, `state` and `studies` of one home. Its methods block, and any thread may call them."""
 
     def __init__(self, home: Path) -> None:
@@ -38,14 +38,14 @@ class Workplace:
         """Where the update lies that leaves."""
         return self._home / "work" / f"{task.run}.{task.id}.update"
 
-    def worked(self, task: Task) -> Path:
+    def worker_output(self, task: Task) -> Path:
         """Where the worker writes: apart, and not for long, where what leaves is masked."""
         output = self.output(task)
         return output.with_suffix(PLAIN) if masked(task) else output
 
     def state(self, task: Task) -> Path:
         """What stays at the site between the rounds of a run, or the steps of a study."""
-        return self._home / (_STUDIES if is_study(task) else "state") / task.run
+        return self._home / (_STUDIES if is_study_step(task) else "state") / task.run
 
     def prepare(self, task: Task) -> None:
         """Clear what tasks before have left, and look for space. The task is under way until `drop_plain`.
@@ -73,7 +73,7 @@ class Workplace:
             owner = path.name.split(".")[1:2]
             if owner and owner[0] in others:
                 continue
-            mine = path.name.startswith(f"{task.run}.") and not is_study(task)
+            mine = path.name.startswith(f"{task.run}.") and not is_study_step(task)
             with suppress(FileNotFoundError):  # another task's, which was done meanwhile
                 if PLAIN in path.suffixes:
                     path.unlink()
@@ -98,7 +98,7 @@ class Workplace:
             if folder.stat().st_mtime < file_time() - _STUDY_KEPT_S:
                 self.forget(folder.name)
 
-    def hand_down(self, task: Task, before: str, *, large: bool) -> bool:
+    def take_over_from(self, task: Task, before: str, *, large: bool) -> bool:
         """Make a large update of task `before` this task's of the same run; False: it is not there any more."""
         if not large:
             return True
@@ -108,7 +108,7 @@ class Workplace:
             durable.sync_folder(output.parent)
         return output.exists()
 
-    def holds(self, task: Task, finished: Finished) -> bool:
+    def has_all_of(self, task: Task, finished: Finished) -> bool:
         """Whether all large parts of an answer are still there."""
         output = self.output(task)
         large = [output] if finished.large else []
@@ -120,7 +120,7 @@ class Workplace:
         with self._lock:
             self._under_way.discard(task.id)
         if masked(task):
-            worked = self.worked(task)
+            worked = self.worker_output(task)
             for path in (worked, *worked.parent.glob(f"{worked.name}.*")):
                 path.unlink(missing_ok=True)
 

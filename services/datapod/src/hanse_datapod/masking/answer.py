@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.answers.plain import reason_of, require_update_alone, resting
+from hanse_datapod.answers.plain import note_to_owner, reference_to, require_update_alone
 from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.masking.pairwise import pairwise_masks
@@ -84,7 +84,7 @@ def masked_answer(
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
-    drawn = (noise or SiteNoise(link, policy)).of(task, masking, outcome.update)
+    drawn = (noise or SiteNoise(link, policy)).for_answer(task, masking, outcome.update)
     written, tally = _write(
         task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
         drawn.adjust,
@@ -92,9 +92,9 @@ def masked_answer(
     shape, ref, data = None, None, None
     if written is not None:
         shape = mask_shape(written.layout)
-        ref, data = resting(link, task, output, digested=(written.digest, written.leaves))
+        ref, data = reference_to(link, task, output, digested=(written.digest, written.leaves))
     answered = result_for(
-        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=reason_of(withheld, outcome),
+        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=note_to_owner(withheld, outcome),
         code_digest=outcome.code_digest,
     )  # fmt: skip
     sealed = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.study.tasks import of_study
+from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, Task, TaskKind
 from hanse_site import SiteLink
@@ -41,7 +41,7 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
     Raises:
         HanseError: what the protocol refuses (`PairwiseSite`); INVALID_INPUT for a task without its parts.
     """
-    site = _site(link, policy, home, study=of_study(task))
+    site = _site(link, policy, home, study=belongs_to_study(task))
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
         payload = site.advertise(task.run)
@@ -63,7 +63,7 @@ def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, mi
         HanseError: what the protocol refuses (`PairwiseSite.masks`).
     """
     masking, given = _session(task), _payload(task)
-    return _site(link, policy, home, minimum=minimum, study=of_study(task)).masks(
+    return _site(link, policy, home, minimum=minimum, study=belongs_to_study(task)).masks(
         task.run, given, session=masking.session, task=task.id
     )
 

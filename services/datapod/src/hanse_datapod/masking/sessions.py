@@ -6,14 +6,14 @@ would be an update too many: from two masked updates under masks of which both s
 
 from __future__ import annotations
 
-from hanse_datapod.home.folders import Workplace, masked
+from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import Finished, Journal, work_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
 from hanse_site import SiteLink
 
 
-def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task) -> Finished | None:
+def known_answer(link: SiteLink, journal: Journal, folders: TaskFolders, task: Task) -> Finished | None:
     """The answer that is there already: to this task, or to one that asked the same within its session.
 
     In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
@@ -22,7 +22,7 @@ def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task)
     """
     finished = journal.find(task.id)
     if task.masking is None or not masked(task):
-        if finished is not None and task.privacy is None and not place.holds(task, finished):
+        if finished is not None and task.privacy is None and not folders.has_all_of(task, finished):
             journal.forget(task.id)
             return None
         return finished
@@ -32,7 +32,7 @@ def known_answer(link: SiteLink, journal: Journal, place: Workplace, task: Task)
     if before is None or before[1] != work_of(task):
         return None
     known = journal.find(before[0])
-    if known is None or not place.hand_down(task, before[0], large=known.large):
+    if known is None or not folders.take_over_from(task, before[0], large=known.large):
         return None  # its bytes are gone
     named = known.result.model_copy(update={"task": task.id, "step": task.step, "signature": b""})
     finished = Finished(link.sign(named), known.update, known.tally)

@@ -11,7 +11,7 @@ import base64
 from pydantic import Field
 
 from hanse_datapod.policy.refusal import forbidden
-from hanse_datapod.study.tasks import tells_snps
+from hanse_datapod.study.tasks import asks_for_snps
 from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.messages.masking import Masking, MaskingMode, X25519Key
 from hanse_fabric.names import Digest
@@ -43,7 +43,7 @@ class MaskingPolicy(Frozen):
             HanseError: POLICY naming the rule, the task's value and what is allowed.
         """
         masking = task.masking
-        telling = task.kind in _TELLING and not tells_snps(task)
+        telling = task.kind in _TELLING and not asks_for_snps(task)
         if self.required and telling and (masking is None or masking.mode is MaskingMode.RING):
             asked = "a task without masking" if masking is None else "mode ring, which hides nothing,"
             raise forbidden(

@@ -18,7 +18,7 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
-from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study
+from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
@@ -83,12 +83,12 @@ class Policy(Frozen):
         # The first model is made from the seed alone; rounds touch the site's data.
         if task.kind is not TaskKind.INITIALIZE and task.peers < self.minimum_participants:
             raise forbidden("minimum_participants", f"a round of {task.peers}", f"at least {self.minimum_participants}")
-        if is_study(task):
+        if is_study_step(task):
             self.studies.check(task)
         else:
             self._check_training(task)
         if task.kind in (TaskKind.TRAIN, TaskKind.STUDY) and not self.outputs.updates:
-            asked = "a study" if is_study(task) else "a training task"
+            asked = "a study" if is_study_step(task) else "a training task"
             raise forbidden("outputs.updates", asked, "nothing but metrics may leave")
         self.masking.check(task)
         self.privacy.check(task)

@@ -30,7 +30,7 @@ WHOLE_SITE = "(site)"
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reservation:
     """A task that was charged.
 
     Attributes:
@@ -43,7 +43,7 @@ class Reserved:
     noise: RoundNoise
     work: dict[str, Any]
 
-    def covered(self, outcome: WorkOutcome) -> WorkOutcome:
+    def keep_covered(self, outcome: WorkOutcome) -> WorkOutcome:
         """The outcome without what the noise does not cover, whatever the worker says: metrics of private training."""
         if not self.work:
             return outcome
@@ -61,7 +61,7 @@ class SiteBudget:
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
-    def reserve(self, task: Task, *, examples: int, model: Path | None) -> Reserved | None:
+    def reserve(self, task: Task, *, examples: int, model: Path | None) -> Reservation | None:
         """Charge the ledger for a task, before work on it begins. None: it has no privacy terms.
 
         Args:
@@ -86,12 +86,12 @@ class SiteBudget:
             f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
         )  # fmt: skip
         ledger = self._open()
-        _tell(task.project, ledger.reserve(charge))
+        _report_metrics(task.project, ledger.reserve(charge))
         if self._policy.epsilon is not None:
-            _tell(WHOLE_SITE, ledger.site_balance())
-        return Reserved(charge, noise, told)
+            _report_metrics(WHOLE_SITE, ledger.site_balance())
+        return Reservation(charge, noise, told)
 
-    def settle(self, reserved: Reserved | None) -> None:
+    def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
         if reserved is not None:
             self._open().settle(reserved.charge)
@@ -113,7 +113,7 @@ class SiteBudget:
             return self._ledger
 
 
-def _tell(scope: str, balance: Balance) -> None:
+def _report_metrics(scope: str, balance: Balance) -> None:
     PRIVACY_SPENT.set(balance.spent, project=scope)
     if balance.epsilon is not None:
         PRIVACY_BUDGET.set(balance.epsilon, project=scope)

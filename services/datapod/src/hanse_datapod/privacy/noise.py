@@ -75,7 +75,7 @@ class SiteNoise:
         # A copy takes bytes as they are; validation would take them for base64.
         return Finished(self._link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
 
-    def of(self, task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
+    def for_answer(self, task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
         """The noise of the answer to this task: `noise_for`, and what was exchanged for it."""
         if not _oblivious(task) or update is None:
             return noise_for(task, masking, update)

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoinSettings:
     """How a home without an identity gets one, and how it connects: the TLS files for the hub, and the seconds between
     signs of life on the bus."""
 
@@ -40,7 +40,7 @@ class Joining:
 
 
 async def take_part(
-    home: Path, worker: Worker, policy: Policy, joining: Joining, *, studies_at_once: int = 2,
+    home: Path, worker: Worker, policy: Policy, joining: JoinSettings, *, studies_at_once: int = 2,
     on_ready: Callable[[], None] | None = None, clock: Clock = SYSTEM_CLOCK,
 ) -> None:  # fmt: skip
     """Join if need be, connect, and work until cancelled. Servers that are away are waited for.
@@ -58,8 +58,8 @@ async def take_part(
         stack.callback(outbox.close)
         journal = Journal(home, clock=clock)
         stack.callback(journal.close)
-        identity = await _patiently("hub", lambda: join(home, outbox, joining, clock), clock)
-        link = await _patiently(
+        identity = await _retry_while_away("hub", lambda: join(home, outbox, joining, clock), clock)
+        link = await _retry_while_away(
             "bus",
             lambda: SiteLink.connect(
                 identity, cert=joining.bus_cert, key=joining.bus_key, heartbeat=joining.heartbeat
@@ -77,7 +77,7 @@ async def take_part(
         await agent.run()
 
 
-async def join(home: Path, outbox: Outbox, joining: Joining, clock: Clock = SYSTEM_CLOCK) -> SiteIdentity:
+async def join(home: Path, outbox: Outbox, joining: JoinSettings, clock: Clock = SYSTEM_CLOCK) -> SiteIdentity:
     """The home's identity, by enrolling where it has none. That it asked to join is in the outbox log.
 
     Raises:
@@ -114,7 +114,7 @@ def read_policy(path: Path | None, code: Path | None) -> Policy:
     return policy
 
 
-async def _patiently(what: str, action: Callable[[], Awaitable[T]], clock: Clock) -> T:
+async def _retry_while_away(what: str, action: Callable[[], Awaitable[T]], clock: Clock) -> T:
     """Do `action`, trying again for as long as the other side is merely away: a site may start before its hub."""
     wait = 0.2
     while True:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.process.participant import Joining, read_policy, take_part
+from hanse_datapod.process.participant import JoinSettings, read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
@@ -48,7 +48,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     )  # fmt: skip
     workers = [shared.participant(_data(settings, home)) for home in listed]
     await shared.start()  # libraries load while the sites join
-    joining = Joining(
+    joining = JoinSettings(
         url=settings.join_url,
         token=settings.token.get_secret_value() if not homes else "",
         ca=settings.hub_ca,
@@ -75,7 +75,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
             on_ready=partial(ready, home),
             clock=service.clock,
         )
-        parts.append(service.spawn(part if len(listed) == 1 else _by_itself(part, home), f"participant {home}"))
+        parts.append(service.spawn(part if len(listed) == 1 else _isolated(part, home), f"participant {home}"))
     try:
         await service.stopping.wait()
     finally:
@@ -86,7 +86,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
         await shared.close()
 
 
-async def _by_itself(part: Coroutine[Any, Any, None], home: Path) -> None:
+async def _isolated(part: Coroutine[Any, Any, None], home: Path) -> None:
     """Of several participants, one that is revoked or misconfigured leaves; the others go on."""
     try:
         await part

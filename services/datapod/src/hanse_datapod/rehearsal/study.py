@@ -28,7 +28,7 @@ _ALONE = "here"
 
 
 @dataclass(slots=True)
-class Left:
+class StepOutput:
     """What one step would send.
 
     Attributes:
@@ -51,29 +51,28 @@ class Left:
 class RehearsedStudy:
     """Steps in the order of their first time, the study's summary, and what the site's policy says against it."""
 
-    steps: list[Left]
+    steps: list[StepOutput]
     summary: dict[str, Any]
     refused: str
 
     @property
     def report(self) -> dict[str, Any]:
         """For `--json`."""
-        listed = [
-            {"step": left.step, "masked": left.masked, "times": left.times, "bytes": left.bytes, "arrays": left.arrays}
-            for left in self.steps
-        ]
+        told = ("step", "masked", "times", "bytes", "arrays")
+        listed = [{name: getattr(output, name) for name in told} for output in self.steps]
         return {"leaves": listed, "refused": self.refused, "summary": self.summary}
 
     def lines(self) -> list[str]:
         """For people."""
         said = ["What would leave this site, step by step:"]
-        for left in self.steps:
-            how = "in a masked sum" if left.masked else "as it is"
-            times = "once" if left.times == 1 else f"{left.times} times"
-            said.append(f"  {left.step}: {how}, {times}, {_size(left.bytes)}. {left.says}")
-            said += [f"      {name}: {what}" for name, what in left.arrays.items()]
-        masked = sum(left.bytes for left in self.steps if left.masked)
-        said.append(f"Masked: {_size(masked)} of {_size(sum(left.bytes for left in self.steps))}. No genotype leaves.")
+        for output in self.steps:
+            how = "in a masked sum" if output.masked else "as it is"
+            times = "once" if output.times == 1 else f"{output.times} times"
+            said.append(f"  {output.step}: {how}, {times}, {_size(output.bytes)}. {output.says}")
+            said += [f"      {name}: {what}" for name, what in output.arrays.items()]
+        masked = sum(output.bytes for output in self.steps if output.masked)
+        total = sum(output.bytes for output in self.steps)
+        said.append(f"Masked: {_size(masked)} of {_size(total)}. No genotype leaves.")
         said.append(f"Yet this site would refuse it: {self.refused}" if self.refused else "The policy allows it.")
         return said
 
@@ -97,20 +96,20 @@ def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -
     # One cohort is too few for a study, and may be too small: here nothing leaves.
     study = job.study.model_copy(update={"few_cohorts": True, "few_samples": True})
     cohort = open_cohort(data.prefix, study, data.phenotypes, data.covariates)
-    steps: dict[str, Left] = {}
+    steps: dict[str, StepOutput] = {}
 
     class Watched(RehearsalVerbs):
         """Notes what each step makes."""
 
         def _answer(self, name: str, asked: Any) -> dict[str, Any]:
             arrays = super()._answer(name, asked)
-            left = steps.get(asked.step)
-            if left is None:
+            output = steps.get(asked.step)
+            if output is None:
                 says = (inspect.getdoc(STEPS[asked.step]) or "").partition("\n")[0]
-                left = steps[asked.step] = Left(asked.step, says, asked.rings is not None)
-            left.times += 1
-            left.bytes += sum(array.nbytes for array in arrays.values())
-            left.arrays = {key: f"{array.dtype} {list(array.shape)}" for key, array in arrays.items()}
+                output = steps[asked.step] = StepOutput(asked.step, says, asked.rings is not None)
+            output.times += 1
+            output.bytes += sum(array.nbytes for array in arrays.values())
+            output.arrays = {key: f"{array.dtype} {list(array.shape)}" for key, array in arrays.items()}
             return arrays
 
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:

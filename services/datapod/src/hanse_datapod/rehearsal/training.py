@@ -15,7 +15,7 @@ from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 if TYPE_CHECKING:
-    from hanse_datapod.worker.work.execute import Done
+    from hanse_datapod.worker.work.execute import WorkReport
     from hanse_learning.site.examples import Examples
 
 Metrics = dict[str, dict[str, float]]
@@ -128,7 +128,7 @@ def _work(
     kind: TaskKind, config: dict[str, Any], seed: int, number: int, model: Path | None, output: Path,
     schema: LearnableSchema, code: Path | None, train: Examples, *, test: Examples | None = None,
     extras: Mapping[str, Path] | None = None,
-) -> Done:  # fmt: skip
+) -> WorkReport:  # fmt: skip
     from hanse_datapod.data.load import SiteData
     from hanse_datapod.worker.work.execute import WorkContext, execute
     from hanse_learning.site.sums import Alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hanse_datapod.answers.plain import resting
+from hanse_datapod.answers.plain import reference_to
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -63,5 +63,5 @@ def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> Fini
     Raises:
         HanseError: NO_SPACE.
     """
-    ref, data = (None, None) if outcome.update is None else resting(link, task, outcome.update)
+    ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)
     return Finished(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)

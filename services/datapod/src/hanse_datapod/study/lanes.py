@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from hanse_datapod.home.folders import Workplace
-from hanse_datapod.study.tasks import ends_run, is_study
+from hanse_datapod.home.folders import TaskFolders
+from hanse_datapod.study.tasks import is_study_step, says_run_ended
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.messages import Task
 from hanse_site import OpenTask, SiteLink
@@ -54,9 +54,10 @@ class StudyLanes:
     """
 
     def __init__(
-        self, link: SiteLink, worker: Worker, place: Workplace, do: Callable[[OpenTask], Awaitable[None]], *, lanes: int
-    ) -> None:
-        self._link, self._worker, self._place, self._do = link, worker, place, do
+        self, link: SiteLink, worker: Worker, folders: TaskFolders, do: Callable[[OpenTask], Awaitable[None]], *,
+        lanes: int,
+    ) -> None:  # fmt: skip
+        self._link, self._worker, self._folders, self._do = link, worker, folders, do
         self._lanes = lanes
         self._steps, self._protocol = StudyQueue(), StudyQueue()
         self._under_way: dict[str, tuple[Task, asyncio.Future[None]]] = {}
@@ -70,8 +71,8 @@ class StudyLanes:
 
     async def offer(self, opened: OpenTask) -> None:
         """Take a task in; where it says that its run has ended, remove what that has left."""
-        if not ends_run(opened.task):
-            (self._steps if is_study(opened.task) else self._protocol).offer(opened)
+        if not says_run_ended(opened.task):
+            (self._steps if is_study_step(opened.task) else self._protocol).offer(opened)
             return
         run = opened.task.run
         self._steps.drop(run)
@@ -82,14 +83,14 @@ class StudyLanes:
         if ended:
             await asyncio.wait(ended)
         self._handed_in = {name: task for name, task in self._handed_in.items() if task.run != run}
-        if await asyncio.to_thread(self._place.forget, run):
+        if await asyncio.to_thread(self._folders.forget, run):
             _log.info("the study has ended: what it left here is removed", extra={"run": run})
             if self.working_on is None:
                 await self._worker.rest()
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await asyncio.to_thread(self._place.forget_old)
+        await asyncio.to_thread(self._folders.forget_old)
         async with asyncio.TaskGroup() as group:
             for number in range(self._lanes):
                 group.create_task(self._lane(self._steps), name=f"study lane {number}")
@@ -114,7 +115,7 @@ class StudyLanes:
                     await asyncio.wait({work})
             if not work.cancelled():
                 work.result()
-            if is_study(task):
+            if is_study_step(task):
                 self._handed_in[task.id] = task
                 if len(self._handed_in) >= _HANDED_IN:
                     self._many_handed_in.set()
@@ -131,4 +132,4 @@ class StudyLanes:
             still_open = await asyncio.gather(*(open_or_unknown(self._link, task) for task in tasks))
             for task, opened in zip(tasks, still_open, strict=True):
                 if not opened and self._handed_in.pop(task.id, None) is not None:
-                    await asyncio.to_thread(self._place.drop, task)
+                    await asyncio.to_thread(self._folders.drop, task)

@@ -18,24 +18,24 @@ FORGET = "forget"
 """The step by which the hub says that a run has ended: what it has left here is removed, and nothing is answered."""
 
 
-def is_study(task: Task) -> bool:
+def is_study_step(task: Task) -> bool:
     """Whether the task is a step of a study, which is computed beside others of its run."""
     return task.kind is TaskKind.STUDY
 
 
-def of_study(task: Task) -> bool:
+def belongs_to_study(task: Task) -> bool:
     """Whether the task belongs to a study: one of its steps, or of its masking protocol's."""
     return task.workflow == STUDY_WORKFLOW
 
 
-def tells_snps(task: Task) -> bool:
+def asks_for_snps(task: Task) -> bool:
     """Whether the task is the step of a study that asks for the site's list of SNPs."""
-    return is_study(task) and task.config.get("step") in PLAIN_STEPS
+    return is_study_step(task) and task.config.get("step") in PLAIN_STEPS
 
 
-def ends_run(task: Task) -> bool:
+def says_run_ended(task: Task) -> bool:
     """Whether the task only says that its run has ended."""
-    return is_study(task) and task.config.get("step") == FORGET
+    return is_study_step(task) and task.config.get("step") == FORGET
 
 
 def study_of(task: Task) -> Study:

@@ -61,9 +61,9 @@ def _server(send: Send, receive: Receive) -> Do:
         from hanse_datapod.worker.server.studies import StudyServer
 
         return StudyServer(send).do
-    from hanse_datapod.worker.server.training import Server
+    from hanse_datapod.worker.server.training import TrainingServer
 
-    return Server(send, receive).do
+    return TrainingServer(send, receive).do
 
 
 if __name__ == "__main__":

@@ -19,17 +19,17 @@ def extra_output(output: Path, name: str) -> Path:
     return output.with_name(f"{output.name}.{name}")
 
 
-TRAINED = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
+TRAINING_KINDS = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
 """Kinds of tasks for a worker that trains models."""
-STUDIED = frozenset({TaskKind.STUDY})
+STUDY_KINDS = frozenset({TaskKind.STUDY})
 """Kinds of tasks for a worker that computes on genotypes."""
-WORKED = TRAINED | STUDIED
+WORKER_KINDS = TRAINING_KINDS | STUDY_KINDS
 """Kinds of tasks that are for a worker, each under its own rules of the policy; no other may reach it."""
 
 OnProgress = Callable[[float, str], None]
 """Called with the fraction done in [0, 1] and a short text."""
 
-Exchanging = Callable[[str, bytes], Awaitable[bytes]]
+AskSum = Callable[[str, bytes], Awaitable[bytes]]
 """Contributes an array, as little-endian float64, for a key; gives the sum over all participants, likewise. The key
 `hanse_fabric.messages.END_KEY` says that there are no more."""
 
@@ -62,7 +62,7 @@ class WorkRequest:
     memory_limit: int | None = None
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
-    exchange: Exchanging | None = None
+    exchange: AskSum | None = None
     wanted: str | None = None
 
 

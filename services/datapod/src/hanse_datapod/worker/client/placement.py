@@ -10,14 +10,14 @@ from typing import Any
 from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.choice import LOCAL, Chosen, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
-from hanse_datapod.worker.port import TRAINED, DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ReachablePool:
     """A pool, the way to its workers, and the site's data as they are read there."""
 
     pool: Pool
@@ -25,7 +25,7 @@ class Placed:
     worker: ProcessWorker
 
 
-class PlacedWorker:
+class PlacingWorker:
     """See `Worker`. The data are looked at, and first models made, by the datapod's own worker.
 
     Args:
@@ -33,14 +33,14 @@ class PlacedWorker:
         pools: the others.
     """
 
-    def __init__(self, local: ProcessWorker, pools: Sequence[Placed]) -> None:
+    def __init__(self, local: ProcessWorker, pools: Sequence[ReachablePool]) -> None:
         self._local = local
         self._pools = {placed.pool.name: placed for placed in pools}
 
     @property
     def kinds(self) -> frozenset[TaskKind]:
         """See `Worker.kinds`."""
-        return TRAINED
+        return TRAINING_KINDS
 
     @property
     def device(self) -> str:

@@ -21,7 +21,7 @@ import psutil
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
 from hanse_datapod.worker.client.sum_requests import answer_sum
 from hanse_datapod.worker.frames import length_of, pack
-from hanse_datapod.worker.port import Exchanging, OnProgress
+from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _START_LIMIT = 120.0
@@ -86,7 +86,7 @@ class WorkerProcess:
 
     async def request(
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
-        exchange: Exchanging | None = None,
+        exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
 
@@ -132,7 +132,7 @@ class WorkerProcess:
 
     async def _converse(
         self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress,
-        exchange: Exchanging | None,
+        exchange: AskSum | None,
     ) -> dict[str, Any]:  # fmt: skip
         ends = time.monotonic() + time_limit
         _write(child, pack(body))

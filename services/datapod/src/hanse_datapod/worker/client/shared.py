@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.client.placement import Placed, PlacedWorker
+from hanse_datapod.worker.client.placement import PlacingWorker, ReachablePool
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.studies import StudyWorker
 from hanse_datapod.worker.client.training import ProcessWorker
@@ -55,12 +55,12 @@ class SharedWorker:
         local = ProcessWorker(data, self._code, schema, process=process, alone=self._alone, device=self._device)
         if not self._pools:
             return local
-        return PlacedWorker(local, [self._placed(pool, client, data, schema) for pool, client in self._pools])
+        return PlacingWorker(local, [self._placed(pool, client, data, schema) for pool, client in self._pools])
 
-    def _placed(self, pool: Pool, client: PoolClient, data: DataSettings, schema: DataSchema | None) -> Placed:
+    def _placed(self, pool: Pool, client: PoolClient, data: DataSettings, schema: DataSchema | None) -> ReachablePool:
         device = "cuda" if pool.device == "gpu" else "cpu"
         worker = ProcessWorker(data, self._code, schema, process=client, alone=self._alone, device=device)
-        return Placed(pool, client, worker)
+        return ReachablePool(pool, client, worker)
 
     async def close(self) -> None:
         """Stop the processes."""

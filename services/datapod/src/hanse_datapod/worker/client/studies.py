@@ -8,7 +8,7 @@ from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process import CHECK_LIMIT, WorkerProcess
-from hanse_datapod.worker.port import STUDIED, DataSummary, OnProgress, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import STUDY_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import DataSchema
@@ -42,7 +42,7 @@ class StudyWorker:
     @property
     def kinds(self) -> frozenset[TaskKind]:
         """See `Worker.kinds`."""
-        return STUDIED
+        return STUDY_KINDS
 
     @property
     def device(self) -> str:

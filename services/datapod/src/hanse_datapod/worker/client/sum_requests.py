@@ -6,11 +6,11 @@ import asyncio
 import base64
 from typing import Any
 
-from hanse_datapod.worker.port import Exchanging
+from hanse_datapod.worker.port import AskSum
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
-async def answer_sum(exchange: Exchanging, asked: dict[str, Any], *, limit: float) -> dict[str, Any]:
+async def answer_sum(exchange: AskSum, asked: dict[str, Any], *, limit: float) -> dict[str, Any]:
     """The frame that answers `asked`: the sum, or why there is none.
 
     Args:

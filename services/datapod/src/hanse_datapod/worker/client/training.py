@@ -10,10 +10,10 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process import CHECK_LIMIT, WorkerProcess
 from hanse_datapod.worker.pool.choice import choose, local_pool
 from hanse_datapod.worker.port import (
-    TRAINED,
+    TRAINING_KINDS,
+    AskSum,
     DataSummary,
     DeviceReport,
-    Exchanging,
     OnProgress,
     WorkOutcome,
     WorkRequest,
@@ -34,7 +34,7 @@ class Process(Protocol):
 
     async def request(
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
-        exchange: Exchanging | None = None,
+        exchange: AskSum | None = None,
     ) -> dict[str, Any]: ...  # fmt: skip
 
     async def close(self) -> None: ...
@@ -81,7 +81,7 @@ class ProcessWorker:
     @property
     def kinds(self) -> frozenset[TaskKind]:
         """See `Worker.kinds`."""
-        return TRAINED
+        return TRAINING_KINDS
 
     @property
     def device(self) -> str:
@@ -94,7 +94,7 @@ class ProcessWorker:
         return self._device
 
     def require(self, config: Mapping[str, Any]) -> None:
-        """See `Worker.require`; where pools are listed too, `PlacedWorker` decides."""
+        """See `Worker.require`; where pools are listed too, `PlacingWorker` decides."""
         choose(resources_of(config), (local_pool(self._device),))
 
     def use(self, schema: DataSchema) -> None:

@@ -48,11 +48,11 @@ class Pool(Frozen):
         return f"{self.name} ({self.device}{memory}{labels})"
 
 
-class _Listed(Frozen):
+class _PoolsFile(Frozen):
     pools: tuple[Pool, ...] = ()
 
     @model_validator(mode="after")
-    def _distinct(self) -> _Listed:
+    def _distinct(self) -> _PoolsFile:
         names = [pool.name for pool in self.pools]
         twice = sorted({name for name in names if names.count(name) > 1 or name == LOCAL})
         if twice:
@@ -77,7 +77,7 @@ def read_pools(path: Path | None) -> tuple[Pool, ...]:
     if path is None:
         return ()
     try:
-        return _Listed.model_validate(yaml.safe_load(path.read_bytes()) or {}).pools
+        return _PoolsFile.model_validate(yaml.safe_load(path.read_bytes()) or {}).pools
     except FileNotFoundError:
         raise HanseError(ErrorCode.NOT_FOUND, f"HANSE_POOLS: {path}: no such file") from None
     except yaml.YAMLError as error:

@@ -14,7 +14,7 @@ from hanse_datapod.worker.client.sum_requests import answer_sum
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import DEAD_S, Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, stage
-from hanse_datapod.worker.port import Exchanging, OnProgress
+from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _LOOK_S = (0.02, 0.25)
@@ -22,7 +22,7 @@ _LOOK_S = (0.02, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _RequestState:
     """What is in a request's folder now."""
 
     answer: dict[str, Any] | None
@@ -62,7 +62,7 @@ class PoolClient:
 
     async def request(
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
-        exchange: Exchanging | None = None,
+        exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """See `WorkerProcess.request`; the time limit includes the wait for a worker.
 
@@ -100,7 +100,7 @@ class PoolClient:
         write_json(self._files.requests / f"{request}.json", asked)
 
     async def _answered(
-        self, request: str, ends: float, limit: float, on_progress: OnProgress, exchange: Exchanging | None
+        self, request: str, ends: float, limit: float, on_progress: OnProgress, exchange: AskSum | None
     ) -> dict[str, Any]:
         wait, told, sums = _LOOK_S[0], None, 0
         while True:
@@ -125,16 +125,16 @@ class PoolClient:
             await asyncio.sleep(min(wait, max(0.0, ends - time.monotonic())))
             wait = min(wait * 1.5, _LOOK_S[1])
 
-    def _look(self, request: str, sums: int) -> _News:
+    def _look(self, request: str, sums: int) -> _RequestState:
         folder = self._files.work / request
         answer = read_json(folder / "answer.json")
         if answer is not None:
-            return _News(answer, None, None, None)
+            return _RequestState(answer, None, None, None)
         taken_by = self._files.taken_by(request)
         self._beats.look(*([] if taken_by is None else [taken_by]))  # it began to beat before it took anything
         if taken_by is not None and not self._beats.alive(taken_by):
             answer = read_json(folder / "answer.json")  # its last word, before it stopped in order
-        return _News(
+        return _RequestState(
             answer, read_json(folder / "progress.json"), read_json(folder / f"sum-{sums}.asked"), taken_by
         )  # fmt: skip
 

@@ -109,13 +109,13 @@ class PoolWorker:
     async def _answer(self, request: str) -> None:
         """Do a request and put the answer there; a withdrawn one is dropped."""
         folder = self._files.work / request
-        doing = asyncio.create_task(self._do(request, folder), name=f"request {request}")
+        work = asyncio.create_task(self._do(request, folder), name=f"request {request}")
         try:
-            while not (await asyncio.wait({doing}, timeout=_LOOK_S))[0]:
+            while not (await asyncio.wait({work}, timeout=_LOOK_S))[0]:
                 if not await asyncio.to_thread(self._taken(request).exists):
                     _log.info("a request was withdrawn", extra={"request": request})
                     return
-            answer = doing.result()
+            answer = work.result()
         except HanseError as error:
             answer = {"kind": "error", "code": error.code.code, "message": error.message, "hint": error.hint}
         except OSError as error:
@@ -125,9 +125,9 @@ class PoolWorker:
             _put(folder, answer)
             raise
         finally:
-            if not doing.done():
-                doing.cancel()
-                await asyncio.wait({doing})
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
         await asyncio.to_thread(_put, folder, answer)
 
     async def _do(self, request: str, folder: Path) -> dict[str, Any]:

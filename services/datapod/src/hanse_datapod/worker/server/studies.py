@@ -75,7 +75,7 @@ class StudyServer:
         """
         version = version_of(data)
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _hold(state / _FILES, version)
+        _require_same_files(state / _FILES, version)
         key = "|".join((data.model_dump_json(), study.model_dump_json(), str(state), version))
         found = self._studies.get(key)
         if found is None:
@@ -97,7 +97,7 @@ class StudyServer:
         return found
 
 
-def _hold(path: Path, version: str) -> None:
+def _require_same_files(path: Path, version: str) -> None:
     """Note the files' version at a study's first step, and hold later steps to it: sums of which some are over other
     people than the rest would be wrong, and the difference between two such sums is about those who came or went.
 

@@ -24,7 +24,7 @@ _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
 
 
-class Server:
+class TrainingServer:
     """Turns a request into an answer; `send` writes frames to the agent, `receive` waits for what it answers to one in
     the middle of a request."""
 

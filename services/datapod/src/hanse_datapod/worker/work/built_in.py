@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from hanse_datapod.worker.port import SPARE, extra_output
-from hanse_datapod.worker.work.context import Done, WorkContext
-from hanse_datapod.worker.work.modules import Received, module_of, receive
+from hanse_datapod.worker.work.context import WorkContext, WorkReport
+from hanse_datapod.worker.work.modules import ReceivedModule, module_of, receive
 from hanse_datapod.worker.work.private import made_private
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
 from hanse_fabric.errors import invalid
@@ -25,24 +25,24 @@ from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy
 
 
-def initialize(work: WorkContext) -> Done:
+def initialize(work: WorkContext) -> WorkReport:
     """Write the run's first model."""
     module, _, entries = module_of(work, examples_or_none(work))
-    write_tensors(work.output, entries.travelling, only(arrays_of(module), entries.travelling))
-    return Done(True, 0, {})
+    write_tensors(work.output, entries.travelling, in_layout(arrays_of(module), entries.travelling))
+    return WorkReport(True, 0, {})
 
 
-def evaluate(work: WorkContext) -> Done:
+def evaluate(work: WorkContext) -> WorkReport:
     """Measure the received model, or the site's personal one, on the test examples."""
     examples = test_examples(work)
     received = receive(work, examples)
     with on_device(received.module, work.device):
         note = adapt(_session(work, received, work.data().train))
         metrics = measure(received.module, examples, received.problem)
-    return Done(False, len(examples), metrics, note=note or received.note)
+    return WorkReport(False, len(examples), metrics, note=note or received.note)
 
 
-def train(work: WorkContext) -> Done:
+def train(work: WorkContext) -> WorkReport:
     """Train, and write the update, the extras, and what stays at the site for its next round."""
     examples = work.data().train
     received = receive(work, examples)
@@ -55,7 +55,7 @@ def train(work: WorkContext) -> Done:
     trained = views_of(module)
     kept = dict(made.keep)
     if entries.local.entries:
-        kept[LOCAL] = only(trained, entries.local)
+        kept[LOCAL] = in_layout(trained, entries.local)
     write_state(work.state, work.round, kept, received.state)
     update = update_of(received.arrays, trained, entries.travelling, consume=True)
     metrics, info = made.metrics, made.info
@@ -68,15 +68,15 @@ def train(work: WorkContext) -> Done:
     for name, changes in made.extras.items():
         write_tensors(extra_output(work.output, name), entries.travelling, _filled(changes, entries.travelling))
     note = "; ".join(part for part in (received.note, made.note) if part)
-    return Done(True, len(examples), metrics, extras=tuple(made.extras), info=info, note=note)
+    return WorkReport(True, len(examples), metrics, extras=tuple(made.extras), info=info, note=note)
 
 
-def _trained(work: WorkContext, received: Received, examples: Examples, private: SitePrivacy | None) -> Trained:
+def _trained(work: WorkContext, received: ReceivedModule, examples: Examples, private: SitePrivacy | None) -> Trained:
     session = _session(work, received, examples)
     if private is None:
         return train_round(session)
     if private.mechanism == "dp_sgd":
-        from hanse_learning.site.dp_sgd import train_privately  # torch.func: only where it is needed
+        from hanse_learning.site.dp_sgd import train_privately  # torch.func: in_layout where it is needed
 
         metrics = train_privately(
             received.module, examples, session.config, received.problem, private.dp_sgd(), work.on_progress,
@@ -86,7 +86,7 @@ def _trained(work: WorkContext, received: Received, examples: Examples, private:
     return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(work)))
 
 
-def _session(work: WorkContext, received: Received, examples: Examples) -> Session:
+def _session(work: WorkContext, received: ReceivedModule, examples: Examples) -> Session:
     return Session(
         module=received.module,
         data=examples,
@@ -123,7 +123,7 @@ def test_examples(work: WorkContext) -> Examples:
     return examples
 
 
-def only(arrays: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
+def in_layout(arrays: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
     """The arrays that the layout has."""
     return {entry.name: arrays[entry.name] for entry in layout if entry.name in arrays}
 

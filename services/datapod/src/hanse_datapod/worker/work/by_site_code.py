@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hanse_datapod.worker.work.built_in import examples_or_none, only, test_examples
-from hanse_datapod.worker.work.context import Done, WorkContext
+from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
+from hanse_datapod.worker.work.context import WorkContext, WorkReport
 from hanse_datapod.worker.work.modules import module_of, receive
-from hanse_datapod.worker.work.own_model import Given, code_config, first_own_model, receive_own
+from hanse_datapod.worker.work.own_model import GivenModel, code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.private import made_private
 from hanse_datapod.worker.work.site_code import SiteCodeFile
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
@@ -22,7 +22,7 @@ from hanse_learning.site.examples import Examples
 from hanse_learning.site.site_privacy import check_site_privacy
 
 
-def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
+def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
     """Initialize, train or evaluate by the code's functions.
 
     Raises:
@@ -37,37 +37,37 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
     if work.kind is TaskKind.EVALUATE:
         with torch.no_grad():
             count, metrics = code.test(given.model, examples, config)
-        return Done(False, count, metrics, code.digest, note=given.note)
+        return WorkReport(False, count, metrics, code.digest, note=given.note)
     private = check_site_privacy(work.config)
     if private is not None and private.mechanism == "dp_sgd":
         raise invalid("privacy.mechanism", "dp_sgd", "a mechanism on the update, which site code needs")
     trained, count, metrics = code.train(given.model, examples, config)
     _check_trained(given, trained)
     travelling, local = given.entries.travelling, given.entries.local
-    write_state(work.state, work.round, {LOCAL: only(trained, local)} if local.entries else {}, given.state)
+    write_state(work.state, work.round, {LOCAL: in_layout(trained, local)} if local.entries else {}, given.state)
     update = update_of(given.arrays, trained, travelling)
     if private is not None:
         update, metrics = made_private(update, metrics, travelling, private)
     write_tensors(work.output, travelling, update)
-    return Done(True, count, metrics, code.digest, note=given.note)
+    return WorkReport(True, count, metrics, code.digest, note=given.note)
 
 
-def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> Done:
+def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
     if built_in:
         fresh, _, typed = module_of(work, examples_or_none(work))
-        layout, arrays = typed.travelling, only(arrays_of(fresh), typed.travelling)
+        layout, arrays = typed.travelling, in_layout(arrays_of(fresh), typed.travelling)
     else:
         layout, arrays = first_own_model(work, code)
     write_tensors(work.output, layout, arrays)
-    return Done(True, 0, {}, code.digest)
+    return WorkReport(True, 0, {}, code.digest)
 
 
-def _given_module(work: WorkContext, examples: Examples) -> Given:
+def _given_module(work: WorkContext, examples: Examples) -> GivenModel:
     received = receive(work, examples)
-    return Given(received.module, received.entries, received.arrays, received.state, received.note)
+    return GivenModel(received.module, received.entries, received.arrays, received.state, received.note)
 
 
-def _check_trained(given: Given, trained: Mapping[str, np.ndarray]) -> None:
+def _check_trained(given: GivenModel, trained: Mapping[str, np.ndarray]) -> None:
     """Check that the code returned the entries that it was given, finite, and frozen ones as they were."""
     expected = {entry.name: entry for entry in (*given.entries.travelling, *given.entries.local)}
     odd = sorted(expected.keys() ^ trained.keys())

@@ -39,7 +39,7 @@ class WorkContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class WorkReport:
     """What came of it; `wrote` says whether `output` was written, `extras` which extra outputs were, beside it."""
 
     wrote: bool

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from hanse_datapod.worker.port import TRAINED
+from hanse_datapod.worker.port import TRAINING_KINDS
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.by_site_code import by_code
-from hanse_datapod.worker.work.context import Done, WorkContext
+from hanse_datapod.worker.work.context import WorkContext, WorkReport
 from hanse_datapod.worker.work.site_code import load_code, seed_generators
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
 from hanse_learning.config import BUILT_IN
 from hanse_learning.site.training import make_repeatable
 
-__all__ = ["Done", "WorkContext", "execute"]
+__all__ = ["WorkContext", "WorkReport", "execute"]
 
 
-def execute(work: WorkContext) -> Done:
+def execute(work: WorkContext) -> WorkReport:
     """Do the work.
 
     Raises:
         HanseError: see `Worker.work`.
     """
-    if work.kind not in TRAINED:
+    if work.kind not in TRAINING_KINDS:
         raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
     if work.config.get("code"):
         seed_generators(work.seed)

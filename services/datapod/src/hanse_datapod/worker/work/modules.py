@@ -26,7 +26,7 @@ LOST = "entries that stay at this site were lost and begin anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedModule:
     """A module with the values that a round begins with.
 
     Attributes:
@@ -58,7 +58,7 @@ def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, 
     return module, problem, entries
 
 
-def receive(work: WorkContext, examples: Examples) -> Received:
+def receive(work: WorkContext, examples: Examples) -> ReceivedModule:
     """The module with the received model, and what the site has kept of its last round that counted.
 
     Raises:
@@ -72,7 +72,7 @@ def receive(work: WorkContext, examples: Examples) -> Received:
     if kept is not None:
         load(module, kept, entries.local, what="what this site keeps of the model")
     lost = state.lost and bool(entries.local.entries)
-    return Received(module, problem, entries, arrays, state, LOST if lost else "")
+    return ReceivedModule(module, problem, entries, arrays, state, LOST if lost else "")
 
 
 def read_kept(work: WorkContext) -> SiteState:

@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenModel:
     """What site code works on.
 
     Attributes:
@@ -61,7 +61,7 @@ def first_own_model(work: WorkContext, code: SiteCodeFile) -> tuple[Layout, Arra
     return travelling, {entry.name: made[entry.name] for entry in travelling}
 
 
-def receive_own(work: WorkContext, code: SiteCodeFile) -> Given:
+def receive_own(work: WorkContext, code: SiteCodeFile) -> GivenModel:
     """The received model, completed with what stays at the site.
 
     Raises:
@@ -78,7 +78,7 @@ def receive_own(work: WorkContext, code: SiteCodeFile) -> Given:
     model = {name: array.copy() for name, array in received.items()}
     model |= {entry.name: whole[entry.name].copy() for entry in found.local}
     note = LOST if state.lost and found.local.entries else ""
-    return Given(model, Entries(layout, found.local, found.frozen), received, state, note)
+    return GivenModel(model, Entries(layout, found.local, found.frozen), received, state, note)
 
 
 def _local(work: WorkContext, code: SiteCodeFile, rules: tuple[StateRule, ...], state: SiteState) -> Arrays | None:
