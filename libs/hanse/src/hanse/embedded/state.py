@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_operations.servers.program import free_ports
 
 PORTS = ("http", "bus", "store")
 
@@ -65,6 +64,8 @@ class StateFolder:
     def ports(self, http_port: int | None, further: Sequence[str] = ()) -> dict[str, int]:
         """The hub's ports, and `further` ones by name: chosen free at the first start, remembered for the next ones."""
         remembered, names = self._remembered(), (*PORTS, *further)
+        from hanse_operations.servers.program import free_ports  # not there beside a client alone
+
         fresh = dict(zip(names, free_ports(len(names), shifted=10_000), strict=True))
         chosen = {name: remembered.get(name, fresh[name]) for name in names}
         if http_port:

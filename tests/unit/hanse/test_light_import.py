@@ -1,0 +1,48 @@
+"""The SDK is light: what scripts and sites' own pipelines import loads no numbers and no operator's tools."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "torch", "numpy", "scipy", "pandas", "kubernetes", "hanse_operations", "hanse_coordinator", "hanse_datapod",
+    "hanse_learning", "hanse_privacy", "hanse_genomics",
+}  # fmt: skip
+"""Numbers, Kubernetes' clients (another's, and ours in hanse_operations), services and algorithms."""
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after a statement."""
+    program = (
+        f"{statement}\nimport json, sys\nprint(json.dumps(sorted(name.partition('.')[0] for name in sys.modules)))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(told.stdout))
+
+
+def test_importing_the_sdk_loads_nothing_of_hanse_but_itself() -> None:
+    loaded = loaded_by("import hanse")
+    assert {name for name in loaded if name.startswith("hanse")} == {"hanse"}
+    assert not loaded & (HEAVY | {"pydantic", "httpx", "nats", "minio", "aiohttp"})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import hanse; hanse.connect('https://hub.example.org')",
+        "import hanse; hanse.aconnect('https://hub.example.org')",
+        "import hanse.site",
+        "import hanse.cli.app",
+        "import hanse_schemas.job, hanse_schemas.schema, hanse_schemas.http.runs",
+    ],
+)
+def test_clients_joining_sites_and_the_command_line_load_no_numbers_and_no_operators_tools(statement: str) -> None:
+    assert not loaded_by(statement) & HEAVY
+
+
+def test_the_guard_sees_what_is_loaded() -> None:
+    assert {"hanse_operations", "hanse_fabric"} <= loaded_by("import hanse_operations.secrets.kubernetes")
