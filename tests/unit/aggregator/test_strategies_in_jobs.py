@@ -9,6 +9,7 @@ import hanse_learning
 from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
+from hanse_fabric.plugins import STRATEGIES, find
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.server.config import check_strategy, state_names
@@ -144,12 +145,62 @@ def test_a_model_of_buffers_alone_is_reduced_by_every_strategy(name, cases, stor
     assert (reduced.error, reduced.refused) == ("", ())
 
 
-def test_a_strategy_from_a_package_is_reduced_in_jobs_to_the_bits_of_memory(setting, store, tmp_path, monkeypatch):
+@pytest.fixture
+def winsorized(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(install(tmp_path, "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY))
+
+
+@pytest.mark.usefixtures("winsorized")
+def test_a_strategy_from_a_package_is_reduced_in_jobs_to_the_bits_of_memory(setting, store):
     section = {"reduction": {"name": "winsorized_mean", "cut": 2}}
-    whole = Engine(store).run(setting.job(section)).outputs["model"]
-    closed = setting.sharded(setting.job(section), [0, 1, 2, leaf_count(LAYOUT.size)])
+    job = setting.job(section).model_copy(update={"strategy_digest": find(STRATEGIES, "winsorized_mean").digest()})
+    whole = Engine(store).run(job).outputs["model"]
+    closed = setting.sharded(job, [0, 1, 2, leaf_count(LAYOUT.size)])
     assert closed.outputs["model"].digest == whole.digest
     expected, _ = hanse_learning.reduce(section, setting.model, setting.updates, WEIGHTS, buffers=BUFFERS)
     made = setting.read(whole)
     assert all(made[name].tobytes() == expected[name].tobytes() for name in expected)
+
+
+SAME = {"reduction": {"name": "winsorized_mean"}}
+
+
+@pytest.mark.usefixtures("winsorized")
+def test_a_strategy_that_is_other_code_than_the_coordinators_is_refused_naming_both(setting, store):
+    digest = find(STRATEGIES, "winsorized_mean").digest()
+    reduced = Engine(store).run(setting.job(SAME).model_copy(update={"strategy_digest": "a" * 64}))
+    assert reduced.code == "conflict"
+    assert reduced.error.startswith(
+        f"strategy winsorized_mean of winsorized 1.0: this aggregator has digest {digest}, "
+        f"the coordinator has digest {'a' * 64}"
+    )
+    reduced = Engine(store).run(setting.job(SAME).model_copy(update={"strategy_digest": None}))
+    assert f"this aggregator has digest {digest}, the coordinator has Hanse's own" in reduced.error
+    same = setting.job({"reduction": {"name": "median"}}).model_copy(update={"strategy_digest": "a" * 64})
+    assert "this aggregator has Hanse's own, the coordinator has digest aaa" in Engine(store).run(same).error
+
+
+def test_a_strategy_that_an_aggregator_has_not_is_refused_with_those_that_it_has(setting, store):
+    reduced = Engine(store).run(setting.job(SAME).model_copy(update={"strategy_digest": "a" * 64}))
+    assert reduced.code == "invalid-input"
+    assert "'winsorized_mean' is no strategy that is installed here; known are bulyan" in reduced.error
+
+
+@pytest.mark.parametrize("method", ["combine", "measure", "reweigh"])
+def test_a_strategy_that_raises_ends_the_job_naming_it_and_its_line(method, setting, store, tmp_path, monkeypatch):
+    source = (
+        "from hanse_learning.server.config import ReductionConfig\n"
+        "class Raising(ReductionConfig):\n"
+        "    def measure(self, updates):\n        return {}\n"
+        "    def reweigh(self, totals, weights, info):\n        return weights\n"
+        "    def combine(self, updates, weights, out):\n        out[...] = 0\n"
+    )
+    source = source.replace(f"def {method}(", f"def {method}(self, *given):\n        return 1 / 0\n    def _{method}(")
+    entries = {"hanse.strategies": {"raising": f"raising_{method}:Raising"}}
+    monkeypatch.syspath_prepend(install(tmp_path, "raising", {f"raising_{method}": source}, entries))
+    digest = find(STRATEGIES, "raising").digest()
+    job = setting.job({"reduction": {"name": "raising"}}).model_copy(update={"strategy_digest": digest})
+    reduced = Engine(store).run(job)
+    assert reduced.code == "invalid-input"
+    assert reduced.error.startswith("strategy raising of raising 1.0 raised ZeroDivisionError in line ")
+    assert reduced.error.endswith(f" of raising_{method}.py: division by zero")

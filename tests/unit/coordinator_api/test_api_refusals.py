@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from hanse_coordinator.api.server import MAX_BODY_BYTES
 from hanse_fabric.tensors.file import encode_tensors, layout_like
+from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 JOB: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp"}, "participants": {"minimum": 2}}
 MASKED = JOB | {"participants": {"minimum": 3}, "weighting": "uniform", "secure_aggregation": {"mode": "compensator"}}
@@ -61,6 +63,8 @@ async def test_a_body_where_none_is_taken_is_refused(api: Any, owner: str) -> No
         ("/v1/projects/alpha/runs", {"job": JOB | {"model": {"name": "linear"}}}, "model.name"),
         ("/v1/projects/alpha/runs", {"job": JOB | {"train": {"loss": "mse"}}}, "train.loss"),
         ("/v1/projects/alpha/check", {"job": JOB | {"train": {"epoch": 1}}}, "epoch"),
+        ("/v1/projects/alpha/check", {"job": JOB | {"train": {"algorithm": "lion"}}}, "'lion' is no algorithm that is"),
+        ("/v1/projects/alpha/runs", {"job": JOB | {"strategy": {"reduction": {"name": "mode"}}}}, "known are bulyan"),
         ("/v1/projects/alpha/check", {"job": MASKED | {"secure_aggregation": NARROW}}, "secure_aggregation.bound"),
         ("/v1/projects/alpha/runs", {"job": MASKED | {"secure_aggregation": NARROW}}, "a ring of 32 bits"),
         ("/v1/projects/alpha/check", {"job": MASKED | {"privacy": LOUD}}, "with noise up to"),
@@ -167,3 +171,33 @@ async def test_a_defect_is_told_without_its_details(api: Any, owner: str, monkey
     status, code, message = await api.refused("GET", "/v1/status", await api.make_key("operator"))
     assert (status, code) == (500, "internal")
     assert "secret" not in json.dumps(message)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ({"strategy": {"reduction": {"name": "winsorized_mean", "cut": -1}}}, "reduction.cut: Input should be greater"),
+        ({"strategy": {"reduction": {"name": "winsorized_mean", "cut": 2}}}, "mean takes 5 updates at least"),
+        ({"strategy": {"reduction": {"name": "broken"}}}, "broken of trial 1.0 cannot be loaded: trial_broken:X "
+         "raised ModuleNotFoundError: No module named 'nothing_of_the_kind'"),
+        ({"strategy": {"reduction": {"name": "empty"}}}, "strategy empty: Empty has no combine(updates, weights, out)"),
+        ({"strategy": {"reduction": {"name": "other"}}}, "trial:Other is no subclass of ReductionConfig"),
+        ({"train": {"algorithm": "broken_steps"}}, "algorithm broken_steps of trial 1.0 cannot be loaded"),
+    ],
+)  # fmt: skip
+async def test_a_plugin_that_cannot_be_used_is_refused_at_submission_and_says_why(
+    api: Any, owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, Any], told: str
+) -> None:
+    source = (
+        "from hanse_learning.server.config import ReductionConfig\nOther = int\nclass Empty(ReductionConfig): pass\n"
+    )
+    modules = {"trial": source, "trial_broken": "import nothing_of_the_kind", "winsorized": WINSORIZED}
+    offered = {"broken": "trial_broken:X", "empty": "trial:Empty", "other": "trial:Other"}
+    entries = {
+        "hanse.strategies": offered | WINSORIZED_ENTRY["hanse.strategies"],
+        "hanse.algorithms": {"broken_steps": "trial_broken:X"},
+    }
+    monkeypatch.syspath_prepend(install(tmp_path, "trial", modules, entries))
+    status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": JOB | job})
+    assert (status, code) == (400, "invalid-input")
+    assert told in message

@@ -46,8 +46,13 @@ class Plugin:
         """Whether it is Hanse's own."""
         return self.entry.dist is not None and self.entry.dist.name in _OURS
 
+    @property
+    def title(self) -> str:
+        """What it is, and its name."""
+        return f"{KINDS[self.group]} {self.name}"
+
     def __str__(self) -> str:
-        return f"{KINDS[self.group]} {self.name} of {self.distribution}"
+        return f"{self.title} of {self.distribution}"
 
     def load(self) -> Any:
         """The object itself.
@@ -83,6 +88,28 @@ class Plugin:
         if not files:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
         return made.hexdigest()
+
+    def check_same(self, known: str | None, *, here: str, there: str) -> None:
+        """Check that it is what another process means by the name.
+
+        Args:
+            known: the other's digest; None where it means one of Hanse's own.
+            here, there: who has the plug-in, and who knows the digest.
+
+        Raises:
+            HanseError: CONFLICT naming both digests.
+        """
+        own = None if self.built_in else self.digest()
+        if own != known:
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"{self}: {here} has {_shown(own)}, {there} has {_shown(known)}",
+                hint="install one wheel in all images; `python -m hanse_fabric.plugins` shows digests",
+            )
+
+
+def _shown(digest: str | None) -> str:
+    return "Hanse's own" if digest is None else f"digest {digest}"
 
 
 def names(group: str) -> tuple[str, ...]:

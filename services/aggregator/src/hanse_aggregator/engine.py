@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hanse_aggregator.arithmetic import Arithmetic, Processor
-from hanse_aggregator.checks import check_order
+from hanse_aggregator.checks import check_order, check_plugin, raised
 from hanse_aggregator.crew import Crew
 from hanse_aggregator.leaf import LeafWorker
 from hanse_aggregator.measure import (
@@ -88,7 +88,11 @@ class Engine:
         except HanseError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED):
                 raise
-            reduced = run.answer(error=str(error))
+            reduced = run.answer(error=str(error), code=None if job.strategy_digest is None else error.code.code)
+        except Exception as error:
+            if job.strategy_digest is None:
+                raise
+            reduced = run.answer(error=raised(job, error), code=ErrorCode.INVALID_INPUT.code)
         return reduced.model_copy(update={"bytes_read": run.bytes_read})
 
 
@@ -120,16 +124,18 @@ class _Run:
         uploads: dict[str, str] | None = None,
         parts: tuple[Part, ...] = (),
         error: str = "",
+        code: str | None = None,
     ) -> Reduced:
         job = self.job
         return Reduced(
             job=job.id, project=job.project, run=job.run, step=job.step, outputs=outputs or {},
             uploads=uploads or {}, parts=parts, refused=() if error else self.refusals.listed(), error=error,
             tally=None if error else self.tally, clip=None if error else self.clip, device=self.device,
-            warning=self.engine.arithmetic.warning[:MOST_WARNING] or None,
+            warning=self.engine.arithmetic.warning[:MOST_WARNING] or None, code=code,
         )  # fmt: skip
 
     def reduced(self) -> Reduced:
+        check_plugin(self.job)
         if self.job.kind is JobKind.CLOSE:
             return self._close()
         if self.job.kind is JobKind.TALLY:

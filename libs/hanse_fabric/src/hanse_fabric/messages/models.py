@@ -24,7 +24,8 @@ class Stage(StrEnum):
 
 class Lineage(Frozen):
     """Where a model came from. `privacy` is filled by the privacy plane; `reduced_on` names the devices that combined
-    the round's updates, where it was not the aggregators' processors alone."""
+    the round's updates, where it was not the aggregators' processors alone; `plugins` has the digests of the packages
+    that the run's strategy and algorithm are of, by their names, where they are not Hanse's own."""
 
     run: RunId
     round: int = Field(ge=0)
@@ -37,6 +38,7 @@ class Lineage(Frozen):
     code_digests: tuple[Digest, ...] = ()
     privacy: dict[str, Any] = {}
     reduced_on: tuple[str, ...] | None = None
+    plugins: dict[str, Digest] | None = None
 
 
 class PublishModel(Message):

@@ -10,7 +10,7 @@ from pydantic import Base64Bytes, Field
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import MaskingMode, MaskSum, RingPlan
 from hanse_fabric.messages.objects import ObjectKey, ObjectRef
-from hanse_fabric.names import RunId, Slug, StepKey
+from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 
 class UpdateInput(Frozen):
@@ -94,6 +94,7 @@ class ReduceJob(Message):
         parts: all parts, for CLOSE.
         round: the round, for optimizers that count steps (from 1).
         sum: how the updates are masked; None: they are not.
+        strategy_digest: of the plug-in that the strategy is, as the coordinator knows it; None: it is Hanse's own.
         from_zero: where there is no `model`: begin with zeros in the updates' layout, instead of adopting the only one.
     """
 
@@ -116,6 +117,7 @@ class ReduceJob(Message):
     parts: tuple[Part, ...] = ()
     sum: RingSum | None = None
     from_zero: bool | None = None
+    strategy_digest: Digest | None = None
 
 
 class StudyJob(Message):

@@ -21,6 +21,7 @@ from hanse_coordinator.workflow.rounds import Trained, evaluate, train
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Lineage, ObjectRef, TaskKind
 from hanse_fabric.names import derive_seed
+from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job
 
 _INITIALIZE_SECONDS = 60.0
@@ -163,9 +164,10 @@ def due(every: int, number: int, rounds: int) -> bool:
 
 def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
-    info = info_named(job)
+    info, plugins = info_named(job), plugins_of(job)
     return {
         **({"info": list(info)} if info else {}),
+        **({"plugins": plugins} if plugins else {}),
         "model": job.model,
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),
@@ -179,7 +181,7 @@ def lineage_of(run: RunContext, number: int, trained: Trained, parent: str | Non
     return Lineage(
         run=run.run, round=number, workflow=run.job.workflow, participants=trained.reduction.participants,
         examples=trained.examples, strategy=run.job.strategy, seed=run.job.seed, parent=parent,
-        code_digests=tuple(codes), reduced_on=_devices(trained),
+        code_digests=tuple(codes), reduced_on=_devices(trained), plugins=plugins_of(run.job) or None,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.config import check_strategy
+from hanse_learning.server.config.foreign import strategy_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Reductions:
         Raises:
             RunFailure: TIMEOUT when no aggregator answers; INTERNAL when the reduction cannot be done.
         """
+        job = job.model_copy(update={"strategy_digest": strategy_digest(job.strategy)})
         size = (job.model or job.updates[0].ref).size
         if job.kind is JobKind.TALLY or size <= self._limits.whole_bytes:
             return await self._outcome(job)

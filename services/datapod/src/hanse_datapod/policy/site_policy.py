@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
@@ -56,6 +57,7 @@ class Policy(Frozen):
         minimum_participants: a round with fewer is refused, for the sum of few hides little.
         masking: in which masked sums this site's answers may be.
         privacy: the noise that is wanted, and the budget that it is charged to.
+        plugins: which strategies and algorithms of other packages.
         studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
@@ -69,6 +71,7 @@ class Policy(Frozen):
     masking: MaskingPolicy = MaskingPolicy()
     privacy: PrivacyPolicy = PrivacyPolicy()
     studies: StudiesPolicy = StudiesPolicy()
+    plugins: PluginsPolicy = PluginsPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.
@@ -103,6 +106,7 @@ class Policy(Frozen):
         code = _section(task.config, "code").get("digest")
         if code is not None:
             self.check_code(str(code))
+        self.plugins.check(task.config)
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.

@@ -6,6 +6,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import FedDynConfig as SitesFedDyn
 from hanse_learning.config import SgdConfig, check_train
 from hanse_learning.config.checks import declared_state
+from hanse_learning.server.config.foreign import plugins_of
 from hanse_learning.server.config.optimizers import FedDynConfig
 from hanse_learning.server.config.strategy import StrategyConfig, check_strategy, state_names
 from hanse_schemas.job import Job
@@ -18,6 +19,8 @@ def check_job_strategy(job: Job) -> StrategyConfig:
         HanseError: INVALID_INPUT naming the field, its value and what was expected.
     """
     config = check_strategy(job.strategy)
+    if plugins_of(job):
+        config.reduction.build()  # whose errors are better told now than by an aggregator
     _check_frozen(job, config)
     check_participants(config, job.participants.minimum, "participants.minimum")
     if job.code is not None:
