@@ -187,7 +187,7 @@ def test_more_participants_than_the_rings_were_planned_for_are_an_error(masked):
 
 @pytest.mark.parametrize("name", ["median", "trimmed_mean"])
 def test_a_robust_strategy_cannot_be_had_from_a_sum(masked, name):
-    assert "which a sum is enough for" in _run(masked, strategy={"reduction": {"name": name}}).error
+    assert "which works from a sum alone" in _run(masked, strategy={"reduction": {"name": name}}).error
 
 
 def test_a_masked_update_cannot_be_adopted_as_a_model(masked):

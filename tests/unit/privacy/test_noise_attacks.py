@@ -164,7 +164,7 @@ def test_a_plain_update_is_found_in_either_precision() -> None:
 
 
 @pytest.mark.parametrize("secret", [b"short", bytes(64), np.zeros(100, dtype=np.float32)])
-def test_secrets_that_stand_anywhere_are_refused(secret: bytes | np.ndarray) -> None:
+def test_secrets_that_could_be_found_by_chance_are_refused(secret: bytes | np.ndarray) -> None:
     with pytest.raises(HanseError, match="by chance"):
         find_secret([b""], {"empty": secret})
 

@@ -149,8 +149,8 @@ def _check_cohorts(verbs: StudyVerbs, study: Study) -> None:
     if len(verbs.cohorts) < LEAST_COHORTS and not study.few_cohorts:
         raise HanseError(
             ErrorCode.FORBIDDEN,
-            f"cohorts: {len(verbs.cohorts)}, expected at least {LEAST_COHORTS}: of the sum of two, each knows the "
-            "other's part",
+            f"cohorts: {len(verbs.cohorts)}, expected at least {LEAST_COHORTS}: each of two could take its own "
+            "part off the sum and have the other's",
             hint="if every site agrees (studies.minimum_cohorts in its policy), set study.few_cohorts",
         )
 

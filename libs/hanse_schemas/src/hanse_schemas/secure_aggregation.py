@@ -43,7 +43,7 @@ class SecureAggregation(Frozen):
     @model_validator(mode="after")
     def _sound(self) -> SecureAggregation:
         if self.mode != "ring" and self.minimum < 3:
-            raise ValueError(f"minimum: {self.minimum} is not at least 3: the sum of two tells each the other's")
+            raise ValueError(f"minimum: {self.minimum} is not at least 3: of two, each could work out the other's")
         if self.threshold is not None and self.mode != "pairwise":
             raise ValueError(f"threshold belongs to mode pairwise, mode is {self.mode}")
         return self

@@ -77,7 +77,7 @@ class Study(Frozen):
         chunk: SNPs computed at once; made a multiple of 256.
         in_flight: chunks under way at once.
         few_cohorts: the owner knows that sums of fewer than three cohorts tell two of them each other's.
-        few_samples: the owner knows that samples which barely exceed the covariates can be told from the sums.
+        few_samples: the owner knows that sums over samples that barely exceed the covariates can tell of single people.
     """
 
     test: Literal["chi_square", "trend", "linear", "logistic"]

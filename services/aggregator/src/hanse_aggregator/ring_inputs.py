@@ -30,7 +30,7 @@ def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
         )  # fmt: skip
     if not isinstance(strategy.reduction, WeightedMean):
         raise invalid(
-            "strategy.reduction", job.strategy.get("reduction"), "weighted_mean, which a sum is enough for",
+            "strategy.reduction", job.strategy.get("reduction"), "weighted_mean, which works from a sum alone",
             hint="robust reductions look at single updates; turn secure_aggregation off, or use weighted_mean",
         )  # fmt: skip
     if strategy.mask is not None:

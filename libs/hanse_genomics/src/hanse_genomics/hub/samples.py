@@ -53,7 +53,7 @@ def samples(
         raise HanseError(
             ErrorCode.FORBIDDEN,
             f"samples: {tested} of all cohorts have the phenotype and every covariate, expected at least {least} for "
-            f"{predictors} predictors: fewer people can be told from the sums",
+            f"{predictors} predictors: sums over fewer could tell who is in them",
             hint="if every site agrees (studies.few_samples in its policy), set study.few_samples",
         )
     code = given["snps"]["chromosome"]

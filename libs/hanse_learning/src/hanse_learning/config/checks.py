@@ -72,7 +72,7 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             expected = "cross_entropy, binary or focal" if known.task == "classification" else "mse"
             raise invalid("train.loss", named, f"{expected}, which {known.task} needs")
         if named == "binary" and known.classes not in (None, 2):
-            raise invalid("train.loss", named, f"cross_entropy or focal, for the schema has {known.classes} classes")
+            raise invalid("train.loss", named, f"cross_entropy or focal: the schema has {known.classes} classes")
     return train
 
 

@@ -67,12 +67,12 @@ def pose(
         classes = known.classes or outputs
     if shape is None:
         if examples is None:
-            raise invalid("model.inputs", None, "a shape, for neither schema nor data tell it")
+            raise invalid("model.inputs", None, "a shape: neither schema nor data tell it")
         shape = examples.x.shape[1:]
     if task == "regression" or loss == "binary" or outputs == 1:
         return Problem(tuple(shape), outputs or 1, task)
     if classes is None:
         if examples is None or not len(examples):
-            raise invalid("model.outputs", None, "a number of classes, for neither schema nor data tell it")
+            raise invalid("model.outputs", None, "a number of classes: neither schema nor data tell it")
         classes = max(2, int(examples.y.max()) + 1)
     return Problem(tuple(shape), classes, task)

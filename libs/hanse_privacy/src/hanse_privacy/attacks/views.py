@@ -76,7 +76,7 @@ def _needles(name: str, secret: Secret) -> Iterator[tuple[str, bytes]]:
         if not windows:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
-                f"secret {name}: {len(data)} bytes as {form}, of which none could not stand there by chance",
+                f"secret {name}: {len(data)} bytes as {form}, too few distinct bytes: it could be found by chance",
             )
         for window in windows:
             yield form, window

@@ -74,7 +74,7 @@ def check_distributed(privacy: Privacy, active: int) -> None:
     if privacy.mechanism not in LAPLACE + GAUSSIAN:
         raise invalid("privacy.mechanism", privacy.mechanism, "a Laplace or Gaussian kind, whose noise has shares")
     if active < 3:
-        raise invalid("participants", active, "at least 3: of two, each learns the other's from the sum")
+        raise invalid("participants", active, "at least 3: of two, each could work out the other's")
     if privacy.colluding >= active:
         raise invalid("privacy.colluding", privacy.colluding, f"below the number of active sites, {active}")
 

@@ -70,9 +70,7 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"delta: {delta}, expected between 0 and 1: Gaussian noise has none of 0"
-        )
+        raise HanseError(ErrorCode.INVALID_INPUT, f"delta: {delta}, expected between 0 and 1: none is kept at delta 0")
 
 
 def _log_phi(x: float) -> float:

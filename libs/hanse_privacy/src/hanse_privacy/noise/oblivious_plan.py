@@ -32,7 +32,7 @@ class ObliviousPlan:
 
     def __post_init__(self) -> None:
         if len(self.participants) < 3:
-            raise invalid("participants", len(self.participants), "at least 3: the sum of two tells each the other's")
+            raise invalid("participants", len(self.participants), "at least 3: of two, each could work out the other's")
         if list(self.participants) != sorted(set(self.participants)):
             raise invalid("participants", ", ".join(self.participants[:5]), "sorted names, each once")
         if self.degree is not None and not 2 <= self.degree < len(self.participants):

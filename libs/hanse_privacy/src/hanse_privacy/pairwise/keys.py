@@ -59,7 +59,7 @@ class RunKey:
             raise HanseError(
                 ErrorCode.TAMPERED,
                 f"key of {peer}: it is a point of low order, with which no secret can be agreed on",
-                hint="whoever made it wants the pair's masks known; do not take part together with it",
+                hint="whoever made this key wants to know the pair's masks; take part in nothing with that site",
             ) from None
         (low, low_key), (high, high_key) = sorted(((own, self.public_bytes), (peer, peer_key)))
         info = label("pair", project, run, low, high) + b"\x1f" + low_key + high_key

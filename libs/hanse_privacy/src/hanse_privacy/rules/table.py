@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "workflow association_study",
         "participants.minimum below 3 without study.few_cohorts",
-        "of a sum of two, each knows the other's part",
+        "each of two could take its own part off the sum and have the other's",
         "raise participants.minimum, or set study.few_cohorts: true where the cohorts' owners know",
         studied(at.few_cohorts),
     ),
