@@ -88,7 +88,7 @@ lint: $(VENV)/.developer
 # Unit tests wait more than they compute, so three share two cores; the others start real servers and run one by one.
 test: lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
-	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/deploy $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/simulation tests/deploy $(ARGS)
 	@$(BIN)/pytest -m 'not large' tests/integration tests/e2e tests/chaos $(ARGS)
 
 # Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.

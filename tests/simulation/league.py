@@ -1,0 +1,218 @@
+"""A hub and its sites in one process: the true services over the bus in memory, in virtual time.
+
+What is not theirs: the bus's server, the sites' worker processes, and the processes themselves, which are tasks here.
+A simulation is given by its seed: the same seed is the same run, to the order of every message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hanse_aggregator.engine import Engine
+from hanse_aggregator.service import Aggregator
+from hanse_compensator.service import Compensator, announce
+from hanse_coordinator.links import LinkServer
+from hanse_coordinator.records import Buckets, RunRecord
+from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_coordinator.workflow.supervisor import Supervisor
+from hanse_datapod.agent.loop import Agent
+from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.outbox import Outbox
+from hanse_datapod.policy.masking import MaskingPolicy
+from hanse_datapod.policy.site_policy import Policy
+from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.identity.sealing import SealingKey
+from hanse_fabric.messages import ModelVersion, ParticipantRecord
+from hanse_fabric.records import Bucket
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.store.transfer import DirectoryTransfer
+from hanse_fabric.subjects import MODELS
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_model_registry.registry import Registry
+from hanse_model_registry.service import RegistryService
+from hanse_schemas.job import check_job
+from hanse_schemas.schema import OpenSchema
+from hanse_site import SiteIdentity, SiteLink, load_identity
+from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
+from simulation.network import DistantBus, Network, Weather
+from simulation.trainer import Trainer
+
+PROJECT, RUN = "triage", "run000000001"
+KEY = {"project": PROJECT, "run": RUN}
+ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass
+class Process:
+    """One simulated process: what it runs on a bus connection of its own."""
+
+    main: Callable[[MemoryBus], Awaitable[None]]
+    connect: Callable[[], MemoryBus]
+    _bus: MemoryBus | None = None
+    _task: asyncio.Task[None] | None = None
+
+    def start(self, name: str) -> None:
+        self._bus = self.connect()
+        self._task = asyncio.ensure_future(self.main(self._bus))
+        self._task.set_name(name)
+
+    async def crash(self) -> None:
+        """End it as a power cut does: its connection is gone before it can say anything."""
+        if self._bus is None or self._task is None:
+            return
+        task, self._task = self._task, None
+        await self._bus.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def failure(self) -> BaseException | None:
+        """What it ended with, if it ended by itself."""
+        ended = self._task is not None and self._task.done() and not self._task.cancelled()
+        return self._task.exception() if ended else None
+
+
+@dataclass
+class League:
+    """All processes of a simulation, by name: coordinator, aggregator, registry, site-0 and so on."""
+
+    clock: VirtualClock
+    folder: Path
+    network: Network
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.broker = MemoryBroker(self.clock)
+        self.store = DirectoryStore(self.folder / "store", self.clock)
+        self.owner = MemoryBus(self.broker)
+        self.buckets = Buckets.on(self.owner)
+        self.sealing = SealingKey.create()
+        pinned = base64.b64encode(self.sealing.public_bytes).decode()
+        self.policy = Policy(masking=MaskingPolicy.model_validate({"compensator": pinned}))
+
+    def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]]) -> None:
+        made = self.processes[name] = Process(main, lambda: DistantBus(self.broker, self.network))
+        made.start(name)
+
+    async def restart(self, name: str, after: float = 1.0) -> None:
+        """Crash a process, and start it anew `after` seconds."""
+        await self.processes[name].crash()
+        await self.clock.sleep(after)
+        self.processes[name].start(name)
+
+    def start_hub(self, aggregators: int = 2) -> None:
+        signing = SigningKey.create()
+
+        async def coordinate(bus: MemoryBus) -> None:
+            settings, buckets = WorkflowSettings(instance="coordinator"), Buckets.on(bus)
+            about: dict[str, Any] = {
+                "bus": bus, "store": self.store, "buckets": buckets, "clock": self.clock, "settings": settings,
+            }  # fmt: skip
+            async with asyncio.TaskGroup() as group:
+                group.create_task(Supervisor(**about).run())
+                group.create_task(LinkServer(**about).run())
+
+        async def aggregate(bus: MemoryBus) -> None:
+            await Aggregator(bus, Engine(self.store, threads=1)).run(asyncio.Event())
+
+        async def register(bus: MemoryBus) -> None:
+            registry = Registry(bus, self.store, signing, self.clock)
+            serving = RegistryService(bus, registry, self.clock, sweep_after=60.0, link_for=timedelta(minutes=15))
+            await serving.run(asyncio.Event())
+
+        async def sum_masks(bus: MemoryBus) -> None:
+            await announce(bus, "compensator", self.sealing, self.clock)
+            await Compensator(bus, self.store, self.sealing, clock=self.clock).run(asyncio.Event())
+
+        self.process("coordinator", coordinate)
+        self.process("compensator", sum_masks)
+        for number in range(aggregators):
+            self.process(f"aggregator-{number}", aggregate)
+        self.process("registry", register)
+
+    async def add_site(self, number: int, *, seconds: float = 5.0) -> None:
+        """Enrol a site as the hub's API would, and start its datapod's agent."""
+        name = f"site-{number}"
+        home = self.folder / name
+        identity = enrolled(home, name, self.clock)
+        record = ParticipantRecord(
+            project=PROJECT, participant=name, public_key=base64.b64encode(identity.signing_key.public_bytes),
+            bus_key="U", enrolled_at=self.clock.now(),
+        )  # fmt: skip
+        await self.buckets.participants.create(record, project=PROJECT, participant=name)
+
+        async def take_part(bus: MemoryBus) -> None:
+            with closing(Journal(home, clock=self.clock)) as journal, closing(Outbox(home, self.clock)) as outbox:
+                link = SiteLink(bus, identity, DirectoryTransfer(self.folder / "store", self.clock))
+                await Agent(
+                    link, Trainer(self.clock, number, seconds), home=home, policy=self.policy, schema=identity.schema,
+                    journal=journal, outbox=outbox,
+                ).run()  # fmt: skip
+
+        self.process(name, take_part)
+
+    async def submit(self, **job: Any) -> None:
+        now = self.clock.now()
+        record = RunRecord(
+            project=PROJECT, run=RUN, job=check_job(job), created_at=now, updated_at=now, created_by="key:owner"
+        )
+        await self.buckets.runs.create(record, **KEY)
+
+    async def model(self) -> np.ndarray:
+        """The weights of the newest version in the registry."""
+        versions = await Bucket(self.owner, MODELS, ModelVersion).list(project=PROJECT)
+        newest = max((entry.value for entry in versions), key=lambda version: version.version)
+        return decode_tensors(self.store.get(newest.key, limit=1 << 20))[1]["weight"]
+
+    async def ended(self) -> RunRecord:
+        """The run's record when it has ended."""
+        return await self.until(lambda record: record.state in ENDED)
+
+    async def until(self, condition: Callable[[RunRecord], bool]) -> RunRecord:
+        async with self.clock.timeout(7 * 86_400), self.buckets.runs.watch(**KEY) as changes:
+            async for change in changes:
+                for name, process in self.processes.items():
+                    if (failure := process.failure()) is not None:
+                        raise RuntimeError(f"{name} ended") from failure
+                if change is not None and change.value is not None and condition(change.value):
+                    return change.value
+        raise AssertionError("a watch does not end")
+
+
+@asynccontextmanager
+async def league(
+    clock: VirtualClock, folder: Path, *, sites: int = 10, weather: Weather | None = None, seed: int = 0
+) -> AsyncIterator[League]:
+    """A hub with its sites at work, in the virtual time that runs already."""
+    made = League(clock, folder, Network(clock, weather or Weather(), seed))
+    made.start_hub()
+    for number in range(sites):
+        await made.add_site(number)
+    async with AsyncExitStack() as stack:
+        for process in made.processes.values():
+            stack.push_async_callback(process.crash)
+        yield made
+
+
+def enrolled(home: Path, name: str, clock: VirtualClock) -> SiteIdentity:
+    """A home as enrolling leaves it."""
+    home.mkdir(parents=True)
+    SigningKey.load_or_create(home / SIGNING_KEY)
+    record = SiteRecord(
+        hub="http://hub.example", hub_name="hub", project=PROJECT, participant=name, bus_url="nats://hub.example",
+        api_key="", data_schema=OpenSchema(), token_id="t", joined_at=clock.now(),
+    )  # fmt: skip
+    (home / RECORD).write_bytes(record.encode())
+    found = load_identity(home)
+    assert found is not None
+    return found

@@ -1,0 +1,89 @@
+"""A network between simulated processes: latencies, messages that are lost, and connections that are cut, by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from hanse_fabric.bus.broker import Follower, MemoryBroker
+from hanse_fabric.bus.memory import MemoryBus
+from hanse_fabric.bus.port import Record
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What the network does.
+
+    Attributes:
+        latency_s: mean time of a message from one end to the other; each is drawn from an exponential distribution.
+        lost: probability that a request to the bus, or its answer, is lost.
+    """
+
+    latency_s: float = 0.02
+    lost: float = 0.0
+
+
+class Network:
+    """The network of one simulation. All that happens by chance is drawn here, from one generator."""
+
+    def __init__(self, clock: Clock, weather: Weather, seed: int) -> None:
+        self.clock, self._weather, self._chance = clock, weather, random.Random(seed)
+        self.lost = 0
+
+    async def cross(self) -> None:
+        """Return when a message has arrived."""
+        if self._weather.latency_s:
+            await self.clock.sleep(self._chance.expovariate(1 / self._weather.latency_s))
+
+    async def ask(self, act: Callable[[], Awaitable[T]], timeout: float) -> T:
+        """Send a request and wait for its answer.
+
+        Raises:
+            HanseError: what `act` raises; UNAVAILABLE after `timeout` seconds where the request or the answer is lost.
+        """
+        await self.cross()
+        await self._lose(timeout)
+        answer = await act()
+        await self._lose(timeout)
+        await self.cross()
+        return answer
+
+    async def _lose(self, timeout: float) -> None:
+        if self._chance.random() < self._weather.lost:
+            self.lost += 1
+            await self.clock.sleep(timeout)
+            raise HanseError(ErrorCode.UNAVAILABLE, "simulation: the message was lost")
+
+
+class DistantBus(MemoryBus):
+    """A connection to a broker at the other end of a network."""
+
+    def __init__(self, broker: MemoryBroker, network: Network) -> None:
+        super().__init__(broker)
+        self._network = network
+
+    async def publish(self, *args: Any, timeout: float = 30.0, **more: Any) -> int:
+        return await self._network.ask(lambda: super(DistantBus, self).publish(*args, **more), timeout)
+
+    async def last(self, *args: Any, timeout: float = 10.0) -> Record | None:
+        return await self._network.ask(lambda: super(DistantBus, self).last(*args), timeout)
+
+    async def snapshot(self, *args: Any, timeout: float = 10.0) -> list[Record]:
+        return await self._network.ask(lambda: super(DistantBus, self).snapshot(*args), timeout)
+
+    async def purge(self, *args: Any, timeout: float = 10.0) -> None:
+        await self._network.ask(lambda: super(DistantBus, self).purge(*args), timeout)
+
+    async def request(self, *args: Any, timeout: float = 10.0) -> bytes:
+        return await self._network.ask(lambda: super(DistantBus, self).request(*args, timeout=timeout), timeout)
+
+    async def _records(self, follower: Follower) -> AsyncIterator[Record]:
+        async for record in super()._records(follower):
+            await self._network.cross()
+            yield record
