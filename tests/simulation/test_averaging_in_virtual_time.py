@@ -31,8 +31,8 @@ Fault = Callable[[League], Awaitable[None]]
 
 @dataclass
 class Played:
-    """What came of a simulation: the run's record, its virtual seconds, messages lost, and all messages in order; how often
-    a coordinator took up the run."""
+    """What came of a simulation: the run's record, its virtual seconds, how many messages were lost, all messages in
+    order, and how often a coordinator took up the run."""
 
     job: dict[str, Any]
     record: RunRecord
