@@ -43,7 +43,7 @@ async def test_the_same_task_after_a_restart_is_answered_with_the_same_bytes_and
     assert len(site.worker.requests) == 1
 
 
-async def test_a_site_that_was_away_does_the_open_round_only(site: Site) -> None:
+async def test_a_site_that_was_away_does_only_the_round_that_is_open_now(site: Site) -> None:
     closed = [task(f"r{n}-train", round=n) for n in (1, 2)]
     for each in closed:
         await site.give(each)
@@ -55,7 +55,7 @@ async def test_a_site_that_was_away_does_the_open_round_only(site: Site) -> None
     assert [request.round for request in site.worker.requests] == [3]
 
 
-async def test_of_one_run_only_the_newest_open_task_is_done(site: Site) -> None:
+async def test_only_the_newest_open_task_of_a_run_is_done(site: Site) -> None:
     await site.give(task("r1-train", round=1))
     await site.give(task("r1-train-2", round=1))
     await site.give(task("r7-train", run="b" * 12, round=7))
@@ -76,7 +76,7 @@ async def test_work_is_given_up_when_a_newer_step_of_its_run_opens(site: Site) -
     assert [request.round for request in site.worker.stopped] == [1]
 
 
-async def test_a_task_long_past_its_deadline_is_left(site: Site) -> None:
+async def test_a_task_long_past_its_deadline_is_not_begun(site: Site) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     await site.give(task("r1-train", issued_at=past - timedelta(seconds=60), deadline=past))
     await site.give(task("r1-train", run="b" * 12))
@@ -113,7 +113,7 @@ async def test_a_worker_whose_process_was_killed_is_asked_again(site: Site) -> N
     assert [request.seed for request in site.worker.requests] == [7, 7, 7]
 
 
-async def test_stopping_in_the_middle_of_work_leaves_the_task_to_the_next_start(site: Site) -> None:
+async def test_a_task_whose_work_was_stopped_is_done_after_the_next_start(site: Site) -> None:
     site.worker.hold = asyncio.Event()
     await site.start()
     await site.give(task())
@@ -126,7 +126,7 @@ async def test_stopping_in_the_middle_of_work_leaves_the_task_to_the_next_start(
     assert result.outcome is Outcome.DONE
 
 
-async def test_a_metric_that_is_not_finite_is_a_failure_that_names_it(site: Site) -> None:
+async def test_a_metric_that_is_not_finite_fails_the_task_by_name(site: Site) -> None:
     site.worker.metrics = {"loss": float("nan")}
     await site.start()
     await site.give(task())
@@ -198,7 +198,7 @@ async def test_a_policy_violation_is_refused_with_the_rule(tmp_path) -> None:
         assert not list((site.home / "work").glob("*"))
 
 
-async def test_metrics_that_may_not_leave_are_withheld_and_said_so(tmp_path) -> None:
+async def test_metrics_that_may_not_leave_are_withheld_and_the_answer_names_them(tmp_path) -> None:
     worker = CountingWorker()
     worker.metrics = {"loss": 0.5, "rarest_patient": 1.0}
     site = Site(tmp_path / "s", worker=worker, policy=Policy(outputs=OutputPolicy(metrics=("loss",))))
@@ -248,7 +248,7 @@ async def test_a_large_update_goes_through_the_store_by_a_link(site: Site, tmp_p
     assert digest_bytes(store.get(result.update.key, limit=1 << 20))[0] == result.update.digest
 
 
-async def test_a_round_that_a_restored_hub_gives_out_again_is_done_again_where_its_update_was_cleared_away(
+async def test_a_site_does_a_round_again_for_a_restored_hub_when_the_update_was_cleared_away(
     site: Site, tmp_path
 ) -> None:
     await with_links(site, tmp_path)
@@ -279,7 +279,7 @@ async def test_everything_that_leaves_is_in_the_outbox_log(site: Site) -> None:
     assert digest_bytes(encoded)[0] in text
 
 
-async def test_work_is_given_up_when_the_hub_has_closed_its_task_and_not_when_one_look_misses_it(
+async def test_work_stops_when_the_hub_closed_its_task_but_not_when_one_look_misses_the_task(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = [False, False, True, False, False, False]

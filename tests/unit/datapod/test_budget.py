@@ -32,7 +32,7 @@ def budgeted(**fields: Any) -> Policy:
     return Policy(privacy=PrivacyPolicy.model_validate({"epsilon": 1.2, "delta": 0} | fields))
 
 
-async def test_the_worker_is_told_what_was_paid_for(site: Site) -> None:
+async def test_the_worker_gets_the_clip_and_noise_that_were_charged(site: Site) -> None:
     site.policy = budgeted()
     await site.start()
     await site.give(task(privacy=terms()))
@@ -55,7 +55,7 @@ async def test_work_beyond_the_budget_is_refused_before_it_begins_and_what_remai
     assert len(site.worker.requests) == 2
 
 
-async def test_an_answer_that_is_sent_again_after_a_restart_is_charged_once(site: Site) -> None:
+async def test_a_restart_that_sends_an_answer_again_charges_nothing(site: Site) -> None:
     site.policy = budgeted()
     for _ in range(2):
         await site.start()
@@ -134,7 +134,7 @@ def test_dp_sgd_is_told_its_steps_and_the_rate_of_this_sites_data(tmp_path: Path
     assert (entry["count"], entry["event"]) == (50, {"kind": "gaussian", "amount": 1.5, "rate": 0.04})
 
 
-def test_noise_of_a_sum_is_charged_here_and_added_elsewhere(tmp_path: Path) -> None:
+def test_a_site_is_charged_for_the_noise_of_a_sum_and_its_worker_adds_none(tmp_path: Path) -> None:
     shares = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma"}
     assert reserved(tmp_path, task(privacy=terms(**shares)))["scale"] == 0.0
     central = {"placement": "central", "mechanism": "gaussian"}
@@ -187,7 +187,7 @@ def test_a_site_that_was_never_charged_is_shown_its_whole_budget(
     assert [path.name for path in tmp_path.iterdir()] == ["policy.yaml"]
 
 
-def test_a_ledger_that_was_removed_is_missed_by_the_command_and_by_the_next_charge(
+def test_a_removed_ledger_is_reported_by_the_command_and_refuses_the_next_charge(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reserved(tmp_path, task(privacy=terms()))
@@ -231,7 +231,7 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     assert (covered.metrics, covered.info, covered.note) == ({"steps": 3.0}, {}, "")
 
 
-def test_a_sites_own_accountant_counts_for_its_own_noise_and_not_for_that_of_a_sum() -> None:
+def test_a_site_counts_its_own_noise_by_its_accountant_and_the_noise_of_a_sum_by_rdp() -> None:
     """All sites must make the same noise of a sum, whatever accountant each prefers: it is by rdp."""
     own = {"noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
     shared = own | {"mechanism": "discrete_laplace", "placement": "distributed", "noise": "distributed-gamma"}

@@ -42,7 +42,7 @@ async def on_the_bus(site: Site, ref: ObjectRef) -> bytes | None:
     return None if record is None else record.data
 
 
-async def test_extras_reach_the_worker_and_its_own_reach_the_hub(site: Site) -> None:
+async def test_the_hubs_extras_reach_the_worker_and_the_workers_extras_reach_the_hub(site: Site) -> None:
     site.worker.extras = ("control",)
     await site.start()
     await site.give(task(extras={"control": control()}, trained=3))
@@ -124,7 +124,7 @@ async def test_the_strategys_numbers_leave_where_they_are_asked_for(site: Site) 
     assert results["b"].info == {"first_loss": 2.0}
 
 
-async def test_a_number_that_the_strategy_needs_and_the_policy_holds_refuses_the_task(tmp_path: Path) -> None:
+async def test_a_task_is_refused_when_the_policy_withholds_a_number_that_the_strategy_needs(tmp_path: Path) -> None:
     site = Site(tmp_path / "site", policy=Policy(outputs=OutputPolicy(metrics=("loss",))))
     site.worker.info = {"first_loss": 2.0}
     await site.start()
@@ -137,7 +137,7 @@ async def test_a_number_that_the_strategy_needs_and_the_policy_holds_refuses_the
         await site.stop()
 
 
-async def test_what_began_anew_at_the_site_is_said_in_the_result(site: Site) -> None:
+async def test_the_result_passes_the_workers_note_on_to_the_owner(site: Site) -> None:
     site.worker.note = "the personal model was lost and begins anew"
     await site.start()
     await site.give(task())
@@ -167,7 +167,7 @@ async def test_an_answer_without_extras_is_journalled_as_before(site: Site) -> N
     assert found.extras == {}
 
 
-def test_nothing_may_stand_beside_an_update_that_is_hidden(tmp_path: Path) -> None:
+def test_extras_beside_a_masked_update_are_refused(tmp_path: Path) -> None:
     outcome = WorkOutcome(tmp_path / "update", 10, {}, 0.1, extras={"control": tmp_path / "update.control"})
     with pytest.raises(HanseError, match="beside the update there is control") as caught:
         require_update_alone(outcome)

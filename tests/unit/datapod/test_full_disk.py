@@ -50,7 +50,7 @@ async def test_a_full_disk_is_refused_before_training_and_the_owner_is_told(smal
     (small_disk / "filler").unlink()
 
 
-async def test_with_space_again_the_next_task_is_done(small_disk: Path) -> None:
+async def test_the_next_task_is_done_once_there_is_space_again(small_disk: Path) -> None:
     site = Site(small_disk / "site")
     await site.start()
     fill(small_disk)
@@ -74,7 +74,7 @@ async def test_a_disk_that_fills_during_the_work_leaves_no_half_written_update(s
     assert not list((site.home / "work").iterdir())
 
 
-def test_a_file_that_does_not_fit_is_not_there_at_all(small_disk: Path) -> None:
+def test_a_file_that_does_not_fit_on_the_disk_leaves_no_part_of_itself(small_disk: Path) -> None:
     target = small_disk / "record"
     write_durably(target, b"old")
     with pytest.raises(HanseError) as caught:

@@ -56,7 +56,7 @@ def test_an_answer_that_the_disk_spoiled_is_not_served(journal: Journal, tmp_pat
     assert (again.find(given.id), again.finished) == (None, ())
 
 
-def test_what_a_crash_tore_is_cut_off_and_what_was_before_it_stays(journal: Journal, tmp_path: Path) -> None:
+def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(journal: Journal, tmp_path: Path) -> None:
     first, second, third = asked(1), asked(2), asked(3)
     for given in (first, second):
         journal.finish(given, finished(given))
@@ -87,13 +87,13 @@ def rewritten(folder: Path, tasks: list[Task], *, above: int) -> int:
     return sum(one != other for one, other in pairwise(seen))
 
 
-def test_a_file_of_answers_that_may_still_be_asked_for_is_rewritten_only_when_it_has_doubled(tmp_path: Path) -> None:
+def test_a_journal_of_answers_that_are_still_needed_is_rewritten_only_when_it_has_doubled(tmp_path: Path) -> None:
     tasks = [asked(number) for number in range(1, 101)]
     assert 2 <= rewritten(tmp_path, tasks, above=8_000) <= 6
     assert Journal(tmp_path).finished == tuple(given.id for given in tasks)
 
 
-def test_answers_that_nobody_can_ask_for_any_more_are_dropped_but_for_the_newest(tmp_path: Path) -> None:
+def test_expired_answers_are_dropped_but_the_newest_stay(tmp_path: Path) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     old = [asked(number, issued_at=past, deadline=past) for number in range(1, 101)]
     rewritten(tmp_path, old, above=64 * 1_000)

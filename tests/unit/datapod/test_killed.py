@@ -29,7 +29,7 @@ def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("what", "number"), MOMENTS)
-def test_killed_at_any_step_the_next_life_answers_and_trains_again_only_if_nothing_was_finished(
+def test_a_datapod_killed_at_any_step_answers_after_its_restart_and_trains_again_only_if_nothing_was_finished(
     tmp_path: Path, what: str, number: int
 ) -> None:
     home = tmp_path / "site"

@@ -110,7 +110,7 @@ def ring_of(arrays: Arrays, weight: int) -> dict[str, np.ndarray]:
     }
 
 
-async def test_the_sum_of_three_masked_updates_less_their_masks_is_the_ring_sum_of_the_plain_ones(
+async def test_three_masked_updates_less_their_masks_sum_to_the_ring_sum_of_the_plain_updates(
     tmp_path: Path,
 ) -> None:
     given, sites = masked_task(), [site_of(tmp_path, n) for n in range(3)]
@@ -162,7 +162,7 @@ async def test_the_sealed_seed_carries_the_sites_conditions_and_its_signature(tm
 
 
 @pytest.mark.parametrize(("minimum", "active", "colluding", "sealed"), [(3, 9, 2, 7), (8, 9, 2, 8), (3, 3, 2, 3)])
-async def test_the_sealed_minimum_is_as_many_shares_as_make_the_noise_that_was_charged(
+async def test_the_sealed_minimum_is_the_number_of_shares_that_give_the_charged_noise(
     tmp_path: Path, minimum: int, active: int, colluding: int, sealed: int
 ) -> None:
     site = site_of(tmp_path, 0)
@@ -185,7 +185,7 @@ async def test_the_sealed_minimum_is_as_many_shares_as_make_the_noise_that_was_c
     assert np.abs(bare - plain).max() > 1  # rounding alone moves by a half
 
 
-async def test_nothing_plain_leaves_and_nothing_plain_stays(tmp_path: Path) -> None:
+async def test_no_plain_update_leaves_and_none_stays_on_the_disk(tmp_path: Path) -> None:
     site, given = site_of(tmp_path, 6), masked_task()
     site.worker.examples, site.worker.metrics = 77, {"loss": 0.6180339887, "accuracy": 0.25}
     result, update, tally = await answers(site, given)
@@ -260,7 +260,7 @@ async def test_metrics_that_may_not_leave_are_not_in_the_tally_either(tmp_path: 
     assert result.reason == "withheld by the site's policy: metrics loss"
 
 
-async def test_too_few_examples_are_refused_without_saying_how_many(tmp_path: Path) -> None:
+async def test_too_few_examples_are_refused_and_their_number_is_not_told(tmp_path: Path) -> None:
     site = site_of(tmp_path, 1)
     site.policy = policy().model_copy(update={"outputs": OutputPolicy(minimum_examples=50)})
     await site.start()
@@ -273,7 +273,9 @@ async def test_too_few_examples_are_refused_without_saying_how_many(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK])
-async def test_a_protocols_tasks_reach_no_worker_and_make_no_update(tmp_path: Path, kind: TaskKind) -> None:
+async def test_a_task_of_the_masking_protocol_reaches_no_worker_and_makes_no_update(
+    tmp_path: Path, kind: TaskKind
+) -> None:
     """As training, they would pass by the rules for training: required masks, and the privacy budget."""
     site = site_of(tmp_path, 0)
     await site.start()
@@ -286,7 +288,9 @@ async def test_a_protocols_tasks_reach_no_worker_and_make_no_update(tmp_path: Pa
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-async def test_a_value_that_the_ring_does_not_take_is_refused_and_nothing_is_left(tmp_path: Path, value: float) -> None:
+async def test_an_update_with_a_value_beyond_the_ring_is_refused_and_its_files_are_removed(
+    tmp_path: Path, value: float
+) -> None:
     site = site_of(tmp_path, 0)
     site.worker.arrays["bias"][3] = value
     await site.start()

@@ -26,7 +26,7 @@ def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("what", "number"), MOMENTS)
-def test_killed_at_any_step_what_was_written_down_is_sent_and_nothing_else(
+def test_a_datapod_killed_at_any_step_sends_what_it_had_written_down_and_nothing_else(
     tmp_path: Path, what: str, number: int
 ) -> None:
     home = tmp_path / "site"

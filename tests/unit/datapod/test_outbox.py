@@ -96,7 +96,7 @@ def test_a_line_torn_by_a_crash_is_removed_and_noted(torn: int) -> None:
         assert json.loads(log.read_bytes().splitlines()[-1])["what"] == "repaired"
 
 
-def test_a_head_older_than_the_log_is_what_a_power_cut_leaves(tmp_path: Path) -> None:
+def test_a_log_with_an_older_head_is_intact_as_a_power_cut_leaves_it(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     head = (tmp_path / HEAD).read_bytes()
     fill(tmp_path, 2)

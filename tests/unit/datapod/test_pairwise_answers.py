@@ -66,7 +66,7 @@ def done(result: Result) -> bytes:
     return result.payload
 
 
-async def test_an_agent_takes_part_in_a_whole_session_and_is_started_anew_before_each_step(tmp_path: Path) -> None:
+async def test_an_agent_restarted_before_each_step_takes_part_in_a_whole_session(tmp_path: Path) -> None:
     pairs = Pairs(tmp_path)
     request = await pairs.request()
     shares = {name: pairs.peers.sites[name].share(RUN, request.encode(), session=SESSION) for name in ("east", "south")}

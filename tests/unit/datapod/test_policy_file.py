@@ -16,14 +16,14 @@ from hanse_fabric.messages import ObjectRef
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"
 
 
-def test_without_a_file_the_default_allows_no_site_code_and_no_round_of_one() -> None:
+def test_the_default_policy_allows_no_site_code_and_no_round_of_one_site() -> None:
     policy = load_policy(None)
     assert policy == Policy()
     assert policy.site_code.digests == ()
     assert policy.minimum_participants == 2
 
 
-def test_the_documented_policy_is_one(tmp_path: Path) -> None:
+def test_the_documented_policy_is_a_valid_policy(tmp_path: Path) -> None:
     text = DOCUMENTED.read_text().split("## Policy\n")[1].split("```yaml\n")[1].split("```")[0]
     path = tmp_path / "policy.yaml"
     path.write_text(text)
@@ -52,7 +52,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, said: str) ->
     assert "policy.yaml" in caught.value.message
 
 
-def test_a_missing_file_is_not_the_default(tmp_path: Path) -> None:
+def test_a_missing_policy_file_is_an_error_and_not_the_default_policy(tmp_path: Path) -> None:
     with pytest.raises(HanseError) as caught:
         load_policy(tmp_path / "none.yaml")
     assert caught.value.code is ErrorCode.NOT_FOUND
@@ -88,7 +88,7 @@ def test_only_the_models_that_are_named_are_trained() -> None:
         assert caught.value.code is ErrorCode.POLICY
 
 
-def test_too_few_examples_are_refused_with_their_number_unless_it_is_to_stay_hidden() -> None:
+def test_too_few_examples_are_refused_and_the_number_is_told_unless_it_must_stay_hidden() -> None:
     policy = Policy(outputs=OutputPolicy(minimum_examples=20))
     policy.check_examples(20)
     with pytest.raises(HanseError, match="19 examples") as caught:

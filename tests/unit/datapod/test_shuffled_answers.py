@@ -79,7 +79,7 @@ def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:
         noise_for(given, given.masking, update)
 
 
-def test_without_distributed_noise_there_is_nothing_to_add(tmp_path: Path) -> None:
+def test_a_task_without_distributed_noise_gets_no_noise_added(tmp_path: Path) -> None:
     given = masked_task()
     assert noise_for(given, given.masking, tmp_path).adjust is None
     assert noise_for(given, given.masking, None).sealed(bytes(32), {}, "north") is None

@@ -74,7 +74,7 @@ def test_what_the_site_wants_is_done(rules: dict[str, Any], asked: Task) -> None
 
 
 @pytest.mark.parametrize("fields", [{"stochastic": True}, {"refuse_out_of_range": False}, {"largest_weight": 7}])
-def test_a_ring_that_would_bend_the_sums_of_a_study_is_refused(fields: dict[str, Any]) -> None:
+def test_a_ring_that_would_weight_or_clip_the_sums_of_a_study_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(HanseError, match="neither weighted nor clipped nor rounded at random"):
         study_policy().check(masked_step(rings=plan(**fields)))
 
@@ -101,7 +101,7 @@ def test_an_unknown_test_in_the_file_is_refused_with_those_that_there_are(tmp_pa
     assert load_policy(path).studies.minimum_samples == 25
 
 
-def test_a_step_that_says_no_study_is_refused() -> None:
+def test_a_step_without_a_study_section_is_refused() -> None:
     with pytest.raises(HanseError, match="study") as raised:
         study_policy().check(study_step(config={"step": "open"}))
     assert raised.value.code is ErrorCode.INVALID_INPUT

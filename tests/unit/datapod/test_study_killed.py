@@ -25,7 +25,7 @@ def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("what", "number"), MOMENTS)
-def test_killed_in_the_middle_each_step_has_one_answer_whose_bytes_never_change(
+def test_a_datapod_killed_during_two_steps_gives_each_step_one_answer_whose_bytes_never_change(
     tmp_path: Path, what: str, number: int
 ) -> None:
     home = tmp_path / "site"

@@ -59,7 +59,7 @@ async def test_two_steps_are_under_way_at_once_and_no_more(cohort: Site) -> None
     assert worker.most_at_once == 2
 
 
-async def test_what_leaves_is_the_arrays_under_the_mask_that_the_seed_makes(cohort: Site) -> None:
+async def test_the_answer_of_a_step_is_its_arrays_under_the_mask_of_the_sealed_seed(cohort: Site) -> None:
     await cohort.start()
     given = masked_step()
     await cohort.give(given)
@@ -77,7 +77,7 @@ async def test_what_leaves_is_the_arrays_under_the_mask_that_the_seed_makes(coho
     assert (result.examples, result.metrics) == (0, {})
 
 
-async def test_the_list_of_snps_leaves_plainly_and_says_nothing_of_how_many_people_there_are(cohort: Site) -> None:
+async def test_the_list_of_snps_leaves_unmasked_and_does_not_tell_how_many_people_there_are(cohort: Site) -> None:
     await cohort.start()
     await cohort.give(study_step())
     [(result, _)] = await cohort.results(1)
@@ -156,7 +156,7 @@ async def test_the_end_of_a_run_removes_its_folder_and_its_tasks_and_lets_the_wo
     assert not list((cohort.home / "work").glob(f"{RUN}.*"))
 
 
-async def test_work_whose_process_dies_is_done_again_and_ends_in_one_answer(cohort: Site) -> None:
+async def test_a_step_whose_worker_process_dies_is_computed_again_and_answered_once(cohort: Site) -> None:
     worker_of(cohort).deaths = 2
     await cohort.start()
     await cohort.give(masked_step())
@@ -165,7 +165,7 @@ async def test_work_whose_process_dies_is_done_again_and_ends_in_one_answer(coho
     assert len(worker_of(cohort).requests) == 3
 
 
-async def test_what_is_wrong_with_the_files_is_a_refusal_in_the_words_of_the_worker(cohort: Site) -> None:
+async def test_faulty_genotype_files_are_refused_with_the_workers_message(cohort: Site) -> None:
     wrong = "ward.cov, line 7: AGE is 'x\\'y', expected a number"
     worker_of(cohort).error = HanseError(ErrorCode.INVALID_INPUT, wrong, hint="see it's so")
     await cohort.start()
@@ -199,7 +199,7 @@ async def test_what_is_wrong_with_the_files_is_a_refusal_in_the_words_of_the_wor
         ),
     ],
 )
-def test_whose_line_is_wrong_and_what_stands_there_is_not_told(message: str, told: str) -> None:
+def test_a_refusal_names_file_line_and_column_but_neither_the_person_nor_the_value(message: str, told: str) -> None:
     assert told in without_values(HanseError(ErrorCode.INVALID_INPUT, message)).message
 
 
@@ -256,7 +256,7 @@ async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) 
     journal.close()
 
 
-async def test_what_the_masking_protocol_asks_waits_for_no_computation(cohort: Site) -> None:
+async def test_tasks_of_the_masking_protocol_are_answered_while_a_step_computes(cohort: Site) -> None:
     worker = worker_of(cohort)
     worker.hold = asyncio.Event()
     await cohort.start()
@@ -270,7 +270,7 @@ async def test_what_the_masking_protocol_asks_waits_for_no_computation(cohort: S
     assert len(await cohort.results(4)) == 4
 
 
-async def test_no_step_waits_while_it_is_looked_whether_former_ones_are_closed(
+async def test_the_next_step_begins_while_the_agent_asks_whether_former_steps_are_closed(
     cohort: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of these looks takes over a second, for a copy of the stream may be behind."""

@@ -84,7 +84,7 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
     assert site.written[0] == Leaving("sum", subject, 16)
 
 
-async def test_others_that_do_not_come_are_a_missed_quorum(tmp_path: Path) -> None:
+async def test_a_sum_without_the_other_sites_fails_as_a_missed_quorum(tmp_path: Path) -> None:
     broker = MemoryBroker()
     site = Site(tmp_path, broker)
     async with (
@@ -130,7 +130,9 @@ async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> 
     ],
     ids=["another algorithm", "evaluation", "noise"],
 )  # fmt: skip
-async def test_other_work_has_no_sums(tmp_path: Path, asked: Task) -> None:
+async def test_a_task_of_another_algorithm_an_evaluation_or_private_work_has_no_sums(
+    tmp_path: Path, asked: Task
+) -> None:
     site = Site(tmp_path, MemoryBroker())
     async with open_sums(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
         assert exchange is None
@@ -143,7 +145,7 @@ def masking(mode: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("asked", [fedtan(), fedtan(masking=masking("ring"))], ids=["plain", "ring"])
-def test_a_site_that_wants_masks_takes_part_in_no_exchange_without(asked: Task) -> None:
+def test_a_site_whose_policy_requires_masks_takes_part_in_no_unmasked_sum(asked: Task) -> None:
     with pytest.raises(HanseError) as raised:
         Policy(masking=MaskingPolicy(required=True)).check(asked)
     assert raised.value.code is ErrorCode.POLICY
@@ -201,7 +203,7 @@ async def test_two_runs_with_sums_are_done_in_one_order_at_all_sites(tmp_path: P
     assert [request.seed for request in site.worker.stopped] == [2]
 
 
-async def test_of_waiting_runs_with_sums_the_least_is_done_first_and_others_in_their_order() -> None:
+async def test_among_waiting_runs_with_sums_the_one_with_the_least_id_is_done_first_and_others_in_order() -> None:
     queue = TaskQueue()
 
     async def taken(*offered: Task) -> list[str]:
@@ -213,7 +215,7 @@ async def test_of_waiting_runs_with_sums_the_least_is_done_first_and_others_in_t
     assert await taken(task(run="c" * 12), fedtan(run="b" * 12), fedtan(run="a" * 12)) == ["c", "a", "b"]
 
 
-def test_only_a_later_run_that_waits_for_others_makes_way_for_one_that_does() -> None:
+def test_a_task_that_waits_for_other_sites_makes_way_only_for_an_earlier_run_that_waits_too() -> None:
     assert makes_way(fedtan(run="b" * 12), fedtan(run="a" * 12))
     assert not makes_way(fedtan(run="a" * 12), fedtan(run="b" * 12))
     assert not makes_way(task(run="b" * 12), fedtan(run="a" * 12))

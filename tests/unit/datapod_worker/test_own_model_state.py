@@ -173,7 +173,7 @@ def given(site: Site, *entries: str) -> None:
         (("body.weight",), NO_STEPS.replace("np.zeros(4,", "np.zeros(5,"), r"float32\[4\], F32\[5\] was expected"),
     ],
 )
-def test_an_uploaded_model_with_which_local_entries_cannot_stay_is_refused(
+def test_an_uploaded_model_that_does_not_go_with_the_local_entries_is_refused(
     tmp_path: Path, entries: tuple[str, ...], code: str, said: str
 ) -> None:
     site = Site(tmp_path, code=code, model=own(HEAD_LOCAL))

@@ -183,7 +183,7 @@ async def test_everything_in_the_folder_is_the_owners_alone(pooled: ProcessWorke
     assert {path: mode for path, mode in messages.items() if mode != 0o600} == {}
 
 
-async def test_sums_in_the_middle_of_the_work_pass_the_folder(pooled: ProcessWorker, tmp_path: Path) -> None:
+async def test_sums_in_the_middle_of_the_work_go_through_the_folder(pooled: ProcessWorker, tmp_path: Path) -> None:
     keys: list[str] = []
 
     async def alone(key: str, values: bytes) -> bytes:
@@ -211,7 +211,7 @@ async def test_a_pool_without_workers_says_so(data: DataSettings, tmp_path: Path
     assert caught.value.code is ErrorCode.TIMEOUT
 
 
-async def test_what_an_agent_before_has_asked_is_dropped(tmp_path: Path) -> None:
+async def test_requests_of_an_earlier_agent_are_dropped(tmp_path: Path) -> None:
     files = PoolFolder(tmp_path, POOL)
     files.make()
     for path in (files.requests / "a.json", files.taken / "b@w.json", files.work / "b" / "state" / "x"):
@@ -242,7 +242,7 @@ def test_a_worker_is_dead_when_its_heartbeat_stands_still_by_the_observers_clock
 
 @pytest.mark.parametrize("linked", ["made", "state", "state/local-1"])
 @pytest.mark.parametrize("same_disk", [True, False])
-def test_links_that_site_code_has_made_lead_nobody_to_the_datapods_own_files(
+def test_links_made_by_site_code_do_not_lead_to_the_datapods_own_files(
     tmp_path: Path, linked: str, same_disk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, folder = tmp_path / "home", tmp_path / "shared"

@@ -41,13 +41,13 @@ def test_a_task_is_done_in_the_smallest_pool_that_fits(wanted: dict[str, object]
     assert (chosen.pool.name, chosen.warning) == (pool, "")
 
 
-def test_of_pools_that_fit_one_with_a_worker_is_taken() -> None:
+def test_among_pools_that_fit_one_with_a_live_worker_is_chosen() -> None:
     gpu = Resources(device="gpu")
     assert choose(gpu, SITE, alive=lambda name: name == "two").pool.name == "two"
     assert choose(gpu, SITE, alive=lambda _: False).pool.name == "slice"  # and waited for
 
 
-def test_what_no_pool_fits_is_refused_with_what_the_site_has() -> None:
+def test_a_task_that_fits_no_pool_is_refused_and_the_sites_pools_are_listed() -> None:
     with pytest.raises(HanseError) as caught:
         choose(Resources(device="gpu", memory_gib=100, labels={"mig": "no"}), (CPU, SLICE))
     assert caught.value.code is ErrorCode.NO_DEVICE
@@ -57,7 +57,7 @@ def test_what_no_pool_fits_is_refused_with_what_the_site_has() -> None:
     )
 
 
-def test_memory_that_a_pool_does_not_tell_of_is_not_counted_on() -> None:
+def test_a_pool_that_does_not_tell_its_memory_fits_no_task_that_asks_for_some() -> None:
     untold = Pool(name="untold", device="gpu")
     assert choose(Resources(device="gpu"), (CPU, untold)).pool == untold
     with pytest.raises(HanseError, match="is asked for"):
@@ -109,7 +109,7 @@ def test_a_file_of_pools_that_is_wrong_is_refused_by_name(tmp_path: Path, text: 
     assert str(file) in caught.value.message
 
 
-def test_a_job_says_what_it_needs_with_site_code_too() -> None:
+def test_a_job_with_site_code_can_ask_for_resources_too() -> None:
     job = {"rounds": 1, "model": {"name": "mlp"}, "train": {"resources": {"device": "gpu", "memory_gib": 20}}}
     assert resources_of({"train": check_job(job).train}) == check_train(job["train"]).resources  # type: ignore[arg-type]
     code = {"code": {"name": "mine", "digest": "0" * 64}, "train": {"resources": {"device": "tpu"}, "depth": 3}}
@@ -120,7 +120,7 @@ def test_a_job_says_what_it_needs_with_site_code_too() -> None:
     assert resources_of({"train": {"depth": 3}}) == Resources()
 
 
-def test_without_cuda_the_processor_is_used_and_who_asked_for_more_is_told() -> None:
+def test_a_worker_without_cuda_uses_the_processor_and_says_so_where_a_gpu_was_asked_for() -> None:
     # The tests' torch is built without CUDA.
     assert choose_device("auto").warning == choose_device("cpu").warning == ""
     assert choose_device("cuda", "cpu").warning == ""

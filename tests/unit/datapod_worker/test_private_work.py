@@ -83,7 +83,7 @@ def test_noise_on_the_update_has_its_scale(bench: Bench) -> None:
     assert update["hidden0.weight"].std() == pytest.approx(5.0, rel=0.06)
 
 
-def test_what_site_code_returns_gets_noise_and_its_metrics_stay(bench: Bench) -> None:
+def test_the_update_of_site_code_gets_noise_and_its_metrics_do_not_leave(bench: Bench) -> None:
     done, update = bench.train(model={}, code=True, privacy=UPDATE)
     assert done.metrics == {}
     assert update["weights"].std() == pytest.approx(5.0, rel=0.06)
@@ -103,7 +103,7 @@ def test_batch_statistics_stay_at_the_site_or_the_work_is_refused(bench: Bench) 
     assert not any("running" in name for name in update)
 
 
-def test_clipping_alone_is_for_those_who_add_the_noise_elsewhere(bench: Bench) -> None:
+def test_a_scale_of_zero_clips_the_update_and_adds_no_noise(bench: Bench) -> None:
     _, update = bench.train(model={"name": "mlp"}, privacy={**UPDATE, "clip": 0.01, "scale": 0.0})
     norm = np.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in update.values()))
     assert norm == pytest.approx(0.01, rel=1e-4)

@@ -36,7 +36,7 @@ def rehearsed(
     return metrics[str(data[1])], read_tensors(folder / "model")[1]
 
 
-def test_scaffold_alone_is_plain_training(tmp_path: Path, data: tuple[Path, Path]) -> None:
+def test_scaffold_with_a_single_site_equals_plain_training(tmp_path: Path, data: tuple[Path, Path]) -> None:
     """One site's drift is everybody's: with the server's variate carried, its corrections cancel."""
     _, plain = rehearsed(tmp_path, data)
     _, corrected = rehearsed(tmp_path, data, train=STEPS | {"algorithm": "scaffold"})
@@ -55,7 +55,7 @@ def test_feddyn_goes_on_learning_by_its_servers_half(tmp_path: Path, data: tuple
     assert many["loss"] < 0.5 * few["loss"]
 
 
-def test_the_servers_optimizer_is_the_jobs(tmp_path: Path, data: tuple[Path, Path]) -> None:
+def test_a_rehearsal_uses_the_jobs_server_optimizer(tmp_path: Path, data: tuple[Path, Path]) -> None:
     _, plain = rehearsed(tmp_path, data, rounds=2)
     _, still = rehearsed(tmp_path, data, rounds=2, strategy={"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0}})
     _, moved = rehearsed(tmp_path, data, rounds=2, strategy={"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}})
@@ -64,7 +64,7 @@ def test_the_servers_optimizer_is_the_jobs(tmp_path: Path, data: tuple[Path, Pat
     assert np.abs(moved["output.weight"] - plain["output.weight"]).max() > 1e-3
 
 
-def test_what_is_local_is_evaluated_in_a_rehearsal_and_refused_of_a_file(
+def test_a_rehearsal_evaluates_with_local_entries_and_a_model_file_without_them_is_refused(
     tmp_path: Path, data: tuple[Path, Path]
 ) -> None:
     metrics, model = rehearsed(tmp_path, data, rounds=20, train=STEPS | {"algorithm": "fedrep"})
@@ -79,7 +79,7 @@ def test_what_is_local_is_evaluated_in_a_rehearsal_and_refused_of_a_file(
         evaluate_file(tmp_path / "model", of_code, [data[1]])
 
 
-def test_a_file_is_evaluated_as_it_is(tmp_path: Path, data: tuple[Path, Path]) -> None:
+def test_a_model_file_is_evaluated_without_adapting_it_first(tmp_path: Path, data: tuple[Path, Path]) -> None:
     """Per-FedAvg would adapt it on the test data here; a rehearsal adapts it on the training data."""
     train = STEPS | {"algorithm": {"name": "per_fedavg", "alpha": 0.5, "adapt_steps": 20}}
     adapted, _ = rehearsed(tmp_path, data, rounds=1, train=train)

@@ -44,7 +44,7 @@ def test_what_the_policy_would_refuse_is_told_beside_what_would_leave() -> None:
     assert "workflows: [association_study]" in rehearse_study(parse_job(JOB), DataSettings(train=COHORT)).refused
 
 
-def test_wrong_files_end_a_rehearsal_in_their_own_words(tmp_path: Path) -> None:
+def test_faulty_files_end_a_rehearsal_with_a_message_that_names_the_fault(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match=r"nowhere\.fam"):
         rehearse_study(parse_job(JOB), DataSettings(train=tmp_path / "nowhere"))
 

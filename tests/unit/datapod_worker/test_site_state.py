@@ -66,7 +66,7 @@ def test_a_round_that_did_not_count_is_as_if_it_had_not_been(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_what_is_kept_matters(tmp_path: Path, name: str) -> None:
+def test_a_round_from_another_state_leaves_other_bits(tmp_path: Path, name: str) -> None:
     """Negative control of the above: with other state the same round gives other bits."""
     sent = []
     for trained in (1, 0):
@@ -108,7 +108,7 @@ def test_a_site_that_joins_late_begins_without_state(tmp_path: Path) -> None:
     assert Site(tmp_path, **STATEFUL["scaffold"]).begin().train(7, trained=0).note == ""
 
 
-def test_without_word_from_the_hub_the_newest_earlier_round_is_taken(tmp_path: Path) -> None:
+def test_a_site_takes_its_newest_earlier_round_when_the_hub_names_none(tmp_path: Path) -> None:
     told, untold = (Site(tmp_path / name, **STATEFUL["fedper"]).begin() for name in ("told", "untold"))
     for site, trained in ((told, (0, 1)), (untold, (None, None))):
         site.train(1, trained=trained[0])
@@ -197,14 +197,14 @@ def test_extras_are_in_the_models_layout_with_zeros_for_buffers(tmp_path: Path) 
     assert not control["norm0.running_mean"].any()
 
 
-def test_what_would_leave_beside_a_private_update_is_refused(tmp_path: Path) -> None:
+def test_extras_beside_a_private_update_are_refused(tmp_path: Path) -> None:
     privacy = {"mechanism": "gaussian", "clip": 1.0, "scale": 1.0}
     site = Site(tmp_path, privacy=privacy, **STATEFUL["scaffold"]).begin()
     with pytest.raises(HanseError, match="nothing beside the update"):
         site.train(1, trained=0)
 
 
-def test_the_strategys_numbers_are_told_and_not_of_private_work(tmp_path: Path) -> None:
+def test_the_first_loss_is_told_to_the_strategy_unless_the_work_is_private(tmp_path: Path) -> None:
     site = Site(tmp_path, train=STEPS, info=["first_loss", "normalizer"]).begin()
     expected = site.evaluate(1, trained=0).metrics["loss"]
     assert site.train(1, trained=0).info == {"steps": 5.0, "normalizer": 5.0, "first_loss": pytest.approx(expected)}

@@ -94,7 +94,7 @@ async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-async def test_a_rest_costs_no_process(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_resting_keeps_the_process_alive(worker: StudyWorker, tmp_path: Path) -> None:
     await worker.rest()
     assert worker.pid is None
     await worker.work(request(tmp_path), silent)
@@ -104,7 +104,7 @@ async def test_a_rest_costs_no_process(worker: StudyWorker, tmp_path: Path) -> N
     assert worker.pid == pid
 
 
-def test_what_was_read_of_a_study_is_let_go_at_rest(files: DataSettings, tmp_path: Path) -> None:
+def test_resting_frees_what_was_read_of_a_study(files: DataSettings, tmp_path: Path) -> None:
     def studies() -> int:
         """How many of this test's are in memory: other tests' may come and go as the collector likes."""
         return sum(type(found) is SiteStudy and found.state.is_relative_to(tmp_path) for found in gc.get_objects())
@@ -135,7 +135,7 @@ async def test_a_step_that_this_release_does_not_have_is_refused(worker: StudyWo
     assert raised.value.code is ErrorCode.UNKNOWN_SCHEMA
 
 
-async def test_what_breaks_inside_a_step_is_told_by_its_kind_alone(
+async def test_an_exception_inside_a_step_is_told_by_its_type_alone(
     worker: StudyWorker, tmp_path: Path, files: DataSettings
 ) -> None:
     stranger = tmp_path / "stranger"
@@ -164,7 +164,7 @@ async def test_files_that_are_not_what_the_project_declares_are_named(
 
 
 @pytest.mark.parametrize("ending", ["bed", "bim", "fam", "cov", "pheno"])
-def test_a_file_that_changes_while_a_study_runs_ends_it_also_after_a_restart(
+def test_a_file_that_changes_during_a_study_ends_it_even_after_a_restart(
     files: DataSettings, tmp_path: Path, ending: str
 ) -> None:
     asked = request(tmp_path)
@@ -185,7 +185,7 @@ async def test_a_wrong_line_is_named_by_file_and_number(worker: StudyWorker, fil
         await worker.check_data(OpenSchema())
 
 
-async def test_columns_that_no_file_is_given_for_are_missed(files: DataSettings) -> None:
+async def test_a_column_is_refused_as_missing_when_no_file_was_given_for_it(files: DataSettings) -> None:
     alone = StudyWorker(DataSettings(train=files.train))
     try:
         with pytest.raises(HanseError, match="--covariates FILE") as raised:
@@ -216,7 +216,7 @@ def test_the_process_for_studies_loads_no_torch_and_no_pandas() -> None:
 
 
 @pytest.mark.parametrize(("name", "genotypes"), [("ward", True), ("ward.bed", True), ("ward.npz", False)])
-def test_genotypes_are_known_by_their_files(files: DataSettings, name: str, genotypes: bool) -> None:
+def test_genotypes_are_recognized_by_the_endings_of_files(files: DataSettings, name: str, genotypes: bool) -> None:
     data = DataSettings(train=files.prefix.parent / name)
     assert data.is_genotypes is genotypes
     if genotypes:

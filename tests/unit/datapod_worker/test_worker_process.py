@@ -344,7 +344,7 @@ def test_site_code_that_fails_is_refused_with_the_reason(tmp_path, data, body, m
     assert not (tmp_path / "update").exists()
 
 
-async def test_site_code_that_ends_its_process_ends_that_alone(tmp_path, data):
+async def test_site_code_that_ends_its_process_fails_its_task_with_the_exit_status(tmp_path, data):
     with pytest.raises(HanseError, match=r"ended \(status 3\)"):
         await by_code(tmp_path, data, INITIALIZE + "def train(model, data, config):\n    import os; os._exit(3)\n")
 

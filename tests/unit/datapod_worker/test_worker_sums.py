@@ -97,7 +97,7 @@ async def trained(
     return {name: {k: v.copy() for k, v in read_tensors(folder / f"{name}.out")[1].items()} for name in outcomes}
 
 
-async def test_sums_meet_and_a_worker_that_is_killed_between_them_ends_with_the_same_bits(
+async def test_a_worker_killed_between_two_sums_ends_with_the_same_bits(
     folder: Path, workers: dict[str, ProcessWorker]
 ) -> None:
     async with asyncio.timeout(120):
