@@ -9,8 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from hanse_fabric.messages import ExchangeJob, MaskRequest, Message, PublishModel, ReduceJob, StudyJob, Task
-from hanse_fabric.subjects import JOB, JOURNAL, MASK_ANSWER, MASK_REQUEST, PUBLISH_MODEL, REDUCED, RESULT, TASK, Subject
-from releases.coordinator import JournalEntry
+from hanse_fabric.subjects import (
+    JOB,
+    JOURNAL,
+    MASK_ANSWER,
+    MASK_REQUEST,
+    PUBLISH_MODEL,
+    REDUCED,
+    RESULT,
+    RUNS,
+    TASK,
+    Subject,
+)
+from releases.coordinator import JournalEntry, RunRecord
 from releases.recording import Recording, Said
 
 _ASKING = (TASK, JOB, MASK_REQUEST)
@@ -44,6 +55,11 @@ class Story:
                 self.answers[one.subject].append(one)
         for subject in [one for one in self.answers if is_of(RESULT, one) and not self._counted(one)]:
             del self.answers[subject]
+
+    def record(self) -> RunRecord:
+        """The run's record as it was in the end."""
+        subject = RUNS.of(project=self.project, run=self.run)
+        return RunRecord.decode([one.data for one in self.said if one.stored and one.subject == subject][-1])
 
     def _counted(self, result: str) -> bool:
         """Whether a site's result is in its step's outcome: others came too late, or were refused."""

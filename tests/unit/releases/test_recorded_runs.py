@@ -31,10 +31,12 @@ def check_end(outcome: Outcome, story: Story) -> None:
     """The run has ended as it had, and each step says what it said."""
     record, header = outcome.record, story.header
     assert (record.state, record.model_digest) == (header["state"], header["digest"]), record.reason
+    # The reason of a failure is for people: its words may change.
+    told = {"reason", "updated_at"}
+    assert record.model_dump(exclude=told) == story.record().model_dump(exclude=told)
     then = story.closed()
     assert outcome.closed.keys() == then.keys()
     for step, body in then.items():
-        # The reason of a failure is for people: its words may change.
         expected = {name: value for name, value in body.items() if (step, name) != ("end", "reason")}
         assert says_the_same(outcome.closed[step], expected), f"{step} says something else: {outcome.closed[step]}"
 
