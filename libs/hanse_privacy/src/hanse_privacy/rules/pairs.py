@@ -27,7 +27,7 @@ LEGAL: tuple[Pair, ...] = (
     Pair(
         "secure_aggregation pairwise, ring",
         "train.algorithm fedtan",
-        "its sums are masked among all who take part, and done again by the same ones or not at all",
+        "its sums are masked among all who take part, and are done again by the same sites or not at all",
     ),
     Pair("secure_aggregation", "initial_model", "the first model is no secret"),
     Pair("secure_aggregation", "privacy.placement local", "the update is made private first and masked then"),
@@ -39,7 +39,7 @@ LEGAL: tuple[Pair, ...] = (
     Pair(
         "secure_aggregation compensator",
         "privacy.noise oblivious, oblivious-shuffled",
-        "sites, or the compensator, choose of what others drew; what that resists is in privacy.md",
+        "sites, or the compensator, choose from what others drew; privacy.md says what that resists",
     ),
     Pair(
         "privacy.placement local",

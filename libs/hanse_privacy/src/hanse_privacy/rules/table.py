@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "secure_aggregation",
         "train.algorithm scaffold",
-        "control variates would be told beside the masked sum, without masks",
+        "control variates would leave beside the masked sum, without masks",
         "use another algorithm, or do without secure_aggregation",
         masked(at.told_apart),
     ),
@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "secure_aggregation.threshold",
         "a smaller participants.minimum",
-        "a round of the minimum could not recover the masks of one that drops out",
+        "a round of the minimum could not recover the masks of a site that drops out",
         "lower the threshold, or raise participants.minimum",
         masked(at.threshold),
     ),
@@ -123,7 +123,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "privacy.mechanism gaussian, discrete_gaussian, dp_sgd",
         "privacy.delta 0",
-        "normal noise keeps no epsilon with certainty",
+        "normal noise keeps no epsilon at delta 0",
         "give a delta above 0, or use a Laplace kind",
         private(at.no_delta),
     ),
@@ -242,21 +242,21 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "privacy.noise oblivious, oblivious-shuffled",
         "secure_aggregation mode pairwise",
-        "the compensator is the one who shuffles, and the answers of mode pairwise have no room for others' noise",
+        "the compensator shuffles, and the answers of mode pairwise have no room for others' noise",
         "use mode compensator, or distributed-gamma",
         private(at.third_party),
     ),
     Rule(
         "privacy.colluding",
         "noise without shares, or fewer than two other sites",
-        "it enlarges the shares of distributed-gamma and of Gaussian noise, of which two honest ones must be left",
+        "it enlarges the shares of distributed-gamma and of Gaussian noise, and at least two honest ones must be left",
         "lower colluding, or use distributed-gamma",
         private(at.colluding),
     ),
     Rule(
         "privacy.scale literal",
         "mechanisms other than distributed Laplace",
-        "it is the scale that the paper prints for that protocol",
+        "it is the scale that Mugunthan (2022) prints for distributed Laplace noise",
         "leave privacy.scale out",
         private(at.literal),
     ),
@@ -270,7 +270,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "privacy.site_epsilon",
         "placements other than local",
-        "the noise of a sum is one for all",
+        "all sites share the noise of a sum",
         "use placement local, or one epsilon for all",
         private(at.per_site),
     ),
