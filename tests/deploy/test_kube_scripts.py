@@ -86,7 +86,7 @@ def test_the_pause_image_is_a_docker_archive_of_one_program(tmp_path: Path) -> N
     assert config["config"] == {"Entrypoint": ["/pause"], "User": "65535:65535"}
 
 
-def test_a_stage_that_fails_stands_in_the_table_with_those_before_it() -> None:
+def test_the_table_lists_a_failed_stage_after_the_stages_before_it() -> None:
     stages = Stages()
     with stages.stage("first") as stage:
         stage.found = "well"

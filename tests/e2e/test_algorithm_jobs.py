@@ -126,7 +126,7 @@ async def test_jobs_that_cannot_work_are_refused_when_they_are_submitted(
     assert len(await asyncio.to_thread(scene.deployment.project.runs)) == before
 
 
-async def test_algorithms_that_keep_state_end_with_the_same_bits_whoever_is_killed(scene: Scene) -> None:
+async def test_algorithms_that_keep_state_end_with_the_same_bits_after_any_process_is_killed(scene: Scene) -> None:
     """All such runs at once: each is somewhere in its middle when a process dies."""
     runs = {name: await scene.submit(JOBS[name]) for name in STATEFUL}
     for name, victim in zip(STATEFUL, ("datapod-north", "aggregator", "coordinator"), strict=False):

@@ -87,7 +87,7 @@ def test_fewer_updates_have_other_noise(job, read, store):
     assert abs(np.corrcoef(four, three)[0, 1]) < 0.02
 
 
-def test_a_fixed_norm_is_not_told_anew(job, store):
+def test_a_job_with_a_fixed_norm_returns_no_new_norm(job, store):
     assert Engine(store).run(job()).clip is None
 
 

@@ -183,7 +183,7 @@ def test_a_wrong_mask_is_noticed(tmp_path: Path) -> None:
     assert (reduced.code, reduced.outputs) == ("tampered", {})
 
 
-def test_a_sum_beyond_what_the_cohorts_can_have_is_noticed(tmp_path: Path) -> None:
+def test_a_sum_larger_than_the_cohorts_bounds_allow_is_reported_as_tampered(tmp_path: Path) -> None:
     step = Step(tmp_path, MaskingMode.RING)
     narrow = {**RINGS, "limbs": Ring(bits=64, fraction=0, bound=1.0)}
     ring = step.ring().model_copy(update={"plan": step.plan.model_copy(update={"entries": narrow})})

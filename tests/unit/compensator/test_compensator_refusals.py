@@ -122,7 +122,7 @@ async def test_a_set_with_a_truncated_seed_is_refused(triage, cut):
     await _refused(triage, request, ErrorCode.TAMPERED, "does not open", refused=["site-000"])
 
 
-async def test_a_seed_of_another_member_is_refused_under_ones_own_name(triage):
+async def test_a_member_cannot_send_another_members_seed_as_its_own(triage):
     request = triage.request()
     copied = triage.sites[1].signed(request.members[0].sealed)
     members = (request.members[0], copied, *request.members[2:])

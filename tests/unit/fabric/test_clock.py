@@ -185,7 +185,7 @@ def test_virtual_time_stands_still_while_a_thread_works() -> None:
     assert clock.run(main()) == (0.0, False)
 
 
-def test_virtual_time_stands_still_while_a_thread_works_whose_caller_has_given_up() -> None:
+def test_virtual_time_stands_still_while_a_thread_works_even_after_its_caller_was_cancelled() -> None:
     """Cancelling the await of a thread does not end the thread."""
     clock = VirtualClock()
     times: list[float] = []

@@ -33,7 +33,7 @@ def test_a_name_that_nobody_offers_is_refused_with_those_that_are_known():
         find(STRATEGIES, "mode")
 
 
-def test_what_a_package_offers_is_found_with_its_package_and_is_not_hanses_own(installed):
+def test_a_strategy_of_an_installed_package_is_found_with_its_packages_name_and_is_not_built_in(installed):
     installed("winsorized", WINSORIZED, WINSORIZED_ENTRY)
     plugin = find(STRATEGIES, "winsorized_mean")
     assert (str(plugin), plugin.built_in) == ("strategy winsorized_mean of winsorized 1.0", False)

@@ -64,7 +64,7 @@ def test_a_name_that_nobody_offers_is_refused_with_those_that_are_known():
         check_train({"algorithm": "lion"})
 
 
-def test_what_a_package_offers_as_an_algorithm_must_be_one_and_must_train(tmp_path, monkeypatch):
+def test_a_package_algorithm_must_be_a_subclass_of_algorithm_and_must_train(tmp_path, monkeypatch):
     source = "from hanse_learning.config import AlgorithmConfig\nOther = int\nclass Idle(AlgorithmConfig): pass\n"
     entries = {"hanse.algorithms": {"other": "strange:Other", "idle": "strange:Idle"}}
     monkeypatch.syspath_prepend(install(tmp_path, "strange", {"strange": source}, entries))

@@ -157,7 +157,7 @@ class AlteringStore(DirectoryStore):
 
 
 @pytest.mark.parametrize("at", [0, LEAF_BYTES - 1, LEAF_BYTES, LEAF_BYTES + 9])
-async def test_a_model_of_which_the_store_alters_one_byte_is_not_signed(hub: Hub, tmp_path: Path, at: int) -> None:
+async def test_a_model_is_not_signed_when_the_store_alters_one_byte_of_it(hub: Hub, tmp_path: Path, at: int) -> None:
     data = bytes(LEAF_BYTES) + b"the model's"[:10]
     key = f"models/{PROJECT}/{RUN}/r1-reduce/model"
     hub.store = AlteringStore(tmp_path / "store")

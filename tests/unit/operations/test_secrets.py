@@ -74,7 +74,7 @@ def test_a_secret_that_was_lost_is_made_again_and_fits_the_others(server: Secret
     assert values(server) == before
 
 
-def test_a_lost_authority_is_an_error_and_is_not_made_anew_but_an_unfinished_removal_is_finished(
+def test_a_lost_authority_is_an_error_and_not_replaced_but_an_unfinished_removal_is_finished(
     server: SecretsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--namespace", "ns") == 0
