@@ -10,12 +10,14 @@ import torch
 
 import hanse_learning
 from hanse_aggregator.arithmetic import Processor
+from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning import exact_tensors, on_tensors
 from hanse_learning.on_device import open_device, tried
-from hanse_learning.server.config import ReductionConfig
+from hanse_learning.server.config import ReductionConfig, check_strategy
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
+from hanse_learning.server.trial import try_out
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 ON_PROCESSOR = {"private_mean"}
@@ -88,3 +90,37 @@ def test_a_strategy_that_a_notebook_defines_reduces_arrays_without_being_install
 
     made, _ = hanse_learning.reduce(Largest(), np.zeros(2), [np.array([1.0, 5.0]), np.array([2.0, 4.0])])
     assert made.tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize(("name", "section"), BUILT_IN, ids=[name for name, _ in BUILT_IN])
+def test_every_registered_strategy_keeps_what_is_asked_of_one(name, section):
+    try_out(check_strategy(section).reduction)
+
+
+class _Bad(ReductionConfig):
+    name: str = "bad"
+    fault: str
+
+    def reweigh(self, totals, weights, info):
+        return weights[:1] if self.fault == "weights" else weights
+
+    def combine(self, updates, weights, out):
+        rows = np.stack(updates).astype(out.dtype)
+        out[...] = rows.mean(axis=0) if self.fault != "cuts" else rows.mean(axis=0) - rows.mean()
+        if self.fault == "changes":
+            updates[0][...] = 0
+        if self.fault == "leaves out":
+            out[-1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("weights", "finite numbers from the strategy"), ("cuts", "same bits wherever columns are cut"),
+        ("changes", "left as they came"), ("leaves out", "finite numbers in every column of float32"),
+    ],
+)  # fmt: skip
+def test_trying_a_strategy_out_says_what_it_does_not_keep(fault, said):
+    with pytest.raises(HanseError, match=said):
+        try_out(_Bad(fault=fault))
+    try_out(_Bad(fault="none"))

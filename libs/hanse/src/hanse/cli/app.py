@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hanse.cli import audit, config, doctor, gwas, hub, lab, model, project, run, site
+from hanse.cli import audit, config, doctor, gwas, hub, lab, model, new, project, run, site
 from hanse.cli.demo import demo
 from hanse.cli.up import up
 
@@ -27,6 +27,7 @@ def build() -> typer.Typer:
     app.add_typer(audit.app, name="audit")
     app.add_typer(lab.app, name="lab")
     app.add_typer(gwas.app, name="gwas")
+    app.command("new")(new.new)
     app.command("config")(config.show)
     app.command("doctor")(doctor.doctor)
     return app
