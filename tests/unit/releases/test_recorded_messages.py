@@ -49,9 +49,10 @@ SCHEMAS = {
 
 
 def classes(of: type[Message] = Message) -> Iterator[type[Message]]:
-    """All message classes that are loaded."""
+    """All message classes that are loaded and have a schema of their own."""
     for each in of.__subclasses__():
-        yield each
+        if "schema_id" in vars(each):
+            yield each
         yield from classes(each)
 
 
