@@ -50,7 +50,7 @@ def masked_task(
 
 
 class TensorWorker(CountingWorker):
-    """Its update is a tensor file of the arrays that it was given, times how often it was asked."""
+    """A worker whose update is a tensor file: its arrays times the number of times that it was asked."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], *, count: Path | None = None) -> None:
         super().__init__(count=count)

@@ -32,7 +32,7 @@ MODEL_BASE64 = base64.b64encode(MODEL)
 
 
 def enrolled(home: Path) -> SiteIdentity:
-    """A home as enrolling leaves it, the same key every time it is asked for again."""
+    """A home as enrolling leaves it; called again for the same folder, it has the same key."""
     home.mkdir(parents=True, exist_ok=True)
     SigningKey.load_or_create(home / SIGNING_KEY)
     record = SiteRecord(
@@ -58,7 +58,7 @@ def task(step: str = "r1-train", *, run: str = "a" * 12, **fields: Any) -> Task:
 
 
 class CountingWorker:
-    """Its update depends on the seed, on the model and, unlike a real one's, on how often it was asked."""
+    """A worker whose update depends on seed and model and, unlike a real one's, on how often it was asked."""
 
     def __init__(self, *, count: Path | None = None, size: int = 32) -> None:
         self.requests: list[WorkRequest] = []
@@ -128,7 +128,7 @@ class CountingWorker:
 
 
 class NoTransfer:
-    """Stands where the object store would be, for what never goes there."""
+    """In place of the object store, in tests where nothing goes there."""
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         raise AssertionError(url)

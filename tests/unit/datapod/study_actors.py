@@ -50,7 +50,7 @@ def study_step(step: str = "open", *, function: str = "open", study: Study | Non
 
 
 class Cohort(CountingWorker):
-    """Its arrays are the same whenever they are asked for. `hold`, by step's name, keeps a step until it is set."""
+    """A worker whose arrays are always the same. A step waits until its event in `hold`, by name, is set."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray] | None = None, *, count: Path | None = None) -> None:
         super().__init__(count=count)

@@ -38,7 +38,7 @@ async def test_the_worker_gets_the_clip_and_noise_that_were_charged(site: Site) 
     await site.give(task(privacy=terms()))
     [(result, _)] = await site.results(1)
     assert result.outcome is Outcome.DONE
-    assert result.metrics == {}  # this worker told a loss, which nobody paid for
+    assert result.metrics == {}  # the worker reported a loss, which the noise does not cover
     assert site.worker.requests[0].config["privacy"] == {"mechanism": "laplace", "clip": 2.0, "scale": 8.0}
 
 
@@ -221,7 +221,7 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     outcome = WorkOutcome(tmp_path / "update", 10, {"loss": 0.5, "steps": 3.0}, 0.01, info={"n": 1.0}, note="told")
     with_extras = replace(outcome, extras={"control": tmp_path / "control"})
     if placement == "central":
-        # The noise on the sum of all is not this site's to hide the rest behind: it is checked where sums are masked.
+        # Noise on the sum does not cover this site's other numbers; `masked_answer` checks those.
         assert made.keep_covered(with_extras) == with_extras
         return
     with pytest.raises(HanseError, match="control") as caught:
@@ -232,7 +232,7 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
 
 
 def test_a_site_counts_its_own_noise_by_its_accountant_and_the_noise_of_a_sum_by_rdp() -> None:
-    """All sites must make the same noise of a sum, whatever accountant each prefers: it is by rdp."""
+    """All sites must agree on the noise of a sum, so it is reckoned by rdp whatever accountant a site prefers."""
     own = {"noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
     shared = own | {"mechanism": "discrete_laplace", "placement": "distributed", "noise": "distributed-gamma"}
 

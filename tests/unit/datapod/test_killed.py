@@ -13,8 +13,8 @@ from hanse_datapod.home.journal import FILE, Journal
 from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "one_life.py"
-# A first life has two syncs to begin the log, one for the sign of life, one for the journal, one for the log; and three
-# publications: sign of life, update, result.
+# Syncs of a first life: two to begin the log, then sign of life, journal, log. Publications: sign of life, update,
+# result.
 MOMENTS = [("sync", n) for n in range(1, 6)] + [("before-publish", n) for n in (2, 3)] + [("after-publish", 2)]
 
 

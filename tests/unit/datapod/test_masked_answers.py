@@ -276,7 +276,7 @@ async def test_too_few_examples_are_refused_and_their_number_is_not_told(tmp_pat
 async def test_a_task_of_the_masking_protocol_reaches_no_worker_and_makes_no_update(
     tmp_path: Path, kind: TaskKind
 ) -> None:
-    """As training, they would pass by the rules for training: required masks, and the privacy budget."""
+    """A worker that took them for training would avoid the rules for training: required masks, the privacy budget."""
     site = site_of(tmp_path, 0)
     await site.start()
     await site.give(task(kind=kind))

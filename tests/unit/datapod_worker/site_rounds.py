@@ -71,7 +71,7 @@ class Site:
         return self.do(TaskKind.EVALUATE, number, trained=trained)
 
     def count(self) -> None:
-        """Take half of the last update into the model, as one of two that counted, the other one of nothing."""
+        """Move the model by half of the last update, as where two sites counted and the other one changed nothing."""
         layout, model = read_tensors(self.folder / "model")
         update = self.update
         moved = {

@@ -82,7 +82,7 @@ def test_a_round_done_again_gives_the_same_bits_and_leaves_the_same_state(tmp_pa
 
 
 def test_the_generators_are_seeded_again_after_the_local_entries_were_made(tmp_path: Path) -> None:
-    """A site that makes its local entries draws what one that has them draws."""
+    """A site that makes its local entries first then draws the same numbers as a site that has none."""
     drawing = CODE.replace(
         "def train", "def draws(array):\n    return np.random.uniform(size=array.shape)\n\n\ndef train"
     )

@@ -41,7 +41,7 @@ TAN = {"algorithm": "fedtan", "steps": 2, "batch_size": "all"}
 
 
 class Clock:
-    """Goes on by `step` seconds whenever it is looked at; stands still without: no worker is late on a busy machine."""
+    """A clock that moves by `step` seconds at each look and else stands still: no worker is late on a busy machine."""
 
     now = step = 0.0
 

@@ -67,7 +67,7 @@ def test_a_round_that_did_not_count_is_as_if_it_had_not_been(tmp_path: Path, nam
 
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_round_from_another_state_leaves_other_bits(tmp_path: Path, name: str) -> None:
-    """Negative control of the above: with other state the same round gives other bits."""
+    """The control for the tests above: with other state the same round gives other bits."""
     sent = []
     for trained in (1, 0):
         site = Site(tmp_path / str(trained), **STATEFUL[name]).begin()

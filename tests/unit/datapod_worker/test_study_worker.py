@@ -106,7 +106,7 @@ async def test_resting_keeps_the_process_alive(worker: StudyWorker, tmp_path: Pa
 
 def test_resting_frees_what_was_read_of_a_study(files: DataSettings, tmp_path: Path) -> None:
     def studies() -> int:
-        """How many of this test's are in memory: other tests' may come and go as the collector likes."""
+        """How many studies of this test are in memory; those of other tests may be collected at any time."""
         return sum(type(found) is SiteStudy and found.state.is_relative_to(tmp_path) for found in gc.get_objects())
 
     server, asked = StudyServer(lambda _: None), request(tmp_path)

@@ -1,5 +1,5 @@
-"""The datapod's loop: follow open tasks, work them off. Of training one at a time, of studies several steps at once,
-for while one computes others are fetched and sent. What is done with a task, and in which durable order: `task_work`.
+"""The datapod's loop: it follows open tasks and works them off. Training tasks are done one at a time; several steps of
+studies run at once, so that one computes while others are fetched and sent. `task_work` says what is done with a task.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ async def open_sums(
     if patience is None:
         yield None
         return
-    import numpy as np  # an agent whose tasks have no sums does without
+    import numpy as np  # loaded here, for most agents never need it
 
     from hanse_fabric.exchange import open_exchange
 
@@ -82,7 +82,7 @@ async def open_sums(
                 return (await exchange.sum(key, np.frombuffer(values, "<f8"), timeout=left)).astype("<f8").tobytes()
 
             try:
-                # Contributing twice is contributing once: a bus that is away for a moment breaks no sum.
+                # A repeated contribution counts once, so a bus that is away for a moment breaks no sum.
                 summed = await keep_trying(total, patience, clock)
             except HanseError as error:
                 if error.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):
@@ -113,7 +113,7 @@ def _train(task: Task) -> TrainConfig | None:
     if task.masking is not None and task.masking.mode is MaskingMode.COMPENSATOR:
         return None
     if task.config.get("code"):
-        return None  # its `train` section is its own
+        return None  # site code has a `train` section of its own
     from hanse_learning.config import check_train
 
     return check_train(task.config.get("train") or {})

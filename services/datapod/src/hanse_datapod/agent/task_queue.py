@@ -13,9 +13,10 @@ SETTLE_S = 0.25
 
 
 class TaskQueue:
-    """Open tasks by run, runs in the order in which they came; of those that wait for other sites, the least run first.
+    """Open tasks, one a run. Runs are taken in the order in which they came, but among those that wait for other sites
+    in the middle of a task the run with the least id is first.
 
-    Two sites that began with different runs would wait crosswise, each in one for the other. All begin with the least.
+    Two sites that began with different runs would each wait for the other for ever; so all begin with the least.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -25,12 +26,12 @@ class TaskQueue:
         self._settling: set[asyncio.Task[None]] = set()
 
     def offer(self, opened: OpenTask) -> None:
-        """Take a task in; it replaces an older one of its run. Those waiting are offered out once caught up."""
+        """Take a task in, in place of an older one of its run. `take` waits until all open ones are in."""
         self._tasks[opened.task.run] = opened
         if opened.pending == 0:
             self._ready.set()
         else:
-            # The rest may have been purged meanwhile, so its announcement is not waited for without end.
+            # The pending rest may have been purged on the bus, so the wait for it ends after a moment.
             settling = asyncio.create_task(self._settle())
             self._settling.add(settling)
             settling.add_done_callback(self._settling.discard)
@@ -40,7 +41,7 @@ class TaskQueue:
         self._ready.set()
 
     def put_back(self, opened: OpenTask) -> None:
-        """A task that made way for another; a newer one of its run stands."""
+        """Take back a task that made way for another, unless a newer one of its run is there."""
         self._tasks.setdefault(opened.task.run, opened)
         self._ready.set()
 

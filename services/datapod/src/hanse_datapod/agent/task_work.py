@@ -1,8 +1,8 @@
 """One task, from the bus to its answer: check, fetch, work, write down, hand in.
 
-Order of durable steps for each task: the answer with the update's bytes into the journal, and into the outbox log what
-is about to leave; then the update goes out, then the signed result. Killed at any moment, the next start finds the
-task still open, and either does it (nothing of it was finished) or hands in the very bytes that were written down.
+The durable steps of a task, in this order: the answer with the update's bytes goes into the journal; what is about to
+leave goes into the outbox log; the update is sent; the signed result is sent. A datapod that is killed finds the task
+still open at its next start. If the answer is in the journal, it sends those very bytes; else it does the task again.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TaskWork:
         finally:
             self._folders.drop_plain(task)
         self._folders.drop(task)
-        # What is wrong with a study's files is so however often it is asked.
+        # A study's faulty files stay faulty, so the hub need not ask again.
         told = is_study_step(task) and reason.code is ErrorCode.INVALID_INPUT
         refused = reason.code in _REFUSALS or reason is self._data.unfit or told
         _log.warning(
@@ -126,7 +126,7 @@ class TaskWork:
             reason = without_values(reason)
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
         finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
-        # On a full disk the answer goes out all the same; the outbox log has its reserve.
+        # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
         with suppress(HanseError):
             await asyncio.to_thread(self._journal.finish, task, finished)
         return finished
@@ -156,7 +156,7 @@ class TaskWork:
                 await self._write_down(Leaving("link-request", link_subject(task), 0))
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
         extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
-        # Before anything is drawn: whatever becomes of the work from here on, it is charged.
+        # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
             reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
@@ -189,7 +189,7 @@ class TaskWork:
     def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> Finished:
         """Make the answer durable. What this returns may leave."""
         with self._finishing:
-            # Work that was cancelled too late may have been finished by its thread: that answer stands.
+            # The thread of cancelled work may have finished it already: then that answer stands.
             finished = self._journal.find(task.id)
             if finished is None:
                 if is_study_step(task):

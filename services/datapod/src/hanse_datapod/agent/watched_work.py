@@ -1,4 +1,4 @@
-"""Watching over work: progress is told while it goes on, and work that the hub no longer waits for is given up."""
+"""Work under watch: its progress is told to the hub, and it is given up once the hub no longer waits for it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def watch_over(
         try:
             return await _watch(link, worker, request, task, write_down)
         except HanseError as error:
-            # Its process was killed: the same request to the next one gives the same bits.
+            # The process was killed; the next one gives the same bits for the same request.
             if error.code is not ErrorCode.UNAVAILABLE:
                 raise
     return await _watch(link, worker, request, task, write_down)
@@ -56,7 +56,7 @@ async def _watch(
     latest: list[tuple[float, str]] = []
 
     def on_progress(fraction: float, text: str) -> None:
-        # The text tells losses and numbers of steps: where the answer is hidden, so are they.
+        # The text has losses and step counts, which may not leave where the answer is masked or private.
         latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
 
     subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)

@@ -1,4 +1,4 @@
-"""What a site answers to a task, from what its worker has made: named by content, and ready to be made durable."""
+"""A site's answer to a task without masking, made from the worker's outcome."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def require_update_alone(outcome: WorkOutcome) -> None:
 
 
 def _numbers_for_strategy(policy: Policy, task: Task, outcome: WorkOutcome) -> dict[str, float]:
-    """The numbers that the strategy asks for. They are metrics to the site's policy.
+    """The numbers that the strategy asks for; the site's policy treats them as metrics.
 
     Raises:
         HanseError: POLICY where they may not leave, for the strategy cannot do without.
@@ -77,7 +77,7 @@ def _numbers_for_strategy(policy: Policy, task: Task, outcome: WorkOutcome) -> d
 def reference_to(
     link: SiteLink, task: Task, path: Path, *, digested: tuple[str, tuple[str, ...]] | None = None
 ) -> tuple[ObjectRef, bytes | None]:
-    """Name a file that is about to leave: (reference, its bytes where they are few and travel on the bus).
+    """(reference by content, bytes) of a file that is about to leave; bytes are None where it does not fit on the bus.
 
     A small file is removed, for its bytes go into the journal; a large one is on the disk when this returns.
 
@@ -95,7 +95,7 @@ def reference_to(
 
 
 def note_to_owner(withheld: tuple[str, ...], outcome: WorkOutcome) -> str:
-    """What the owner is told: the names of metrics that the policy keeps back, and what was not as it should be."""
+    """What the owner is told beside the answer: metrics that the policy withholds, and the worker's note."""
     held = f"withheld by the site's policy: metrics {', '.join(withheld)}" if withheld else ""
     return "; ".join(part for part in (held, outcome.note) if part)
 

@@ -19,7 +19,7 @@ from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 
 
 def check_genotypes(data: DataSettings, schema: DataSchema) -> dict[str, Any]:
-    """Read what can be wrong, and hold it against the schema: `examples`, the samples, and a `fingerprint`.
+    """Read the files and check them against the schema: the number of samples as `examples`, and a `fingerprint`.
 
     Raises:
         HanseError: NOT_FOUND; INVALID_INPUT naming file, line, value and expectation; SCHEMA_MISMATCH.

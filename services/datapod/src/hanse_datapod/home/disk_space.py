@@ -13,10 +13,11 @@ STUDY_MARGIN = 32 << 20
 
 
 def needed_for(task: Task) -> int:
-    """Bytes that a task may write: the model, the update, what the worker keeps of personal layers, the extras and
-    what is kept of these, and the masked update, for whose elements the model's may be half as wide as usual."""
+    """Bytes that a task may write: the model, the update, personal layers that are kept, the extras and what is kept of
+    them, and the masked update, whose elements may be wider than the model's.
+    """
     if task.kind is TaskKind.STUDY:
-        # What a step makes is not known before; of the objects that it is given, it is mostly smaller.
+        # The size of a step's output is not known before; it is mostly smaller than the objects that it is given.
         return STUDY_MARGIN + 3 * sum(ref.size for ref in (task.extras or {}).values())
     size = task.model.size if task.model is not None else 0
     if task.kind is not TaskKind.TRAIN:

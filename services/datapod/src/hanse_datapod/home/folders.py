@@ -1,4 +1,4 @@
-"""The files of a home's tasks: where the worker writes, what is handed in, and what is cleared away when."""
+"""The files of a home's tasks: where the worker writes, what is handed in, and when files are removed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class TaskFolders:
         self._under_way: set[str] = set()
 
     def output(self, task: Task) -> Path:
-        """Where the update lies that leaves."""
+        """The file of the update that leaves."""
         return self._home / "work" / f"{task.run}.{task.id}.update"
 
     def worker_output(self, task: Task) -> Path:
-        """Where the worker writes: apart, and not for long, where what leaves is masked."""
+        """The file that the worker writes: another than `output`, and soon removed, where the answer is masked."""
         output = self.output(task)
         return output.with_suffix(PLAIN) if masked(task) else output
 
@@ -48,7 +48,7 @@ class TaskFolders:
         return self._home / (_STUDIES if is_study_step(task) else "state") / task.run
 
     def prepare(self, task: Task) -> None:
-        """Clear what tasks before have left, and look for space. The task is under way until `drop_plain`.
+        """Remove what earlier tasks have left, and check the disk's space. The task is under way until `drop_plain`.
 
         Raises:
             HanseError: NO_SPACE.
@@ -64,9 +64,12 @@ class TaskFolders:
         require_space(self._home, needed_for(task))
 
     def _clear(self, work: Path, task: Task) -> None:
-        """Remove large updates that nobody can ask for any more: of a run that trains older ones, and all that are past
-        their time. One stays, for the next update to be written over. Plain updates that a crash has left are removed
-        always; nothing is, of a task that is under way."""
+        """Remove large updates that nobody can ask for any more: older ones of this training run, and expired ones of
+        any.
+
+        One older update is kept as a spare file for the next to be written over, which is faster. Plain updates that a
+        crash has left are always removed. Files of tasks under way are never touched.
+        """
         oldest, spare = file_time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
         others = self._under_way - {task.id}
         for path in work.iterdir():
@@ -93,13 +96,13 @@ class TaskFolders:
         return known
 
     def forget_old(self) -> None:
-        """Remove what studies have left that no task can be open of any more: nobody has said that they ended."""
+        """Remove what studies have left whose tasks have all expired, and whose end was never announced."""
         for folder in (self._home / _STUDIES).glob("*"):
             if folder.stat().st_mtime < file_time() - _STUDY_KEPT_S:
                 self.forget(folder.name)
 
     def take_over_from(self, task: Task, before: str, *, large: bool) -> bool:
-        """Make a large update of task `before` this task's of the same run; False: it is not there any more."""
+        """Rename the large update of task `before`, of the same run, to this task's; False: it is gone."""
         if not large:
             return True
         output = self.output(task)
@@ -116,7 +119,7 @@ class TaskFolders:
         return all(path.exists() for path in large)
 
     def drop_plain(self, task: Task) -> None:
-        """Remove the update that will not leave as it is, and what was made beside it: the task is done."""
+        """Remove the plain update of a masked answer, and its extras: the task is done."""
         with self._lock:
             self._under_way.discard(task.id)
         if masked(task):

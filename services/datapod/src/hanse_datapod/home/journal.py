@@ -1,8 +1,8 @@
 """The datapod's memory of its tasks: what it began, and what it finished, with the very bytes of the answer.
 
-A finished task is on the disk before anything of it leaves, so that a task which comes again is answered again with
-the same bytes and never done again. What was only begun is not synced: it is there to tell people, and forgetting it
-is harmless. The file is compacted when it grows; answers are kept while their task can still be open.
+A finished task is on the disk before anything of it leaves, so that a task which comes again is answered again with the
+same bytes and never done again. Notes of tasks that were only begun are not synced: people read them, and losing one is
+harmless. The file is compacted when it grows; answers are kept while their task can still be open.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Journal:
 
 
 def work_of(task: Task) -> str:
-    """SHA-256 over what a task asks, whichever id, attempt, deadline and resting place of the model it names."""
+    """SHA-256 over what a task asks, without its id, attempt and deadline, and the place where the model is stored."""
     varying = frozenset({"id", "step", "issued_at", "deadline", "peers", "model"})
     model = task.model.digest if task.model is not None else ""
     return hashlib.sha256(task.canonical(without=varying) + model.encode()).hexdigest()

@@ -110,7 +110,7 @@ def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
     seed: bytes | None, masks: Masks | None, adjust: Adjust | None,
 ) -> tuple[MaskedFile | None, bytes]:  # fmt: skip
-    """Write the masked file in the plain one's stead: (what it is, the tally's bytes)."""
+    """Write the masked file and remove the plain one: (what was written, the tally's bytes)."""
     from hanse_privacy.ring.files import write_masked
     from hanse_privacy.ring.tally import encode_tally
 
@@ -182,8 +182,11 @@ def seal_seed(
 
 
 def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
-    """Of how many participants the sum must be, at least: as policy and job want it, and so many that the noise which
-    this site's ledger was charged for is there, although others drop out and take their shares with them."""
+    """The least number of participants that the sum must have.
+
+    Policy and job each name one. With distributed noise, so many must answer that their shares make the noise that this
+    site's ledger was charged for, even if others drop out.
+    """
     wanted = max(policy.masking.minimum, masking.minimum)
     if task.privacy is None:
         return wanted

@@ -1,7 +1,7 @@
 """One answer per masked sum: a step that is opened again is answered with the same bytes, anything else is refused.
 
-A site whose answer came too late finds the step open again, as a new task of the same session. A second mask for it
-would be an update too many: from two masked updates under masks of which both sums are known, one could be read.
+A site whose answer came too late finds the step open again, as a new task of the same session. With a second mask for
+the same session, the hub would hold two masked updates and both mask sums, and could read a site's update from them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hanse_site import SiteLink
 
 
 def known_answer(link: SiteLink, journal: Journal, folders: TaskFolders, task: Task) -> Finished | None:
-    """The answer that is there already: to this task, or to one that asked the same within its session.
+    """The answer in the journal: to this task, or to an earlier task of its session that asked the same.
 
     In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
     cleared away, since its run had gone on, is none: a hub that was restored from a backup asks for it again. The work

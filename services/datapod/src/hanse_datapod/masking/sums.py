@@ -1,7 +1,7 @@
-"""Masked sums in the middle of a task: the worker's numbers to masked ring elements, and the sums of these back.
+"""Masked sums in the middle of a task: numbers become masked ring elements, and their sum becomes numbers again.
 
-Mode `ring` is the same without masks. Mode `compensator` has none: the compensator would have to answer in the middle
-of a step, for every sum.
+Mode `ring` is the same without masks. Mode `compensator` has no such sums: the compensator would have to answer in the
+middle of a step, for every sum.
 
 Loads numpy, where there is something to mask.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HiddenSums:
-    """How one task's contributions leave. Methods block: disk and arithmetic."""
+    """Hides one task's contributions and reads their sums. Its methods block."""
 
     ring: Ring
     masks: SumMasks | None

@@ -1,4 +1,4 @@
-"""The policy's section `masking`: in which sums of other sites' updates this site's may disappear, and who may help.
+"""The policy's section `masking`: which masked sums this site's answers may be part of, and whose help is accepted.
 
 The compensator could, together with the aggregator, read what a site sends. So a site trusts no key that the hub
 announces: its administrator gets the key by another way, and pins it here.

@@ -1,4 +1,4 @@
-"""The policy's section `privacy`: what this site's data may be spent on, and by which noise."""
+"""The policy's section `privacy`: the site's privacy budget, and which noise is accepted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PrivacyPolicy(Frozen):
         return ("local", "distributed") if self.required else ("local", "distributed", "central")
 
     def check(self, task: Task) -> None:
-        """Whether the task's privacy terms are acceptable at all; the budget is the ledger's matter.
+        """Check that the task's privacy terms are acceptable; the ledger checks the budget.
 
         Raises:
             HanseError: POLICY.

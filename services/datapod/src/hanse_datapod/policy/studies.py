@@ -1,7 +1,7 @@
 """The policy's section `studies`: which association studies this site's genotypes may be in, and how well hidden.
 
 What a step of a study computes here are counts and sums over few people. So nothing of it leaves unmasked, whatever
-job, hub or policy say, but the list of SNPs, which tells who genotyped, not who was genotyped.
+job, hub or policy say. The list of SNPs is the exception: it tells what was genotyped, not whose genotypes they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TESTS: tuple[TestName, ...] = get_args(TestName)
 
 
 class StudiesPolicy(Frozen):
-    """What the site wants of studies; that it takes part in any is said by `workflows`.
+    """What the site wants of studies. Whether it takes part in any is the policy's `workflows`.
 
     Attributes:
         tests: which may be computed.
@@ -86,7 +86,7 @@ class StudiesPolicy(Frozen):
             )
 
     def check_samples(self, samples: int) -> None:
-        """Whether so many people suffice. How many there are is not said: it is what the masks are there to hide.
+        """Check that there are enough people. Their number is not told, for the masks are there to hide it.
 
         Raises:
             HanseError: POLICY.

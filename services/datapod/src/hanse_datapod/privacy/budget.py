@@ -44,7 +44,7 @@ class Reservation:
     work: dict[str, Any]
 
     def keep_covered(self, outcome: WorkOutcome) -> WorkOutcome:
-        """The outcome without what the noise does not cover, whatever the worker says: metrics of private training."""
+        """The outcome of private training, without metrics, numbers and notes that the noise does not cover."""
         if not self.work:
             return outcome
         require_update_alone(outcome)
@@ -92,7 +92,7 @@ class SiteBudget:
         return Reservation(charge, noise, told)
 
     def settle(self, reserved: Reservation | None) -> None:
-        """Note that the answer is about to be made durable: the same task, should it be forgotten, costs again."""
+        """Note that the answer is about to be made durable. Doing the task once more is charged again."""
         if reserved is not None:
             self._open().settle(reserved.charge)
 
@@ -199,7 +199,7 @@ def terms_of_work(
         expected = min(noise.work.batch_size, noise.work.examples)
         told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
     if privacy.placement == "distributed":
-        # The share is added where the update is written as ring elements, and rounded toward zero there.
+        # This site's share of the noise is added later, where the update becomes ring elements (rounded toward zero).
         told["scale"] = 0.0
     return noise, told
 

@@ -25,7 +25,7 @@ class AnswerNoise:
 
     Attributes:
         adjust: adds it while the masked file is written; None: there is none.
-        paired: of what is added, that of which the compensator chooses.
+        paired: the part of the noise whose terms the compensator chooses.
     """
 
     adjust: Adjust | None = None
@@ -130,7 +130,7 @@ def _oblivious(task: Task) -> bool:
 
 
 def parameters(file: Path, noise: str) -> int:
-    """How many parameters a model or update has, which must be all that it has.
+    """How many parameters a model or update has; it must have no buffers.
 
     Raises:
         HanseError: INVALID_INPUT for one with buffers.

@@ -2,9 +2,9 @@
 
 `python -m hanse_datapod.process.nursery` loads what a datapod and its worker need. Then, for each line of its stdin (a
 JSON object: `name`, `argv` as after `python -m hanse_datapod`, `environment`, `log`), it forks a site, which forks its
-worker before it does anything else. Both are processes of their own, as they would be without it; of a site's data and
-keys nothing is read before. It tells `{name, pid}` of each that it began and `{pid, status}` of each that has ended,
-and takes all with it when its stdin closes or it dies. Linux only: the kernel ends the children of a parent that died.
+worker before it does anything else. Both are processes of their own, as they would be without it. The nursery itself
+reads nothing of a site's data and keys. It writes `{name, pid}` for each site that began and `{pid, status}` for each
+that ended. All sites end when its stdin closes or it dies, by the kernel, on Linux only.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def read_policy(path: Path | None, code: Path | None) -> Policy:
 
 
 async def _retry_while_away(what: str, action: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    """Do `action`, trying again for as long as the other side is merely away: a site may start before its hub."""
+    """Do `action`, and try again as long as the other side is away: a site may start before its hub."""
     wait = 0.2
     while True:
         try:

@@ -79,7 +79,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     try:
         await service.stopping.wait()
     finally:
-        # The agents first: a worker that is stopped under them would look to them like training that failed.
+        # Agents stop before their workers: to a running agent, a stopped worker would be training that failed.
         for each in parts:
             each.cancel()
         await asyncio.wait(parts)

@@ -51,7 +51,7 @@ class RehearsedRounds:
 
         if self._optimizer.get("name", "none") == "none" or not layout.entries:
             return apply_update(model, update, layout)
-        # A mean of one: buffers are that one's, whichever rule they have.
+        # The mean over one site is that site's value, whichever rule a buffer has.
         buffers = {e.name: "average" for e in layout if e.rule is not Rule.PARAMETER and e.numpy.kind == "f"}
         strategy = {"optimizer": self._optimizer}
         moved, self._state = reduce(strategy, model, [update], None, self._state, buffers=buffers)

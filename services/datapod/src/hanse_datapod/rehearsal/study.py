@@ -1,4 +1,4 @@
-"""A study rehearsed at one site, without a hub: the very steps on the site's own files, and in words what would leave.
+"""A study rehearsed at one site, without a hub: it does the steps on the site's files and tells what would leave.
 
 The sums are of one cohort here, so what the study finds is what the site alone would find.
 """
@@ -93,7 +93,7 @@ def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -
 
     if job.study is None:
         raise invalid("job.workflow", job.workflow, STUDY_WORKFLOW)
-    # One cohort is too few for a study, and may be too small: here nothing leaves.
+    # A study of one cohort is allowed here, because nothing leaves.
     study = job.study.model_copy(update={"few_cohorts": True, "few_samples": True})
     cohort = open_cohort(data.prefix, study, data.phenotypes, data.covariates)
     steps: dict[str, StepOutput] = {}

@@ -65,7 +65,7 @@ def rehearse(
 def evaluate_file(
     model: Path, job: Job, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None
 ) -> Metrics:
-    """Evaluate a model file as it is, without what sites would make of it. Metrics by test file.
+    """Evaluate a model file without adapting or personalizing it as sites would. Metrics by test file.
 
     Raises:
         HanseError: as the worker's tasks; INVALID_INPUT where the job keeps entries of the model at the sites.
@@ -100,7 +100,7 @@ def _require_whole(job: Job) -> None:
 
 
 def _private(job: Job, config: dict[str, Any], number: int, examples: int, model: Path) -> dict[str, Any]:
-    """What the worker is told of the job's privacy: noise of the placement's size, all of it made here."""
+    """What the worker is told of the job's privacy: it adds all the noise, that of hub and other sites, too."""
     if job.privacy is None:
         return {}
     from hanse_datapod.privacy.budget import terms_of_work
@@ -111,7 +111,7 @@ def _private(job: Job, config: dict[str, Any], number: int, examples: int, model
 
 
 def _config(job: Job, schema: LearnableSchema, parts: list[Examples]) -> dict[str, Any]:
-    """The task's config; the number of classes that no schema tells is that of all files together."""
+    """The task's config. Where no schema tells the number of classes, the labels of all files together do."""
     from hanse_learning.config import BUILT_IN
 
     model = dict(job.model)

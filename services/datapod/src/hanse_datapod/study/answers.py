@@ -1,4 +1,4 @@
-"""What a site answers to a step of a study: arrays of which each has its ring, or the list of its SNPs."""
+"""What a site answers to a step of a study: masked arrays, each in a ring of its own, or the list of its SNPs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _VALUE = re.compile(
 
 
 def without_values(reason: HanseError) -> HanseError:
-    """A reason as it may leave: file, line and column are named, what stands there is not, for it is somebody's. The
-    datapod's log has it.
+    """The reason without values: file, line and column are named, but not what stands there, which is personal data.
+    The datapod's log has the whole reason.
     """
     told = _VALUE.sub("(not told)", reason.message)
     return reason if told == reason.message else HanseError(reason.code, told, hint=reason.hint)
 
 
 def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
-    """Whether what was computed may leave: of enough people, and each array in the ring that was announced for it.
+    """Check that what was computed may leave: it is of enough people, and each array has the ring announced for it.
 
     Raises:
         HanseError: POLICY; INVALID_INPUT where hub and site do not mean the same step.

@@ -1,5 +1,5 @@
-"""Tasks of studies, several under way at once: one computes while others are fetched, masked and sent. What a masking
-protocol asks between them is quick, and waits for no computation.
+"""Tasks of studies, several at once: one computes while others are fetched, masked and sent. Tasks of the masking
+protocol are quick, and have a lane of their own so that they wait for no computation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A site's worker where pools are listed: each task is done in the pool that fits it, the datapod's own among them."""
+"""A site's worker where pools are listed: each task is done in the pool that fits. The datapod's own worker is one."""
 
 from __future__ import annotations
 

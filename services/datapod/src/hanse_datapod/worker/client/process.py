@@ -31,7 +31,7 @@ _STOP_LIMIT = 5.0
 # glibc gives large blocks back to the system when they are freed, and the next round's gradients would be fresh pages
 # again, which cost a third of a small round's time: up to this much free memory is kept.
 _TRAINING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-# The same for tiles of genotypes; what a site has of its files is mapped apart, and given back when it is dropped.
+# The same for tiles of genotypes. The larger arrays read from files are mapped apart and given back once dropped.
 _STUDYING = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class WorkerProcess:
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
         exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Send a request and return the answer. A request that is cancelled or fails midway costs the child its life.
+        """Send a request and return the answer. The child is killed when a request is cancelled or fails midway.
 
         Raises:
             HanseError: TIMEOUT, TOO_LARGE (memory), UNAVAILABLE where the child died (the agent asks again), or what
@@ -172,7 +172,7 @@ class WorkerProcess:
         try:
             used = psutil.Process(pid).memory_info().rss
         except psutil.NoSuchProcess:
-            return  # the reader notices
+            return  # the process has ended, which `_read` reports
         if used > limit:
             what, less = ("the study", "smaller chunks") if self.studies else ("training", "a smaller batch or model")
             raise HanseError(

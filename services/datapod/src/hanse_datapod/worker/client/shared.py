@@ -17,7 +17,7 @@ from hanse_schemas.schema import DataSchema
 
 
 class SharedWorker:
-    """One process for training and one for studies, of which those are started that a participant has data for;
+    """One process for training and one for studies. Each is started only if a participant has data for it.
     `participant` gives a worker for each data set. Requests take turns.
 
     Args:
@@ -39,7 +39,7 @@ class SharedWorker:
         self._used: list[WorkerProcess] = []
 
     async def start(self) -> None:
-        """Start what is used now."""
+        """Start the processes that participants have data for."""
         for process in self._used:
             await process.start()
         for _, client in self._pools:

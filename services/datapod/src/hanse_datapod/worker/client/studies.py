@@ -79,7 +79,7 @@ class StudyWorker:
         """Have the process forget what it has read of studies: it may be much."""
         if self._process.pid is None:
             return
-        with suppress(HanseError):  # one that has died has forgotten
+        with suppress(HanseError):  # a process that has died holds nothing to forget
             await self._process.request(
                 self._body("rest"), time_limit=REST_LIMIT, memory_limit=None, on_progress=lambda _fraction, _text: None
             )

@@ -94,8 +94,8 @@ def local_pool(report: DeviceReport) -> Pool:
 
 
 def choose(wanted: Resources, pools: Iterable[Pool], *, alive: Callable[[str], bool] = lambda _: True) -> Chosen:
-    """The smallest pool that fits: processors before GPUs, less memory before more; where no GPU is asked for, the
-    datapod's own worker before all others. Of those that fit, one with a worker that is alive, if any.
+    """The smallest pool that fits: processors before GPUs, less memory before more. Where no GPU is asked for, the
+    datapod's own worker comes first. Among pools that fit, those with a live worker come first.
 
     Args:
         pools: of the site, the local one included.
@@ -126,7 +126,7 @@ def _preferred(wanted: Resources, listed: list[Pool], alive: Callable[[str], boo
     ready = next((pool for pool in gpus if alive(pool.name)), None)
     if ready is not None:
         return Chosen(ready)
-    # What the job asks of a GPU says nothing about the processor: any will do.
+    # Memory and labels were asked of a GPU; on a processor they do not matter, so any pool will do.
     others = [pool for pool in listed if pool.device == "cpu"] or [pool for pool in listed if pool.name == LOCAL]
     why = f"no worker of {', '.join(pool.name for pool in gpus)} is at work" if gpus else "no GPU here fits"
     back = next((pool for pool in others if alive(pool.name)), others[0])

@@ -1,4 +1,4 @@
-"""The agent's side of a pool: it asks by files, and what comes back is as from a process of its own."""
+"""The agent's side of a pool: it writes requests as files, and reads answers like those of its own process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _RequestState:
 
 
 class PoolClient:
-    """The way to one pool's workers; see `worker.training.Process`. Several requests may be under way.
+    """The way to one pool's workers; see `worker.client.training.Process`. Several requests may be under way.
 
     Args:
         folder: shared with the workers; a pool has a folder of its name within.
@@ -82,7 +82,7 @@ class PoolClient:
             await asyncio.to_thread(fetch, body, answer, self._files.work / request)
             return answer
         finally:
-            # Not awaited: also when this is cancelled, whoever works on it is told before the agent goes on.
+            # Not awaited, so that a cancelled request is withdrawn from its worker before the agent goes on.
             self._files.forget(request)
 
     async def close(self) -> None:
@@ -131,9 +131,10 @@ class PoolClient:
         if answer is not None:
             return _RequestState(answer, None, None, None)
         taken_by = self._files.taken_by(request)
-        self._beats.look(*([] if taken_by is None else [taken_by]))  # it began to beat before it took anything
+        # A worker's heartbeat begins before it takes a request.
+        self._beats.look(*([] if taken_by is None else [taken_by]))
         if taken_by is not None and not self._beats.alive(taken_by):
-            answer = read_json(folder / "answer.json")  # its last word, before it stopped in order
+            answer = read_json(folder / "answer.json")  # a worker that stops in order answers before its heartbeat ends
         return _RequestState(
             answer, read_json(folder / "progress.json"), read_json(folder / f"sum-{sums}.asked"), taken_by
         )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The shared folder's files: whole or not there, owner-only, JSON of limited size, and never links: site code works
-there, and what it would link to is the datapod's, not its own.
-"""
+"""The shared folder's files: each whole or absent, owner-only, JSON of limited size.
+
+Links are refused: site code can write there, and a link could lead the datapod to files that are not the code's."""
 
 from __future__ import annotations
 

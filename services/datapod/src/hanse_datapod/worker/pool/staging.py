@@ -38,7 +38,7 @@ def stage(body: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def placed(body: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A staged body as the worker's process takes it.
+    """A staged body with the paths that the worker's process opens.
 
     Raises:
         HanseError: INVALID_INPUT for a name that leaves the folder.
@@ -74,7 +74,7 @@ def fetch(body: dict[str, Any], answer: dict[str, Any], folder: Path) -> None:
     before = {path.name for path in state.iterdir() if path.is_file()}
     for name, path in kept.items():
         take_over(path, state / name)
-    # What is new is on the disk before what it follows is forgotten.
+    # The new state is on the disk before the older one is removed.
     durable.sync_folder(state)
     for name in before - kept.keys():
         (state / name).unlink(missing_ok=True)

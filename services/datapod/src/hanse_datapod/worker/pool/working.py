@@ -38,7 +38,7 @@ class PoolWorker:
 
     def __init__(self, folder: Path, name: str, *, device: str = "auto", beat_s: float = BEAT_S) -> None:
         self._files, self._device, self._beat_s = PoolFolder(folder, name), device, beat_s
-        # Never used twice: what a former life of this pod took is nobody's.
+        # A new name for each start: requests that an earlier process of this pod took are not continued.
         self.name = f"{socket.gethostname()[:40].replace('@', '-')}-{os.getpid()}-{secrets.token_hex(4)}"
         self._process = WorkerProcess()
         self._busy = ""

@@ -1,4 +1,4 @@
-"""What both kinds of worker have in common: a request becomes an answer, whatever becomes of it, and tells progress."""
+"""What both kinds of worker do: turn every request into an answer, an error included, and tell progress."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class StudyServer:
         self._given: OrderedDict[str, Arrays] = OrderedDict()
 
     def do(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Do one request. What a step raises that is no HanseError is told by its type alone: its words may quote the
-        site's data, and are in the datapod's log.
+        """Do one request. Of an exception that is no HanseError only the type is told, for its message may quote the
+        site's data; the datapod's log has all of it.
 
         Raises:
             HanseError: what is wrong with the files, the study or the step.
@@ -87,7 +87,7 @@ class StudyServer:
         return found
 
     def _read(self, path: Path) -> Arrays:
-        """An object's arrays; the file is named by its content. It is read, not mapped: its place is written over."""
+        """An object's arrays. The file, named by its content, is read, not mapped: it is written over later."""
         found = self._given.get(path.name)
         if found is None:
             found = self._given[path.name] = decode_tensors(path.read_bytes())[1]
@@ -98,8 +98,10 @@ class StudyServer:
 
 
 def _require_same_files(path: Path, version: str) -> None:
-    """Note the files' version at a study's first step, and hold later steps to it: sums of which some are over other
-    people than the rest would be wrong, and the difference between two such sums is about those who came or went.
+    """Note the files' version at a study's first step, and refuse later steps if the files have changed since.
+
+    Sums over different people would not fit together, and the difference between two of them would tell about those who
+    came or went.
 
     Raises:
         HanseError: CONFLICT naming the files that were changed.
@@ -140,7 +142,7 @@ def _computed(step: str, site: SiteStudy, settings: dict[str, Any], given: dict[
 
 
 def _give_memory_back() -> None:
-    """What was freed goes back to the system: there may be no other study for days."""
+    """Give freed memory back to the system: there may be no other study for days."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # glibc has it

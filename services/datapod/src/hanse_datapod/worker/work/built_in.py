@@ -50,8 +50,8 @@ def train(work: WorkContext) -> WorkReport:
     private = check_site_privacy(work.config)
     with on_device(module, work.device):
         made = _trained(work, received, examples, private)
-        module.zero_grad(set_to_none=True)  # the module stays for the next task, its gradients need not
-    # The module's own memory becomes the update: whatever task comes next loads its every value first.
+        module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
+    # The update is written over the module's own memory: the next task loads every value of the module before its use.
     trained = views_of(module)
     kept = dict(made.keep)
     if entries.local.entries:
@@ -76,7 +76,7 @@ def _trained(work: WorkContext, received: ReceivedModule, examples: Examples, pr
     if private is None:
         return train_round(session)
     if private.mechanism == "dp_sgd":
-        from hanse_learning.site.dp_sgd import train_privately  # torch.func: in_layout where it is needed
+        from hanse_learning.site.dp_sgd import train_privately  # it loads torch.func, which nothing else needs
 
         metrics = train_privately(
             received.module, examples, session.config, received.problem, private.dp_sgd(), work.on_progress,
@@ -137,5 +137,5 @@ def _filled(changes: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.n
 
 
 def _quiet(work: WorkContext) -> Callable[[float, str], None]:
-    """Progress without the loss, which nothing was paid for."""
+    """Progress without the loss: no noise covers the loss, and no budget was charged for it."""
     return lambda fraction, _text: work.on_progress(fraction, "training privately")

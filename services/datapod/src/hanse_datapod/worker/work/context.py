@@ -1,4 +1,4 @@
-"""A request as the worker's process has it, and what came of it."""
+"""A request as the worker's process has it, and the report on the work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """What came of it; `wrote` says whether `output` was written, `extras` which extra outputs were, beside it."""
+    """What the work has made. `wrote` says whether `output` was written, `extras` which extra files beside it."""
 
     wrote: bool
     examples: int

@@ -44,7 +44,9 @@ class ReceivedModule:
 
 
 def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, Problem, Entries]:
-    """The module that the task's `model` section describes, with some values or other, and its entries this round."""
+    """(module, problem, entries): the module of the task's `model` section, whose values the caller loads, and what is
+    shared, local or frozen of it in this round.
+    """
     config = check_model(work.config.get("model") or {})
     train = dict(work.config.get("train") or {})
     problem = pose(work.schema, examples, loss=loss_name(train), inputs=config.inputs, outputs=config.outputs)
@@ -53,7 +55,7 @@ def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, 
     module = build(config, problem, seed=work.seed) if fresh else _reused(config.model_dump_json(), problem)
     entries = entries_of(module, config.buffers, rules, max(1, work.round))
     if not fresh and entries.local.entries:
-        module = build(config, problem, seed=work.seed)  # what stays here begins with values of its own
+        module = build(config, problem, seed=work.seed)  # entries that stay at this site are drawn from the seed
     freeze(module, entries)
     return module, problem, entries
 

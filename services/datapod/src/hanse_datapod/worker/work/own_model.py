@@ -1,7 +1,7 @@
 """A model that site code makes: arrays by name, of which the rules of `model.state` keep some at the site.
 
-The rules are matched against the entries that the model really has: those that were received, and those that stay here,
-which `initialize` of the code makes until the site has trained them.
+The rules are matched against the entries that the model really has: the received ones, and the local ones. In a site's
+first round, `initialize` of the code makes the local ones; later rounds find them in the site's state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a private round leaves the worker."""
+"""What leaves the worker after a round of private training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hanse_learning.site.site_privacy import SitePrivacy, privatize, require_par
 def made_private(
     update: dict[str, np.ndarray], metrics: dict[str, float], layout: Layout, private: SitePrivacy
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """The update with clipping and noise; of the metrics, those that the data have no part in."""
+    """(the update, clipped and with noise; the metrics that do not depend on the data)."""
     if private.mechanism == "dp_sgd":
         require_parameters(layout)
         made = update

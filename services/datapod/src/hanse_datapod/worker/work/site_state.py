@@ -2,9 +2,9 @@
 
 Local entries of the model are the group `local`; algorithms have their own (control variates, personal models).
 
-A round begins from the file of the site's last round that counted, as the hub tells it: a round that is repeated after
-a crash does so too, and one whose answer came too late is as if it had not been. So that file stays until a later round
-has counted.
+A round begins from the file of the site's last round that counted, as the hub tells it. So a round that is repeated
+after a crash begins from the same file, and a round whose answer came too late leaves no trace. That file stays until a
+later round has counted.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def read_state(folder: Path, *, before: int, trained: int | None) -> SiteState:
 
 
 def write_state(folder: Path, round_number: int, groups: Groups, begun: SiteState) -> None:
-    """Keep what a round leaves; it is on the disk when this returns. What is neither of it nor of the round that it
-    began from is forgotten."""
+    """Keep what a round leaves; it is on the disk when this returns. Files of other rounds are removed, but the one
+    that this round began from stays.
+    """
     arrays = {f"{group}/{name}": array for group, named in groups.items() for name, array in named.items()}
     if not arrays:
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Never reduced: any rule serves.
+    # The rule does not matter, for these entries are never reduced.
     layout = Layout.of(
         Entry(name, dtype_name(array.dtype), tuple(array.shape), Rule.KEEP_NEWEST) for name, array in arrays.items()
     )
