@@ -32,11 +32,11 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.sealing import SealingKey
-from hanse_fabric.messages import ModelVersion, ParticipantRecord
+from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
-from hanse_fabric.subjects import MODELS
+from hanse_fabric.subjects import AUDIT, MODELS, STREAMS
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_model_registry.registry import Registry
@@ -174,6 +174,16 @@ class League:
         newest = max((entry.value for entry in versions), key=lambda version: version.version)
         return decode_tensors(self.store.get(newest.key, limit=1 << 20))[1]["weight"]
 
+    def messages(self) -> list[str]:
+        """Subjects of all that is on the bus, in order, stream by stream."""
+        return [record.subject for stream in STREAMS for record in self.broker.matching(stream, ">")]
+
+    def takings(self) -> int:
+        """How often a coordinator took up the run."""
+        assert AUDIT.stream is not None
+        events = [AuditEvent.decode(record.data) for record in self.broker.matching(AUDIT.stream, ">")]
+        return sum(event.action == "run.take" for event in events)
+
     async def ended(self) -> RunRecord:
         """The run's record when it has ended."""
         return await self.until(lambda record: record.state in ENDED)
@@ -216,3 +226,56 @@ def enrolled(home: Path, name: str, clock: VirtualClock) -> SiteIdentity:
     found = load_identity(home)
     assert found is not None
     return found
+
+
+@dataclass
+class Played:
+    """What came of a simulation.
+
+    Attributes:
+        seconds: of virtual time.
+        lost: messages that the network lost.
+        takings: how often a coordinator took up the run.
+        messages: subjects of all that is on the bus, in order, stream by stream.
+        model: weights of the newest version.
+    """
+
+    job: dict[str, Any]
+    record: RunRecord
+    seconds: float
+    lost: int
+    takings: int
+    messages: list[str]
+    model: np.ndarray
+
+
+def play(
+    folder: Path, job: dict[str, Any], *, sites: int = 10, seed: int = 0, weather: Weather | None = None,
+    trouble: Callable[[League], Awaitable[None]] | None = None,
+) -> Played:  # fmt: skip
+    """Simulate a run from its submission to its completion.
+
+    Args:
+        trouble: acts beside the run; it is cut short where the run ends first.
+    """
+    clock = VirtualClock()
+
+    async def main() -> Played:
+        async with league(clock, folder, sites=sites, seed=seed, weather=weather) as made:
+            acting = asyncio.ensure_future(_act(made, trouble))
+            await made.submit(**job)
+            record = await made.ended()
+            acting.cancel()
+            return Played(
+                job, record, clock.monotonic(), made.network.lost, made.takings(), made.messages(), await made.model()
+            )
+
+    played = clock.run(main())
+    if played.record.state != "completed":
+        raise RuntimeError(f"the run {played.record.state}: {played.record.reason}")
+    return played
+
+
+async def _act(made: League, trouble: Callable[[League], Awaitable[None]] | None) -> None:
+    if trouble is not None:
+        await trouble(made)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hanse_datapod.worker.port import TRAINED, DataSummary, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, WorkOutcome, WorkRequest
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
@@ -26,7 +26,7 @@ class Trainer:
         seconds: of virtual time that a task takes.
     """
 
-    kinds = TRAINED
+    kinds = TRAINING_KINDS
     device = "cpu"
 
     def __init__(self, clock: Clock, site: int, seconds: float) -> None:
