@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.verbs.objects import RunObjects
 
 
 async def test_the_coordinator_removes_all_objects_of_a_run_that_has_ended_and_of_no_other(weed: Any) -> None:

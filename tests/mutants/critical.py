@@ -31,10 +31,10 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
         f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
     ),
-    "hanse_coordinator.workflow.journal": (
+    "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_workflow_verbs.py", f"{_WORKFLOW}/test_workflow_faults.py",
     ),
-    "hanse_coordinator.workflow.lease": (f"{_WORKFLOW}/test_lease.py",),
+    "hanse_coordinator.runs.lease": (f"{_WORKFLOW}/test_lease.py",),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),
     "hanse_datapod.policy.site_policy": (f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py"),

@@ -28,7 +28,7 @@ from monitored import ALERTS, Monitored, hastened
 from certificates import ThrowawayCa
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
-from hanse_coordinator.workflow.lease import LeaseRecord
+from hanse_coordinator.runs.lease import LeaseRecord
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.budget import SiteBudget
 from hanse_fabric.bus.authority import BusAuthority

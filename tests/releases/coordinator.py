@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from hanse_coordinator.records import Buckets, RunRecord
-from hanse_coordinator.workflow import central
-from hanse_coordinator.workflow.journal import JournalEntry
-from hanse_coordinator.workflow.lease import LeaseRecord
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.supervisor import Supervisor
+from hanse_coordinator.runs.journal import JournalEntry
+from hanse_coordinator.runs.lease import LeaseRecord
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.runs.supervisor import Supervisor
+from hanse_coordinator.verbs.durable import DurableVerbs
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.store.port import ObjectStore
@@ -41,5 +40,5 @@ async def coordinating(bus: Bus, store: ObjectStore, clock: Clock) -> AsyncItera
 def drawing(seeds: Iterable[str]) -> Iterator[None]:
     """The seeds (hex) of central noise that the coordinator draws, in the stead of a secure generator's."""
     left = iter(seeds)
-    with patch.object(central, "secrets", SimpleNamespace(token_hex=lambda _: next(left))):
+    with patch.object(DurableVerbs, "secret", lambda _self, _count: bytes.fromhex(next(left))):
         yield

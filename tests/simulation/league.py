@@ -22,8 +22,8 @@ from hanse_aggregator.service import Aggregator
 from hanse_compensator.service import Compensator, announce
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import Buckets, RunRecord
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.supervisor import Supervisor
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.runs.supervisor import Supervisor
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import Journal
 from hanse_datapod.home.outbox import Outbox

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
-from hanse_coordinator.workflow.rounds import apart
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.tensors.file import decode_tensors
@@ -26,6 +25,7 @@ from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import make_plan, ring_of, weighted
 from hanse_privacy.ring.tally import encode_tally, sum_tallies, tally_count
 from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_workflows.rounds import apart
 from masked_sites import mask_request, masked_sites
 
 MINIMUM, LARGEST_WEIGHT = 3, 500

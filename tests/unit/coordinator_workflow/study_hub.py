@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from masked_hub import MaskedHub, MaskedSite
-from workflow_hub import PROJECT, ref_of
+from workflow_hub import PROJECT, key_of, ref_of
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import HanseError
@@ -125,7 +125,7 @@ class StudyHub(MaskedHub):
                 # As the real one: what was answered is not answered again.
                 if await bus.last(REDUCED.stream, subject) is None:
                     self.jobs.append(job)
-                    self.reduced[job.id] += 1
+                    self.reduced[key_of(job)] += 1
                     await bus.publish(subject, (await self.study(bus, job)).encode())
                 with suppress(HanseError, TimeoutError):
                     async with asyncio.timeout(1):
@@ -133,7 +133,7 @@ class StudyHub(MaskedHub):
 
     async def study(self, bus: Bus, job: StudyJob) -> Reduced:
         common: dict[str, Any] = {"job": job.id, "project": job.project, "run": job.run, "step": job.step}
-        if name := self.tampered.pop(job.id, None):
+        if name := self.tampered.pop(key_of(job), None):
             return Reduced(**common, refused=(Refusal(participant=name, reason="other bytes", code="tampered"),))
         if job.function == "collect":
             found = [json.loads(job.inputs[name].inline or b"")[0] for name in sorted(job.inputs)]

@@ -7,14 +7,14 @@ from collections.abc import Collection
 
 import pytest
 
-from hanse_coordinator.workflow.attendance import NAMED_IN_FULL, Attendance
-from hanse_coordinator.workflow.journal import Journal, JournalEntry
-from hanse_coordinator.workflow.notices import Notices
-from hanse_coordinator.workflow.steps import Steps
+from hanse_coordinator.runs.journal import Journal, JournalEntry
+from hanse_coordinator.verbs.steps import Steps
+from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.bus.port import Record
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.subjects import JOURNAL
+from hanse_workflows.attendance import NAMED_IN_FULL, Attendance
 
 SUBJECT = JOURNAL.of(project="p", run="r")
 
@@ -23,7 +23,7 @@ async def attendance(bus: MemoryBus) -> Attendance:
     """As a coordinator makes it that takes the run, with all that was recorded before."""
     journal = await Journal.open(bus, "p", "r", holder="c")
     notices = Notices(bus, SystemClock(), "p", "r", actor="c")
-    return Attendance(Steps(journal, notices, run="r", pause=asyncio.Event()))
+    return Attendance(Steps(journal, notices, run="r", pause=asyncio.Event()).once)
 
 
 async def entries(bus: MemoryBus) -> list[Record]:

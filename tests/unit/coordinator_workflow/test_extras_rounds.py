@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, Hub, Site, at_work, job_of, ref_of, stopped
+from workflow_hub import PROJECT, Hub, Site, at_work, job_of, key_of, ref_of, stopped
 
-from hanse_coordinator.workflow.carried import Carried, reducible
-from hanse_coordinator.workflow.reducible import former_name
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.messages import ObjectRef, Reduced, ReduceJob, Refusal, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
 from hanse_schemas.job import Job
+from hanse_workflows.extras import former_name
+from hanse_workflows.round_state import RoundState, reduce_options
 
 DELTA = {"north": 3.0, "south": 6.0, "east": 9.0}
 
@@ -35,7 +35,7 @@ class ControlHub(Hub):
 
     async def reduce(self, bus: Bus, job: ReduceJob) -> Reduced:
         self.jobs.append(job)
-        if not job.id.endswith("-control"):
+        if not key_of(job).endswith("-control"):
             return await super().reduce(bus, job)
         common: dict[str, Any] = {"job": job.id, "project": job.project, "run": job.run, "step": job.step}
         if spoilt := sorted(self.spoilt & {row.participant for row in job.updates}):
@@ -60,7 +60,7 @@ class ControlHub(Hub):
         return Reduced(**common, outputs={"model": ref})
 
     def controls(self) -> list[ReduceJob]:
-        return [job for job in self.jobs if job.id.endswith("-control")]
+        return [job for job in self.jobs if key_of(job).endswith("-control")]
 
     def behaving(self) -> None:
         for site in self.sites.values():
@@ -87,7 +87,7 @@ class ControlHub(Hub):
 
     def kept_controls(self) -> list[str]:
         """The ids of the reductions whose controls are in the store."""
-        return [job.id for job in self.controls() if self.store.exists(f"{job.output_key}/model")]
+        return [key_of(job) for job in self.controls() if self.store.exists(f"{job.output_key}/model")]
 
 
 @pytest.fixture
@@ -108,20 +108,22 @@ async def test_a_control_begins_at_zero_moves_by_the_share_of_all_and_goes_to_th
         await hub.submit(scaffold(participants=wanted))
         assert (await hub.ended()).reason == ""
     controls, expected = hub.controls(), 0.0
-    assert [(job.id, job.from_zero, job.model is None) for job in controls] == [
+    assert [(key_of(job), job.from_zero, job.model is None) for job in controls] == [
         ("r1-reduce-control", True, True), ("r2-reduce-control", None, False), ("r3-reduce-control", None, False)
     ]  # fmt: skip
     for number, job in enumerate(controls, start=1):
         names = [row.participant for row in job.updates]
         assert len(names) == 2
-        assert names == [row.participant for row in next(j for j in hub.jobs if j.id == f"r{number}-reduce").updates]
+        assert names == [
+            row.participant for row in next(j for j in hub.jobs if key_of(j) == f"r{number}-reduce").updates
+        ]
         assert {row.weight for row in job.updates} == {1.0}
         assert job.strategy["optimizer"] == {"name": "sgd", "lr": 2 / 3, "momentum": 0.0}
         expected += sum(DELTA[name] for name in names) / 3
         for name in names:
             given = hub.tasks[f"r{number}-train", name].extras
             assert given == (None if number == 1 else {"control": controls[number - 1].model})
-    last = next(job for job in controls if job.id.startswith("r3"))
+    last = next(job for job in controls if key_of(job).startswith("r3"))
     assert last.model is not None
     assert hub.number(last.model) == pytest.approx(expected - sum(DELTA[u.participant] for u in last.updates) / 3)
 
@@ -183,7 +185,7 @@ async def test_whose_control_is_refused_is_in_the_model_neither(hub: ControlHub)
         hub.behaving()
         await hub.submit(scaffold(rounds=2, participants={"minimum": 2, "quorum": 0.5}))
         assert (await hub.ended()).state == "completed"
-    done = {job.id: [row.participant for row in job.updates] for job in hub.jobs}
+    done = {key_of(job): [row.participant for row in job.updates] for job in hub.jobs}
     assert done["r1-reduce"] == done["r1-reduce-control"] == ["east", "north", "south"]
     assert done["r1-reduce-a2"] == done["r1-reduce-a2-control"] == ["north", "south"]
     assert [e.data["participant"] for e in await hub.events("refused")] == ["east", "east"]
@@ -211,7 +213,7 @@ async def test_numbers_that_a_strategy_needs_are_asked_for_and_reach_it(hub: Con
         await hub.submit(job_of(rounds=2, strategy={"reduction": {"name": "qfedavg", "q": 1.0, "lr": 0.1}}))
         assert (await hub.ended()).reason == ""
     assert hub.tasks["r1-train", "north"].config["info"] == ["first_loss"]
-    job = next(job for job in hub.jobs if job.id == "r2-reduce")
+    job = next(job for job in hub.jobs if key_of(job) == "r2-reduce")
     assert [row.info for row in job.updates] == [{"first_loss": 1.0}, {"first_loss": 1.0}]
 
 
@@ -228,10 +230,10 @@ async def test_feddyns_server_is_told_the_share_that_takes_part_unless_the_job_s
     async with hub.running("east", "north", "south"), at_work(hub.supervisor()):
         await hub.submit(job_of(rounds=1, strategy=strategy, participants={"minimum": 2, "fraction": 0.6}))
         assert (await hub.ended()).reason == ""
-    job = next(job for job in hub.jobs if job.id == "r1-reduce")
+    job = next(job for job in hub.jobs if key_of(job) == "r1-reduce")
     assert job.strategy["optimizer"] == {"name": "feddyn", "alpha": 0.1, "share": 2 / 3}
     strategy["optimizer"]["share"] = 0.25  # type: ignore[index]
-    said = reducible(job_of(strategy=strategy), Carried().seeing("abc"), None).strategy
+    said = reduce_options(job_of(strategy=strategy), RoundState().seeing("abc"), None).strategy
     assert said is not None
     assert said(3) == strategy
 

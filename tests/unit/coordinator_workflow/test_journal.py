@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from hanse_coordinator.workflow.failures import Fenced
-from hanse_coordinator.workflow.journal import Journal, JournalEntry
+from hanse_coordinator.runs.journal import Journal, JournalEntry
+from hanse_coordinator.verbs.failures import Fenced
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOURNAL

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from hanse_coordinator.workflow.lease import Lease, Leases
+from hanse_coordinator.runs.lease import Lease, Leases
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 

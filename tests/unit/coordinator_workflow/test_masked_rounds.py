@@ -13,8 +13,8 @@ from masked_hub import KEY_BYTES, MaskedHub, masked_job
 from test_workflow_faults import MortalBus
 from workflow_hub import at_work, stopped
 
-from hanse_coordinator.workflow.rounds import apart
 from hanse_fabric.messages import JobKind, Task, TaskKind
+from hanse_workflows.rounds import apart
 
 NAMES = ("east", "north", "south", "west")
 

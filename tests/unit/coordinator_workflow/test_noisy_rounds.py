@@ -9,9 +9,9 @@ import pytest
 from masked_hub import MaskedHub, masked_job
 from workflow_hub import at_work
 
-from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_schemas.job import Job
+from hanse_workflows.masking.protocols import plan_of
 
 NAMES = ("east", "north", "south", "west")
 

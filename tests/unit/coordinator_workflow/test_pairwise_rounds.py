@@ -11,7 +11,7 @@ from pairwise_hub import PairwiseActor, PairwiseHub, pairwise_job
 from test_workflow_faults import MortalBus
 from workflow_hub import PROJECT, RUN, at_work, stopped
 
-from hanse_coordinator.workflow.journal import JournalEntry
+from hanse_coordinator.runs.journal import JournalEntry
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.subjects import JOURNAL
 from hanse_privacy.pairwise.messages import UnmaskAnswer

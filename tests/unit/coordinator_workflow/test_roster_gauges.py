@@ -7,7 +7,7 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 from clocks import HandClock
-from hanse_coordinator.workflow.roster import Roster
+from hanse_coordinator.runs.roster import Roster
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.messages import Presence
 from hanse_fabric.messages.participants import ParticipantRecord

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hanse_coordinator.workflow.outcomes import Answer
-from hanse_coordinator.workflow.traffic import Traffic, of_sums, traffic
 from hanse_fabric.messages import ObjectRef
+from hanse_workflows.outcomes import Answer
+from hanse_workflows.traffic import Traffic, of_sums, traffic
 
 
 def ref(size: int) -> ObjectRef:

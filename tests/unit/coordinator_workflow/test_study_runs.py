@@ -13,8 +13,7 @@ from test_workflow_faults import MortalBus
 from workflow_hub import PROJECT, RUN, at_work, stopped
 
 from hanse_coordinator.records import RunRecord
-from hanse_coordinator.workflow.association_study import first_reason
-from hanse_coordinator.workflow.failures import Fenced, Paused, RunFailure
+from hanse_coordinator.verbs.failures import Fenced, Paused, RunFailure, first_reason
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES

@@ -9,14 +9,14 @@ import pytest
 
 from hanse_coordinator import refusals
 from hanse_coordinator.refusals import begin_counting, count_refusal
-from hanse_coordinator.workflow import vitals
-from hanse_coordinator.workflow.outcomes import Answer
-from hanse_coordinator.workflow.traffic import count_bytes
-from hanse_coordinator.workflow.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals
+from hanse_coordinator.watching import vitals
+from hanse_coordinator.watching.step_bytes import count_bytes
+from hanse_coordinator.watching.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.telemetry import catalogue
 from hanse_fabric.telemetry.metrics import Metric
+from hanse_workflows.outcomes import Answer
 
 
 class Seconds:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from workflow_hub import KEY, PROJECT, RUN, Hub, at_work, job_of, stopped
 
-from hanse_coordinator.workflow.failures import Fenced
-from hanse_coordinator.workflow.journal import Journal, JournalEntry
+from hanse_coordinator.runs.journal import Journal, JournalEntry
+from hanse_coordinator.verbs.failures import Fenced
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import JOURNAL, TASK

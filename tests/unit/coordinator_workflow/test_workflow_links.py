@@ -9,7 +9,7 @@ import pytest
 from workflow_hub import PROJECT, RUN, Hub, Site
 
 from hanse_coordinator.links import LinkServer
-from hanse_coordinator.workflow.settings import WorkflowSettings
+from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.messages import LinkReply, LinkRequest, ObjectRef, Task, TaskKind
 from hanse_fabric.subjects import LINK, TASK
 

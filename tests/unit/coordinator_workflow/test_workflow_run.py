@@ -82,7 +82,7 @@ async def test_a_stop_metric_that_no_site_reports_fails_the_run_and_names_those_
 
 
 async def test_a_large_reduction_is_opened_sharded_and_closed(hub: Hub) -> None:
-    from hanse_coordinator.workflow.reductions import Limits
+    from hanse_coordinator.verbs.reductions import Limits
 
     async with hub.running("north", "south"), at_work(hub.supervisor(reduce=Limits(whole_bytes=1))):
         await hub.submit(job_of(rounds=1))
@@ -91,7 +91,7 @@ async def test_a_large_reduction_is_opened_sharded_and_closed(hub: Hub) -> None:
 
 
 async def test_a_large_reduction_is_measured_between_open_and_shard_where_its_strategy_measures(hub: Hub) -> None:
-    from hanse_coordinator.workflow.reductions import Limits
+    from hanse_coordinator.verbs.reductions import Limits
 
     strategy = {"reduction": {"name": "norm_clipping", "norm": 1.0}}
     async with hub.running("north", "south"), at_work(hub.supervisor(reduce=Limits(whole_bytes=1))):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse_coordinator.workflow.storage import RunObjects
+from hanse_coordinator.verbs.objects import RunObjects
 from hanse_fabric.errors import HanseError
 from hanse_fabric.store.directory import DirectoryStore
 

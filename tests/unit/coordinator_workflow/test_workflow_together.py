@@ -11,12 +11,12 @@ from test_workflow_faults import MortalBus
 from workflow_hub import Hub, at_work, job_of, stopped
 
 from clocks import in_virtual_time
-from hanse_coordinator.workflow.collector import Collector, Terms
-from hanse_coordinator.workflow.outcomes import Answer, Failure, Gathered
-from hanse_coordinator.workflow.together import patience_of, remaining
+from hanse_coordinator.verbs.collector import Collector, Terms
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import Job
+from hanse_workflows.exchange import patience_of, remaining
+from hanse_workflows.outcomes import Answer, Failure, Gathered
 
 FAILED = {"outcome": "failed", "code": "training-failed", "reason": "diverged", "update": None, "examples": 0}
 IN_VAIN = {"outcome": "failed", "code": "quorum", "reason": "exchange l0-mean: not all", "update": None, "examples": 0}
@@ -167,7 +167,7 @@ async def test_a_step_of_all_stays_open_for_others_to_say_that_they_waited_in_va
     terms = Terms(TaskKind.TRAIN, "triage", "run000000001", 1000)
     collector = Collector(dict.fromkeys("abc", TASK_ID), needed=3, terms=terms)
     deadline = clock.now() + timedelta(seconds=100)
-    closed = asyncio.create_task(collector.closed(clock, deadline, None, together=20.0))
+    closed = asyncio.create_task(collector.closed(clock, deadline, None, spare=20.0))
 
     async def told(name: str, seconds: float) -> None:
         body = {"task": TASK_ID, "project": "triage", "run": "run000000001", "step": "r1-train", "participant": name}

@@ -7,16 +7,18 @@ from datetime import timedelta
 
 from workflow_hub import PROJECT, RUN, Hub, at_work, job_of
 
-from hanse_coordinator.workflow.context import Ask, RunContext
-from hanse_coordinator.workflow.journal import Journal
-from hanse_coordinator.workflow.notices import Notices
-from hanse_coordinator.workflow.roster import Roster
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.storage import RunObjects
-from hanse_coordinator.workflow.waiting import first_of
+from hanse_coordinator.runs.journal import Journal
+from hanse_coordinator.runs.roster import Roster
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.verbs.durable import DurableVerbs
+from hanse_coordinator.verbs.objects import RunObjects
+from hanse_coordinator.waiting import first_of
+from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Record
 from hanse_fabric.messages import ExchangeJob, Progress, TaskKind
 from hanse_fabric.subjects import JOB, PROGRESS, TASK
+from hanse_workflows.ask import Ask
+from hanse_workflows.gathering import exchange
 
 
 async def test_a_round_is_one_trace_over_its_tasks_and_jobs(hub: Hub) -> None:
@@ -55,7 +57,7 @@ async def test_exchange_opens_a_session_among_those_who_are_asked(hub: Hub) -> N
     clock, bus = hub.clock, hub.bus
     roster = Roster(bus, hub.buckets.participants, clock)
     notices = Notices(bus, clock, PROJECT, RUN, actor="service:coordinator/one")
-    context = RunContext(
+    context = DurableVerbs(
         bus=bus, clock=clock, settings=WorkflowSettings(), project=PROJECT, run=RUN, job=job_of(),
         journal=await Journal.open(bus, PROJECT, RUN, holder="one"), roster=roster, notices=notices,
         objects=RunObjects(hub.store, PROJECT), progressed=lambda **_: None, pause=asyncio.Event(),
@@ -73,4 +75,4 @@ async def test_exchange_opens_a_session_among_those_who_are_asked(hub: Hub) -> N
                 return
 
     async with asyncio.timeout(60):
-        await first_of(context.exchange("r1-train", ask), first_job())
+        await first_of(exchange(context, "r1-train", ask), first_job())

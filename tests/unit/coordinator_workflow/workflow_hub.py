@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hanse_coordinator.records import Buckets, ParticipantRecord, RunRecord
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.supervisor import Supervisor
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.runs.supervisor import Supervisor
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
@@ -39,6 +40,7 @@ from hanse_fabric.messages import (
     RegistryReply,
     Result,
     RunEvent,
+    StudyJob,
     Task,
     TaskKind,
 )
@@ -66,6 +68,11 @@ def ref_of(data: bytes, *, inline: bool) -> ObjectRef:
     return ObjectRef(
         digest=hashlib.sha256(data).hexdigest(), size=len(data), inline=base64.b64encode(data) if inline else None
     )
+
+
+def key_of(job: ReduceJob | StudyJob) -> str:
+    """The step's key in a job's id, which has a fingerprint besides."""
+    return re.sub(r"-[0-9a-f]{8}(?=-|$)", "", job.id)
 
 
 def job_of(**changes: Any) -> Job:
@@ -212,7 +219,7 @@ class Hub:
                     await held.done()  # the sites here sum nothing
                     continue
                 job = ReduceJob.decode(held.record.data)
-                self.reduced[job.id] += 1
+                self.reduced[key_of(job)] += 1
                 self.kinds.append(job.kind)
                 reduced = await self.reduce(bus, job)
                 subject = REDUCED.of(project=job.project, run=job.run, step=job.step, job=job.id)

@@ -58,7 +58,11 @@ def classes(of: type[Message] = Message) -> Iterator[type[Message]]:
 
 def by_schema() -> dict[str, type[Message]]:
     """The class that reads a schema, be it of now or of before."""
-    return {schema: each for each in classes() for schema in (each.schema_id, *each.upgrades)}
+    found: dict[str, type[Message]] = {}
+    for each in classes():
+        for schema in (each.schema_id, *each.upgrades):
+            found.setdefault(schema, each)  # a class that others extend for HTTP comes before these
+    return found
 
 
 def texts(said: Said) -> Iterator[bytes]:

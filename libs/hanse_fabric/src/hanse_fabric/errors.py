@@ -40,6 +40,7 @@ class ErrorCode(Enum):
     TRAINING_FAILED = _Kind(500, 14, "the trainer at the site failed")
     CANCELLED = _Kind(409, 15, "the run was cancelled")
     NO_DEVICE = _Kind(409, 16, "the site has no device that the job asks for")
+    STEP_CHANGED = _Kind(409, 17, "a workflow asked for something else under a step's key")
     INTERNAL = _Kind(500, 1, "a defect in Hanse")
 
     @property

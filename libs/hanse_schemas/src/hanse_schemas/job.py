@@ -99,7 +99,8 @@ class Job(Frozen):
     """A run's description.
 
     Attributes:
-        workflow: `federated_averaging` trains a model; `association_study` does the section `study`.
+        workflow: `federated_averaging` trains a model, `association_study` does the section `study`; which others are
+            installed, the hub knows, and refuses the rest when the job is submitted.
         rounds: of training; a study has none.
         model: `{name: ..., ...}`, a built-in architecture; or whatever site code understands.
         train: local training: loss, optimizer, epochs or steps, batch size.
@@ -114,7 +115,7 @@ class Job(Frozen):
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
-    workflow: Literal["federated_averaging", "association_study"] = "federated_averaging"
+    workflow: str = Field(default="federated_averaging", pattern=r"^[a-z][a-z0-9_]{0,63}$")
     rounds: int = Field(default=1, ge=1, le=100_000)
     participants: Participation = Participation()
     model: dict[str, Any] = {}

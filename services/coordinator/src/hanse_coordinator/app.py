@@ -19,9 +19,9 @@ from hanse_coordinator.links import LinkServer
 from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.runs.supervisor import Supervisor
 from hanse_coordinator.settings import CoordinatorSettings
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.supervisor import Supervisor
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import count_refusal
-from hanse_coordinator.workflow.settings import WorkflowSettings
-from hanse_coordinator.workflow.sizes import largest_update
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.verbs.sizes import largest_update
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError

@@ -2,7 +2,7 @@
 
 `docs/metrics.md` is this list in words (`python -m hanse_fabric.telemetry.table` writes its table, a test compares).
 Labels have few values. Where they are names of runs or participants, those who set them remove them when nobody waits
-for them any more, and keep a limited number (`hanse_coordinator.workflow.vitals`, `hanse_coordinator.refusals`).
+for them any more, and keep a limited number (`hanse_coordinator.watching.vitals`, `hanse_coordinator.refusals`).
 """
 
 from hanse_fabric.telemetry.metrics import Counter, Gauge, Histogram

@@ -7,7 +7,6 @@ import asyncio
 from hanse_coordinator.api.first_model import read_entries
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
-from hanse_coordinator.workflow.masking import plan_of
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import check_learning
 from hanse_learning.config.first_model import check_first_model
@@ -19,6 +18,8 @@ from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
+from hanse_workflows.masking.protocols import plan_of
+from hanse_workflows.registry import workflow_of
 
 
 async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
@@ -31,6 +32,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
         HanseError: INVALID_INPUT naming the field, for an initial model that is none, too; NOT_FOUND for one that was
             not uploaded.
     """
+    workflow_of(job)
     check_rules(job)
     if job.study is not None:
         check_study(job.study, project.data_schema)

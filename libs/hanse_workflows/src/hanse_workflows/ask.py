@@ -1,0 +1,108 @@
+"""What a workflow asks of participants in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hanse_fabric.messages import Masking, ObjectRef, PrivacyTerms, Task, TaskKind
+from hanse_workflows.outcomes import Gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What `gather` sends, and to whom.
+
+    Attributes:
+        seed: gives each participant's seed.
+        needed: the quorum: how many good answers the step needs.
+        grace: seconds to wait on after the quorum; None: until the deadline.
+        deadline: seconds from the opening of each attempt.
+        retries: how often those who are missing are asked again before the run fails.
+    """
+
+    kind: TaskKind
+    round: int
+    to: tuple[str, ...]
+    config: dict[str, Any]
+    seed: Callable[[str], int]
+    model: ObjectRef | None
+    needed: int
+    grace: float | None
+    deadline: float
+    retries: int
+    enough: int = 0
+    """Fewer than `needed`, that whoever asks can go on with after the last attempt, in another way; 0: no fewer."""
+    peers: int = 0
+    """How many take part in the round, for the sites' policies; 0: those who are asked."""
+    exchange: bool = False
+    """Whether aggregators sum small arrays among those who are asked, while the step is open. There is one attempt, and
+    it is for whoever asks to see who is missing."""
+    patience: float | None = None
+    """Seconds that each waits for a sum, where there is such a limit."""
+    spare: float | None = None
+    """Where all must answer: seconds that the step stays open after a first one has told that it waited for others in
+    vain. A failure of another kind ends it at once."""
+    masking: Masking | None = None
+    """How the answers are to be masked."""
+    privacy: PrivacyTerms | None = None
+    """The noise that the sites add."""
+    extras: Mapping[str, ObjectRef] = field(default_factory=dict)
+    """What the algorithm's sites need beside the model."""
+    answered: tuple[str, ...] = ()
+    """Extras that each answer must have."""
+    info: tuple[str, ...] = ()
+    """Numbers that each answer must have."""
+    trained: Mapping[str, int] | None = None
+    """The last round in which each participant's answer counted; 0 for those who are not in it. None: not told."""
+    payload: Callable[[str], Awaitable[bytes]] | None = None
+    """Gives what a privacy protocol has for each participant."""
+    partial: bool = False
+    """Whether whoever asks goes on with however few have answered after the last attempt."""
+    beside: int = 1
+    """How many steps of the run are open at once."""
+    keep: bool = False
+    """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
+    `Verbs.release`."""
+    before: Gathered | None = None
+    """What earlier attempts at the step have brought: the outcome has it, too."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Who is sent a task: all, or in a further attempt those who have neither answered nor refused for good."""
+        if self.before is None:
+            return self.to
+        had = {answer.participant for answer in self.before.answers}
+        refused = {failure.participant for failure in self.before.failures if failure.final(self.kind)}
+        return tuple(name for name in self.to if name not in had and name not in refused)
+
+    def task(self, project: str, run: str, workflow: str, step: str, issued: datetime, deadline: datetime) -> Task:
+        """What all participants' tasks have in common, in the name of `all`."""
+        return Task(
+            id="0" * 32, project=project, run=run, step=step, participant="all", workflow=workflow, kind=self.kind,
+            round=self.round, config=self.config, seed=0, model=self.model, peers=self.peers or len(self.to),
+            issued_at=issued, deadline=deadline, masking=self.masking, privacy=self.privacy,
+            extras=dict(self.extras) or None,
+        )  # fmt: skip
+
+    def asked(self, project: str, run: str, workflow: str) -> dict[str, Any]:
+        """What the answers depend on, for the step's fingerprint: `request` is the same for all sites, `each` is not.
+
+        A payload is not in it: its protocol signs it.
+        """
+        names = self.missing
+        each: dict[str, Any] = {"to": names, "seeds": [self.seed(name) for name in names]}
+        if self.trained is not None:
+            each["trained"] = [self.trained.get(name, 0) for name in names]
+        return {"request": request(self, project, run, workflow), "each": each, "exchange": self.exchange}
+
+
+def request(ask: Ask, project: str, run: str, workflow: str) -> dict[str, Any]:
+    """The part of what is asked that is the same for all sites, and that sites can read in their task."""
+    return {
+        "project": project, "run": run, "workflow": workflow, "kind": ask.kind, "round": ask.round,
+        "config": ask.config, "model": ask.model, "extras": dict(ask.extras), "peers": ask.peers or len(ask.to),
+        "masking": ask.masking, "privacy": ask.privacy,
+    }  # fmt: skip

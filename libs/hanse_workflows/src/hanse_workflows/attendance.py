@@ -1,0 +1,91 @@
+"""Who was there at a step, recorded: the first time by names, then by who has come and gone.
+
+Repeated at every round, the names of thousands would be most of a journal; those of very many are more than one entry
+can hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Any, Protocol
+
+from hanse_fabric.errors import ErrorCode
+from hanse_schemas.job import Participation
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.verbs import Body
+
+NAMED_IN_FULL = 1_000
+"""Up to so many are listed at every step, which is plain to read."""
+_PART = 12_000  # a name has at most 63 letters, so no entry is near a message's 1 MiB
+
+
+class Once(Protocol):
+    """`Verbs.once`."""
+
+    async def __call__(self, key: str, asked: dict[str, Any], do: Callable[[], Awaitable[Body]], /) -> Body: ...
+
+
+class Attendance:
+    """The participants that were there, step by step, of one run."""
+
+    def __init__(self, once: Once) -> None:
+        self._once = once
+        self._there: frozenset[str] = frozenset()
+
+    async def at(self, step: str, look: Callable[[], Awaitable[Collection[str]]]) -> tuple[str, ...]:
+        """Names, sorted, of those there at a step: as recorded, or as `look` finds them now.
+
+        Every entry is a change of its own to who was there. A coordinator that is replaced between the parts of a step
+        leaves the next one with fewer changes to record.
+        """
+        found: list[frozenset[str]] = []
+
+        async def changes(number: int) -> Body:
+            if not found:
+                found.append(frozenset(await look()))
+            if len(found[0]) <= NAMED_IN_FULL and number == 1:
+                return {"present": sorted(found[0])}
+            changed = sorted(found[0] ^ self._there)
+            return {"changed": changed[:_PART], "more": len(changed) > _PART}
+
+        for number in itertools.count(1):
+            part = step if number == 1 else f"{step}-{number}"
+            closed = await self._once(part, {"participants": number}, partial(changes, number))
+            if "present" in closed:
+                self._there = frozenset(closed["present"])
+            else:
+                self._there ^= frozenset(closed["changed"])
+            if not closed.get("more"):
+                break
+        return tuple(sorted(self._there))
+
+
+class EnrolledKeys:
+    """The participants' enrolled keys, step by step, of one run. Nothing is recorded where nothing has changed."""
+
+    def __init__(self, once: Once) -> None:
+        self._once = once
+        self._known: dict[str, str] = {}
+
+    async def at(self, step: str, look: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+        """Raw Ed25519 keys by name: as recorded, or as `look` finds them now."""
+
+        async def changes() -> Body:
+            keys = {name: key.hex() for name, key in look().items()}
+            return {} if keys == self._known else {"keys": keys}
+
+        closed = await self._once(step, {"enrolled": "keys"}, changes)
+        self._known = closed.get("keys", self._known)
+        return {name: bytes.fromhex(key) for name, key in self._known.items()}
+
+
+def too_few_present(there: Collection[str], wanted: Participation) -> RunFailure:
+    """The job's minimum has not come within its patience."""
+    return RunFailure(
+        ErrorCode.QUORUM,
+        f"participants: {len(there)} present ({', '.join(there) or 'none'}) after {wanted.patience:g} s, "
+        f"the job's minimum is {wanted.minimum}",
+        hint="start the sites' datapods, or lower participants.minimum",
+    )

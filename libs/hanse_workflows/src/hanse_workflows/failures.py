@@ -1,0 +1,28 @@
+"""How a run fails, and how it fails when a workflow does not ask the same at every pass."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+class RunFailure(HanseError):  # noqa: N818 - a run fails; nothing erred
+    """The run cannot go on, for a reason that its owner is told: it becomes `failed`."""
+
+
+def step_changed(key: str, recorded: str, asked: str) -> RunFailure:
+    """Another thing is asked under a step's key than the run's journal has the outcome of."""
+    return RunFailure(
+        ErrorCode.STEP_CHANGED,
+        f"step {key}: the run's journal has it with fingerprint {recorded}, the workflow asks now for {asked}",
+        hint="a workflow asks the same at every pass, whatever the time, chance or the machine; was the workflow, or a "
+        "plug-in, replaced while the run was open?",
+    )
+
+
+def step_reused(key: str, first: str, second: str) -> RunFailure:
+    """A step's key is used a second time in one pass through the workflow."""
+    return RunFailure(
+        ErrorCode.STEP_CHANGED,
+        f"step {key}: the workflow has used this key already, with fingerprint {first}, and asks again with {second}",
+        hint="give each verb of a run a key of its own, such as r3-p2-train for the second site of round 3",
+    )

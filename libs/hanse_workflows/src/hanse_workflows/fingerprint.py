@@ -1,0 +1,71 @@
+"""What was asked, as one digest. A recorded outcome is an answer to the same question only.
+
+It covers everything that the outcome depends on, and nothing else: no deadlines, no links, no traces, not where an
+object rests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+from hanse_fabric.messages import ObjectRef
+
+VERSION = 1
+"""Raised where a fingerprint covers another set of things. A journal with fingerprints of another version is replayed
+without comparing them: what it was made of is not known any more."""
+
+_DOMAIN = b"hanse step\n"
+_JOB_ID_DIGITS = 8
+
+
+def fingerprint(asked: Mapping[str, Any]) -> str:
+    """`<version>.<SHA-256>` of what was asked: JSON values, messages (by their fields), objects (by their digests)."""
+    return f"{VERSION}.{hashlib.sha256(_DOMAIN + _canonical(asked)).hexdigest()}"
+
+
+def comparable(one: str, other: str) -> bool:
+    """Whether two fingerprints are of the same version, so that their difference says something."""
+    return one.partition(".")[0] == other.partition(".")[0]
+
+
+def short(mark: str) -> str:
+    """The part of a fingerprint that stands in the id of an aggregators' job: 32 bits, beside the step's key."""
+    return mark.partition(".")[2][:_JOB_ID_DIGITS]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case ObjectRef():
+            return value.digest
+        case BaseModel():
+            fields = ((name, getattr(value, name)) for name in sorted(type(value).model_fields))
+            return {name: _plain(field) for name, field in fields if field is not None}
+        case Enum():
+            return value.value
+        case Mapping():
+            return {str(name): _plain(field) for name, field in value.items()}
+        case frozenset() | set():
+            return sorted(_plain(each) for each in value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case bytes():
+            return value.hex()
+        case datetime():
+            return value.isoformat()
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            raise TypeError(f"a step cannot ask for {type(value).__name__}: {value!r}")

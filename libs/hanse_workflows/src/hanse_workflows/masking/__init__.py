@@ -1,0 +1,1 @@
+"""Masked steps: one protocol for each mode, and what they have in common."""

@@ -1,0 +1,238 @@
+"""Masks that cancel each other (`hanse_privacy.pairwise`): no third party, but more to say among the sites.
+
+ADVERTISE (once a run, and again by whoever is new) -> SHARE -> the masked step itself -> UNMASK. The coordinator relays
+what is sealed and signed; at the end it holds what unmasks this one sum, and hands it to the aggregator. Who drops out
+at any step is survived as long as the threshold remains; a sum that cannot be unmasked is made again, in a new session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
+from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
+from hanse_privacy.pairwise.messages import Member
+from hanse_privacy.pairwise.recovering import recover
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_workflows.ask import Ask
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.gathering import gather
+from hanse_workflows.masking.pairwise_session import PairwiseSession
+from hanse_workflows.outcomes import Answer
+from hanse_workflows.reducing import Unmasking
+from hanse_workflows.verbs import Verbs
+
+_PROTOCOL_S = 60.0
+"""How long the protocol's own steps are open at most: they take a site milliseconds, once it is there."""
+
+_UNMASK_GRACE_S = 2.0
+
+
+class PairwiseSessions:
+    """The sessions of one run: one at a time, or after `meet` many at once. What it holds follows from what is
+    journalled."""
+
+    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
+        self._run, self._settings = run, settings
+        self._adverts: dict[str, bytes] = {}
+        self._verified: dict[tuple[bytes, bytes], Member] = {}
+        self._open: dict[str, PairwiseSession] = {}
+        self._roster: dict[str, bytes] | None = None
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """Have `chosen` advertise their keys, once for all sessions: these may then be open at the same time, and come
+        in any order at a replay, because none records what another has found.
+
+        Raises:
+            RunFailure: QUORUM when somebody does not.
+        """
+        self._roster = await self._run.enrolled("roster")
+        ring = Ring(bits=64, fraction=0, bound=1)
+        masking = Masking(
+            mode=MaskingMode.PAIRWISE, session="all", minimum=self._settings.minimum,
+            ring=RingPlan(participants=len(chosen), default=ring),
+        )  # fmt: skip
+        await self._advertise(masking, 0, chosen, len(chosen))
+
+    def release(self, session: str) -> None:
+        """A session's sum is made."""
+        opened = self._open.pop(session, None)
+        if opened is not None:
+            self._release(opened)
+
+    async def prepare(
+        self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan, least: Callable[[int], int]
+    ) -> PairwiseSession:
+        """Have `chosen` share secrets; where fewer do than the threshold, those who did, among each other.
+
+        Args:
+            least: of how many the sum must be, of so many who take part.
+
+        Raises:
+            RunFailure: QUORUM when too few are there for it.
+        """
+        if self._roster is None:
+            for former in tuple(self._open):
+                self.release(former)
+        needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
+        name = session
+        for attempt in itertools.count(2):
+            masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
+            opened = await self._share(masking, round_number, chosen, needed, least)
+            # Whoever could not share may have lost its key: it advertises anew before the next session.
+            for absent in set(chosen) - set(opened.members):
+                self._adverts.pop(absent, None)
+            if len(opened.members) >= opened.request.threshold:
+                break
+            self._release(opened)
+            if len(opened.members) < needed:
+                raise _too_few(name, opened.members, chosen, needed)
+            chosen, name = opened.members, f"{session}-m{attempt}"
+        self._open[opened.request.session] = opened
+        return opened
+
+    async def _share(
+        self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
+    ) -> PairwiseSession:
+        session = masking.session
+        await self._advertise(masking, round_number, chosen, needed)
+        identities = await self._run.enrolled(f"{session}-roster") if self._roster is None else self._roster
+        members = self._members(session, round_number, chosen, identities)
+        if len(members) < needed:
+            raise _too_few(session, tuple(member.participant for member in members), chosen, needed)
+        minimum = max(self._settings.minimum, least(len(members)))
+        try:
+            request = share_request(
+                self._run.project, self._run.run, session, members, threshold=self._settings.threshold,
+                minimum=minimum, roster=identities.values(),
+            )  # fmt: skip
+        except HanseError as error:
+            raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
+        gathered = await gather(
+            self._run, f"{session}-share",
+            self._ask(
+                TaskKind.SHARE, round_number, request.names, needed=needed, masking=masking,
+                payload=_once(request.encode),
+            ),
+        )  # fmt: skip
+        opened = await PairwiseSession.opened(self._run, request, masking, gathered)
+        self._tell(session, round_number, opened.refused)
+        return opened
+
+    async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """Have the survivors recover what is left in the sum of these answers."""
+        opened = self._open.get(session)
+        if opened is None:
+            raise RunFailure(ErrorCode.INTERNAL, f"session {session}: it is not the one that is open")
+        request = opened.request
+        asked = await asyncio.to_thread(ask_unmask, request, opened.members, _payloads(answers))
+        if asked.refused:
+            self._tell(session, round_number, asked.refused)
+            return Unmasking(None, tuple(asked.refused))
+        step = opened.steps[1]
+        try:
+            gathered = await gather(
+                self._run, step,
+                self._ask(
+                    TaskKind.UNMASK, round_number, asked.survivors, needed=request.threshold, masking=opened.masking,
+                    payload=_once(lambda: asked.payload), grace=_UNMASK_GRACE_S,
+                ),
+            )  # fmt: skip
+        except RunFailure as failure:
+            if failure.code is not ErrorCode.QUORUM:
+                raise
+            # The masks of this sum stay on for ever. Those who are there make another one.
+            self._run.note("note", f"{session}/lost", round=round_number, step=session, reason=failure.message)
+            return Unmasking(None)
+        revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
+        recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed)
+        self._tell(session, round_number, recovered.refused)
+        if recovered.recovery is None:
+            return Unmasking(None, tuple(recovered.refused))
+        return Unmasking(
+            RingSum(
+                mode=MaskingMode.PAIRWISE, session=session, plan=opened.masking.ring,
+                recovery=base64.b64encode(recovered.recovery),
+            )
+        )  # fmt: skip
+
+    async def _advertise(self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int) -> None:
+        """Ask those of `chosen` for a key whose key is not known yet."""
+        missing = tuple(name for name in chosen if name not in self._adverts)
+        if missing:
+            left = max(0, needed - (len(chosen) - len(missing)))
+            ask = self._ask(
+                TaskKind.ADVERTISE, round_number, missing, needed=left, peers=len(chosen), masking=masking, keep=False
+            )
+            gathered = await gather(self._run, f"{masking.session}-advertise", ask)
+            self._adverts |= _payloads(gathered.answers)
+
+    def _members(
+        self, session: str, round_number: int, chosen: tuple[str, ...], identities: Mapping[str, bytes]
+    ) -> tuple[Member, ...]:
+        """Those of `chosen` with a key that they signed, by their own keys as they are enrolled now."""
+        known = {name: self._adverts[name] for name in chosen if name in self._adverts}
+        unseen = {
+            name: advert for name, advert in known.items() if (identities.get(name, b""), advert) not in self._verified
+        }
+        read = read_adverts(self._run.project, self._run.run, identities, unseen)
+        for member in read.members:
+            self._verified[member.identity, known[member.participant]] = member
+        for name in read.refused:
+            del self._adverts[name]
+        self._tell(session, round_number, read.refused)
+        return tuple(self._verified[identities[name], known[name]] for name in known if name not in read.refused)
+
+    def _ask(
+        self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, masking: Masking, peers: int = 0,
+        payload: Callable[[str], Awaitable[bytes]] | None = None, grace: float | None = None, keep: bool = True,
+    ) -> Ask:  # fmt: skip
+        job = self._run.job
+        deadline = min(job.participants.deadline, _PROTOCOL_S)
+        if grace is None and job.participants.grace is not None:
+            grace = min(job.participants.grace, deadline)
+        return Ask(
+            kind=kind, round=round_number, to=to, config={"model": job.model}, seed=lambda _: 0, model=None,
+            needed=needed, grace=grace, deadline=deadline, retries=job.participants.retries, peers=peers,
+            masking=masking, payload=payload, keep=keep,
+        )  # fmt: skip
+
+    def _release(self, opened: PairwiseSession) -> None:
+        for step in opened.steps:
+            self._run.release(step)
+
+    def _tell(self, session: str, round_number: int, refused: Mapping[str, str]) -> None:
+        for name, reason in refused.items():
+            self._run.note(
+                "refused", f"{session}/{name}", round=round_number, step=session, participant=name, code="tampered",
+                reason=reason,
+            )  # fmt: skip
+
+
+def _too_few(session: str, there: tuple[str, ...], chosen: tuple[str, ...], needed: int) -> RunFailure:
+    return RunFailure(
+        ErrorCode.QUORUM,
+        f"session {session}: {len(there)} of {len(chosen)} participants share secrets ({', '.join(there) or 'none'}), "
+        f"{needed} are needed",
+        hint="see the other sites' logs, or change participants.quorum or secure_aggregation.minimum",
+    )
+
+
+def _payloads(answers: tuple[Answer, ...]) -> dict[str, bytes]:
+    return {answer.participant: answer.payload for answer in answers if answer.payload is not None}
+
+
+def _once(make: Callable[[], bytes]) -> Callable[[str], Awaitable[bytes]]:
+    """The same payload for everybody, made when the first is sent."""
+    made: list[bytes] = []
+
+    async def payload(_: str) -> bytes:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return payload

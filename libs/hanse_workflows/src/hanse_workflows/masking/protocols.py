@@ -1,0 +1,188 @@
+"""Masked steps: what is asked of the sites so that nobody sees an answer, and how the sum is unmasked.
+
+One `MaskingProtocol` per mode. A protocol prepares a session (who takes part, what each is sent), and afterwards says
+how the sum of those who have answered is unmasked. Nothing here sees a seed or a mask.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
+from hanse_privacy.noise.aggregate import noise_tail
+from hanse_privacy.ring.plan import make_plan
+from hanse_schemas.job import Job
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_workflows.masking.pairwise import PairwiseSessions
+from hanse_workflows.outcomes import Answer
+from hanse_workflows.reducing import Unmasking
+from hanse_workflows.verbs import Verbs
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A masked step: its part in every task, who is asked, what each is sent besides, and how many must answer."""
+
+    masking: Masking
+    to: tuple[str, ...]
+    payload: Callable[[str], Awaitable[bytes]] | None = None
+    needed: int = 0
+
+
+class MaskingProtocol(Protocol):
+    """A way to mask answers such that their sum can be unmasked, and nothing else."""
+
+    async def prepare(
+        self,
+        session: str,
+        round_number: int,
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],
+        plan: RingPlan | None = None,
+    ) -> Session:
+        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
+        how it is summed, None: as the job's updates are."""
+        ...
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
+        ...
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """Before many sessions of the same participants are open at once: what all of these have in common."""
+        ...
+
+    def release(self, session: Session) -> None:
+        """The session's sum is made; nobody asks for anything of it again."""
+        ...
+
+
+class RingOnly:
+    """Ring arithmetic without masks: what masked runs are compared with, to the bit."""
+
+    mode = MaskingMode.RING
+
+    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
+        self._run, self._settings = run, settings
+
+    async def prepare(
+        self,
+        session: str,
+        round_number: int,  # noqa: ARG002
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],  # noqa: ARG002
+        plan: RingPlan | None = None,
+    ) -> Session:
+        """See `MaskingProtocol.prepare`."""
+        masking = Masking(
+            mode=self.mode,
+            session=session,
+            minimum=self._settings.minimum,
+            ring=plan or plan_of(self._run.job, self._settings, len(chosen)),
+            compensator=await self._key(),
+        )
+        return Session(masking, chosen)
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
+        """See `MaskingProtocol.unmask`."""
+        return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """See `MaskingProtocol.meet`. There is nothing."""
+
+    def release(self, session: Session) -> None:
+        """See `MaskingProtocol.release`. Nothing is kept."""
+
+    async def _key(self) -> bytes | None:
+        """The compensator's key in base64, as messages take it."""
+        return None
+
+
+class Compensated(RingOnly):
+    """A compensator sums the masks. The set of participants is fixed here, after the answers are in: who dropped out
+    before costs nothing."""
+
+    mode = MaskingMode.COMPENSATOR
+
+    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
+        super().__init__(run, settings)
+        self._known: bytes | None = None
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:  # noqa: ARG002
+        """See `MaskingProtocol.meet`. The compensator's key is recorded once."""
+        await self._key()
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """See `MaskingProtocol.unmask`."""
+        masking = session.masking
+        seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
+        answer = await self._run.mask_sum(masking.session, round_number, seeds)
+        if answer.sum is None:
+            return Unmasking(None, answer.refused)
+        return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
+
+    async def _key(self) -> bytes | None:
+        if self._known is None:
+            self._known = base64.b64encode(await self._run.compensator())
+        return self._known
+
+
+class Pairwise(RingOnly):
+    """The sites' masks cancel each other."""
+
+    mode = MaskingMode.PAIRWISE
+
+    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
+        super().__init__(run, settings)
+        self._sessions = PairwiseSessions(run, settings)
+
+    async def prepare(
+        self,
+        session: str,
+        round_number: int,
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],
+        plan: RingPlan | None = None,
+    ) -> Session:
+        """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
+        plan = plan or plan_of(self._run.job, self._settings, len(chosen))
+        opened = await self._sessions.prepare(session, round_number, chosen, plan, least)
+        return Session(opened.masking, opened.members, opened.order, opened.request.threshold)
+
+    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+        """See `MaskingProtocol.unmask`."""
+        return await self._sessions.unmask(session.masking.session, round_number, answers)
+
+    async def meet(self, chosen: tuple[str, ...]) -> None:
+        """See `MaskingProtocol.meet`. Keys are advertised, and the roster is fixed."""
+        await self._sessions.meet(chosen)
+
+    def release(self, session: Session) -> None:
+        """See `MaskingProtocol.release`. What was shared is removed from the bus."""
+        self._sessions.release(session.masking.session)
+
+
+def protocol_of(run: Verbs, settings: SecureAggregation | None = None) -> MaskingProtocol | None:
+    """The protocol that the run's job wants; None where nothing is masked.
+
+    Args:
+        settings: in the stead of the job's section.
+    """
+    settings = settings or run.job.secure_aggregation
+    if settings is None:
+        return None
+    return {"ring": RingOnly, "compensator": Compensated, "pairwise": Pairwise}[settings.mode](run, settings)
+
+
+def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:
+    """The ring of a step of so many participants, with room for the noise that they add."""
+    tail = 0.0
+    if job.privacy is not None and job.privacy.placement == "distributed":
+        tail = noise_tail(PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=1, active=participants))
+    return make_plan(settings, participants=participants, weighting=job.weighting, tail=tail)

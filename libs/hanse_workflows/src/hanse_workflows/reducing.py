@@ -1,0 +1,259 @@
+"""From updates to the next model: again without those that are refused, or, under masks, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
+from hanse_learning.server.config.foreign import strategy_digest
+from hanse_workflows.extras import Extra, ReduceOptions, extra_job
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.keys import attempt_key
+from hanse_workflows.outcomes import Answer, Reduction, Summed
+from hanse_workflows.verbs import Body, Verbs
+
+Reasons = dict[str, str]
+"""Why an update was refused, by participant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmasking:
+    """How a sum is unmasked; or, where `ring` is None, that it cannot be, and whose messages the masking protocol has
+    refused (nobody's, where too many have dropped out)."""
+
+    ring: RingSum | None
+    refused: tuple[str, ...] = ()
+
+
+async def reduce(
+    run: Verbs,
+    step: str,
+    *,
+    round: int,  # noqa: A002 - the messages' word
+    answers: tuple[Answer, ...],
+    model: ObjectRef | None,
+    needed: int,
+    state: Mapping[str, ObjectRef] | None = None,
+    options: ReduceOptions | None = None,
+) -> Reduction:
+    """Have the answers' updates reduced to the next model. Updates that are tampered with or not finite are left out,
+    as long as `needed` remain.
+
+    Args:
+        model: that the updates are differences to; None: the only update is the model.
+        state: the server optimizer's arrays.
+        options: what differs from a plain reduction by the job's strategy.
+
+    Raises:
+        RunFailure: QUORUM when too few remain; TIMEOUT when no aggregator answers.
+    """
+    options, state = options or ReduceOptions(), dict(state or {})
+    weighted = run.job.weighting == "examples"
+    job = _job_of(run, step, round, answers, model, state, options, weighted=weighted)
+    asked = {**_asked(job, answers), "extras": {name: _extra(extra) for name, extra in options.extras.items()}}
+    leaving: list[ObjectRef] = []
+
+    async def do() -> Body:
+        outcome = await _reduced(run, step, asked, job, answers, needed, options)
+        leaving.extend(ref for answer in answers for ref in (answer.update, *answer.extras.values()) if ref is not None)
+        leaving.extend(extra.former for extra in options.extras.values() if extra.former is not None)
+        leaving.extend(_succeeded(model, state))
+        return outcome.body()
+
+    return _held(run, Reduction.of(await run.once(step, asked, do, leaving=leaving)))
+
+
+async def sum_masked(
+    run: Verbs,
+    step: str,
+    *,
+    round: int,  # noqa: A002
+    answers: tuple[Answer, ...],
+    model: ObjectRef | None,
+    unmask: Callable[[], Awaitable[Unmasking]],
+    session: str,
+    state: Mapping[str, ObjectRef] | None = None,
+    options: ReduceOptions | None = None,
+) -> Summed:
+    """Have masked answers summed and unmasked: to the next model, or (without `model`) to their tally alone.
+
+    Nothing can be left out of a masked sum: where an answer is refused, there is no reduction, and the outcome says
+    whose: the step is to be done again, without them, under new masks.
+
+    Args:
+        unmask: says how the sum is unmasked; called where the sum was not made before.
+        session: that the answers were masked in.
+        options: of them only the strategy: nothing but the sum is there to be reduced.
+
+    Raises:
+        RunFailure: TIMEOUT when no aggregator answers; INTERNAL when the sum cannot be made.
+    """
+    options, state = options or ReduceOptions(), dict(state or {})
+    tallied = model is None
+    job = _job_of(run, step, round, answers, model, state, replace(options, info=()), weighted=False)
+    job = job.model_copy(update={"kind": JobKind.TALLY if tallied else JobKind.WHOLE})
+    asked = {**_asked(job, answers), "session": session}
+    leaving: list[ObjectRef] = []
+
+    async def do() -> Body:
+        with run.phase("unmask", step):
+            unmasking = await unmask()
+        leaving.extend(answer.update for answer in answers if answer.update is not None)
+        if unmasking.ring is None:
+            return Summed(refused=unmasking.refused).body()
+        masks = unmasking.ring.masks
+        leaving.extend([masks.update] if masks is not None and masks.update is not None else [])
+        reduced = await run.combine(step, asked, job.model_copy(update={"sum": unmasking.ring}))
+        summed = _summed(run, step, round, reduced, job.updates, tallied=tallied)
+        if summed.reduction is not None:
+            leaving.extend(_succeeded(model, state))
+        return summed.body()
+
+    summed = Summed.of(await run.once(step, asked, do, leaving=leaving))
+    if summed.reduction is not None:
+        _held(run, summed.reduction)
+    return summed
+
+
+def told(run: Verbs, step: str, round_number: int, reduced: Reduced) -> Reasons:
+    """Tell of refused updates, if there are any; returns the reasons by participant."""
+    if reduced.refused:
+        run.refused(step, round_number, reduced)
+    return {refusal.participant: refusal.reason for refusal in reduced.refused}
+
+
+async def _reduced(
+    run: Verbs,
+    step: str,
+    asked: Mapping[str, Any],
+    job: ReduceJob,
+    answers: tuple[Answer, ...],
+    needed: int,
+    options: ReduceOptions,
+) -> Reduction:
+    """Reduce, again without those who are refused, until none is."""
+    refused: Reasons = {}
+    for attempt in range(1, len(answers) + 2):
+        left = tuple(update for update in job.updates if update.participant not in refused)
+        if len(left) < max(needed, 1):
+            break
+        key = attempt_key(step, attempt)
+        tried = _by(job.model_copy(update={"updates": left}), options)
+        reduced = await run.combine(key, asked, tried)
+        if reduced.refused:
+            refused |= told(run, step, job.round, reduced)
+            continue
+        extras, spoilt = await _extras(run, key, asked, tried, answers, options.extras)
+        if spoilt is None:
+            outcome = _reduction(step, reduced, left, tuple(sorted(refused)))
+            return outcome.model_copy(update={"extras": extras})
+        # What is in the model and what is in the extras is of the same sites: both are made again without these.
+        refused |= told(run, step, job.round, spoilt)
+        run.forget([*reduced.outputs.values(), *extras.values()])
+    raise RunFailure(
+        ErrorCode.QUORUM,
+        f"step {step}: {len(job.updates) - len(refused)} usable updates, {needed} were needed; refused: "
+        + "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
+    )
+
+
+async def _extras(
+    run: Verbs, key: str, asked: Mapping[str, Any], job: ReduceJob, answers: tuple[Answer, ...],
+    extras: Mapping[str, Extra],
+) -> tuple[dict[str, ObjectRef], Reduced | None]:  # fmt: skip
+    """The extras reduced, of those answers whose updates `job` has reduced; or, at the end, whose are refused."""
+    made: dict[str, ObjectRef] = {}
+    for name, extra in sorted(extras.items()):
+        changes = {answer.participant: answer.extras[name] for answer in answers}
+        reduced = await run.combine(f"{key}-{name}", asked, extra_job(job, name, extra, changes))
+        if reduced.refused and not {refusal.participant for refusal in reduced.refused} <= changes.keys():
+            raise RunFailure(ErrorCode.TAMPERED, f"reduction {key}-{name}: {reduced.refused[0].reason}")
+        if reduced.refused:
+            return made, reduced
+        made[name] = _model_of(f"{key}-{name}", reduced)
+    return made, None
+
+
+def _summed(
+    run: Verbs, step: str, round_number: int, reduced: Reduced, updates: tuple[UpdateInput, ...], *, tallied: bool
+) -> Summed:
+    participants = tuple(update.participant for update in updates)
+    if reduced.refused:
+        return Summed(refused=tuple(sorted(told(run, step, round_number, reduced))), participants=participants)
+    if reduced.tally is None:
+        raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no tally")
+    reduction = None if tallied else _reduction(step, reduced, updates, ())
+    return Summed(reduction=reduction, tally=reduced.tally, participants=participants)
+
+
+def _job_of(
+    run: Verbs, step: str, round_number: int, answers: tuple[Answer, ...], model: ObjectRef | None,
+    state: dict[str, ObjectRef], options: ReduceOptions, *, weighted: bool,
+) -> ReduceJob:  # fmt: skip
+    rows = ((answer, answer.update or answer.tally) for answer in sorted(answers, key=lambda each: each.participant))
+    updates = tuple(
+        UpdateInput(
+            participant=answer.participant,
+            weight=float(answer.examples) if weighted and answer.examples else 1.0,
+            ref=ref,
+            tally=None if answer.update is None else answer.tally,
+            info={name: answer.info[name] for name in options.info} or None,
+        )
+        for answer, ref in rows
+        if ref is not None
+    )
+    job = ReduceJob(
+        id=step, project=run.project, run=run.run, step=step, kind=JobKind.WHOLE, round=round_number,
+        strategy=run.job.strategy, updates=updates, model=model, state=state, output_key=step,
+    )  # fmt: skip
+    return _by(job, options)
+
+
+def _asked(job: ReduceJob, answers: tuple[Answer, ...]) -> dict[str, Any]:
+    """What a reduction depends on, for its fingerprint: the plug-in that computes it, too."""
+    return {
+        "kind": job.kind, "round": job.round, "updates": job.updates, "model": job.model, "state": job.state,
+        "strategy": job.strategy, "plugin": job.strategy_digest,
+        "changes": {answer.participant: answer.extras for answer in answers if answer.extras},
+    }  # fmt: skip
+
+
+def _extra(extra: Extra) -> dict[str, Any]:
+    return {"former": extra.former, "before": extra.before, "now": extra.now}
+
+
+def _by(job: ReduceJob, options: ReduceOptions) -> ReduceJob:
+    """The same job, by the strategy for so many updates, and with the digest of the plug-in that this is from."""
+    strategy = job.strategy if options.strategy is None else options.strategy(len(job.updates))
+    return job.model_copy(update={"strategy": strategy, "strategy_digest": strategy_digest(strategy)})
+
+
+def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], refused: tuple[str, ...]) -> Reduction:
+    return Reduction(
+        model=_model_of(step, reduced),
+        state={name: ref for name, ref in sorted(reduced.outputs.items()) if name != "model"},
+        participants=tuple(update.participant for update in updates),
+        refused=refused,
+        clip=reduced.clip,
+        device=reduced.device,
+    )
+
+
+def _model_of(step: str, reduced: Reduced) -> ObjectRef:
+    if "model" not in reduced.outputs:
+        raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no output 'model'")
+    return reduced.outputs["model"]
+
+
+def _held(run: Verbs, outcome: Reduction) -> Reduction:
+    run.hold([*outcome.state.values(), *outcome.extras.values()])
+    return outcome
+
+
+def _succeeded(model: ObjectRef | None, state: Mapping[str, ObjectRef]) -> Iterator[ObjectRef]:
+    """What a new model leaves behind: the former one, which stays where it was published, and the former state."""
+    former: Iterable[ObjectRef] = [] if model is None else [model]
+    yield from (*former, *state.values())

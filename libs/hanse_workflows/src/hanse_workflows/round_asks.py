@@ -1,0 +1,50 @@
+"""What a round asks of its participants: training, and evaluation of what came of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hanse_fabric.messages import ObjectRef, TaskKind
+from hanse_fabric.names import derive_seed
+from hanse_learning.server.config.foreign import plugins_of
+from hanse_schemas.job import Job
+from hanse_workflows.ask import Ask
+from hanse_workflows.round_state import info_named
+
+
+def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
+    """What a round asks of its participants. Pure."""
+    wanted = job.participants
+    return Ask(
+        kind=TaskKind.TRAIN, round=number, to=chosen, config=config_of(job), model=model,
+        seed=lambda participant: derive_seed(job.seed, number, participant, "train"),
+        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
+    )  # fmt: skip
+
+
+def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
+    """Evaluation of the round's new model, at the round's participants. Pure."""
+    wanted = job.participants
+    return Ask(
+        kind=TaskKind.EVALUATE, round=number, to=chosen, config=config_of(job), model=model,
+        seed=lambda participant: derive_seed(job.seed, number, participant, "evaluate"),
+        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
+    )  # fmt: skip
+
+
+def due(every: int, number: int, rounds: int) -> bool:
+    """Whether round `number` is one of every `every`, or the last. Pure."""
+    return every > 0 and (number % every == 0 or number == rounds)
+
+
+def config_of(job: Job) -> dict[str, Any]:
+    """What the trainer at the sites needs of the job. Pure."""
+    info, plugins = info_named(job), plugins_of(job)
+    return {
+        **({"info": list(info)} if info else {}),
+        **({"plugins": plugins} if plugins else {}),
+        "model": job.model,
+        "train": job.train,
+        "code": None if job.code is None else job.code.model_dump(mode="json"),
+        "evaluate": job.evaluate.model_dump(mode="json"),
+    }

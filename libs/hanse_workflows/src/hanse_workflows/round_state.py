@@ -1,0 +1,81 @@
+"""What a run carries from round to round beside the model, and what the algorithm and strategy make of it.
+
+All of it follows from journalled outcomes, so that a run that is replayed carries the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hanse_fabric.messages import ObjectRef
+from hanse_learning.config import check_train
+from hanse_learning.server.config import FedDynConfig, check_strategy
+from hanse_schemas.job import Job
+from hanse_workflows.extras import Extra, ReduceOptions, Strategy
+from hanse_workflows.outcomes import Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class RoundState:
+    """What goes on from one round to the next.
+
+    Attributes:
+        state: the server optimizer's arrays.
+        clip: the next round's clipping norm, where central privacy moves it.
+        extras: the algorithm's further arrays (SCAFFOLD's `control`); none before the first round.
+        counted: the last round in which each participant's answer is in the model.
+        known: all participants that were present at any round so far: SCAFFOLD's and FedDyn's N.
+        before: how many these were when `extras` were made.
+    """
+
+    state: Mapping[str, ObjectRef] = field(default_factory=dict)
+    clip: float | None = None
+    extras: Mapping[str, ObjectRef] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    before: int = 0
+
+    def seeing(self, present: Iterable[str]) -> RoundState:
+        """The same, with those who are present now."""
+        return replace(self, known=self.known | frozenset(present))
+
+    def after(self, round_number: int, reduction: Reduction) -> RoundState:
+        """What the next round begins with."""
+        counted = {**self.counted, **dict.fromkeys(reduction.participants, round_number)}
+        return replace(
+            self, state=reduction.state, clip=reduction.clip, extras=reduction.extras, counted=counted,
+            before=len(self.known),
+        )  # fmt: skip
+
+
+def extras_named(job: Job) -> tuple[str, ...]:
+    """Names of what travels beside the model and the updates. Pure; the job was checked when it was submitted."""
+    return check_train(job.train).algorithm.extras if job.code is None else ()
+
+
+def info_named(job: Job) -> tuple[str, ...]:
+    """Names of the numbers that the strategy needs of each update. Pure."""
+    return check_strategy(job.strategy).reduction.needs()
+
+
+def reduce_options(job: Job, state: RoundState, strategy: dict[str, Any] | None) -> ReduceOptions:
+    """How a round's answers are reduced. Pure.
+
+    Args:
+        strategy: in place of the job's; None: the job's.
+    """
+    known = len(state.known)
+    extras = {name: Extra(state.extras.get(name), state.before, known) for name in extras_named(job)}
+    return ReduceOptions(strategy=_strategy(strategy or job.strategy, known), extras=extras, info=info_named(job))
+
+
+def _strategy(strategy: dict[str, Any], known: int) -> Strategy:
+    """FedDyn's server is told which share of all takes part, unless the job says it."""
+    config = check_strategy(strategy)
+    optimizer = strategy.get("optimizer")
+    if not isinstance(config.optimizer, FedDynConfig) or (isinstance(optimizer, Mapping) and "share" in optimizer):
+        return lambda _: strategy
+    given = config.optimizer.model_dump(mode="json")
+    return lambda count: {**strategy, "optimizer": {**given, "share": min(1.0, count / max(known, 1))}}

@@ -1,0 +1,65 @@
+"""Bytes that a round's models and updates have, as tasks and answers name them. Pure, so that replays count the same.
+
+A site that has an object already does not fetch it again, and messages and keys are not counted: it is what the
+algorithm needs to send, the measure by which algorithms are compared. Sums inside a step count as the sites tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hanse_fabric.messages import ObjectRef
+from hanse_workflows.outcomes import Answer
+
+_SUMMED = "summed_values"
+"""The metric by which a site tells how many values it has given to a round's sums (and got back)."""
+_VALUE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes between the hub and all sites together.
+
+    Attributes:
+        down: models, and what the algorithm sends beside them, once for each site that was asked.
+        up: updates, masked tallies, and what the algorithm answers beside them, of those whose answers were taken.
+    """
+
+    down: int = 0
+    up: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.down + other.down, self.up + other.up)
+
+    def body(self) -> dict[str, int]:
+        """As it stands in events."""
+        return {"down": self.down, "up": self.up}
+
+
+def traffic(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answer]) -> Traffic:
+    """Of one gathered step.
+
+    Args:
+        sent: what each task names.
+        asked: how many sites were sent it.
+    """
+    up = sum(_size(answer.update) + _size(answer.tally) + _sizes(answer.extras.values()) for answer in answers)
+    return Traffic(down=asked * _sizes(sent), up=up)
+
+
+def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
+    """Of the sums within a step: as many values up as down. No site is believed to have summed more than twice its
+    model: statistics, and the gradients of them."""
+    most = 2.0 * _size(model)
+    each = (min(max(answer.metrics.get(_SUMMED, 0.0) * _VALUE, 0.0), most) for answer in answers)
+    way = sum(int(size) for size in each)
+    return Traffic(down=way, up=way)
+
+
+def _sizes(refs: Iterable[ObjectRef | None]) -> int:
+    return sum(_size(ref) for ref in refs)
+
+
+def _size(ref: ObjectRef | None) -> int:
+    return 0 if ref is None else ref.size

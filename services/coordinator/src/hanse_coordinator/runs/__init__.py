@@ -1,0 +1,1 @@
+"""Runs in this coordinator's care: who works on which, and how each stands."""

@@ -1,0 +1,139 @@
+"""The journal of a run: every step's outcome, written before the workflow goes on, by one writer at a time.
+
+The fence is the stream itself: each append names the sequence that must be the last on the run's subject. A new
+coordinator appends an entry of kind `lease` first; from then on the former's appends are refused, for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hanse_coordinator.verbs.failures import Fenced
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Message
+from hanse_fabric.names import StepKey
+from hanse_fabric.subjects import JOURNAL, Stream
+from hanse_workflows.fingerprint import short
+
+EntryKind = Literal["lease", "opened", "closed"]
+
+_TRIES = 20
+_STREAM: Stream = JOURNAL.stream or Stream("")
+
+
+class JournalEntry(Message):
+    """One line of a run's journal.
+
+    Attributes:
+        epoch: which holder of the run wrote it, counted from 1.
+        step: the step's key; `lease` for entries of that kind.
+        body: what must be known to go on: of an opened step its deadline, of a closed one its outcome.
+        fingerprint: of what was asked (`hanse_workflows.fingerprint`); None in entries of release 0.1.0, and of leases.
+    """
+
+    schema_id: ClassVar[str] = "hanse.journal_entry/2"
+    upgrades = {"hanse.journal_entry/1": lambda body: body}
+
+    epoch: int = Field(ge=1)
+    kind: EntryKind
+    step: StepKey
+    body: dict[str, Any] = {}
+    fingerprint: str | None = None
+
+
+class Journal:
+    """The journal, held by this coordinator. Recorded outcomes are handed out once, so memory shrinks at replay."""
+
+    def __init__(self, bus: Bus, project: str, run: str, *, epoch: int, last: int, entries: list[JournalEntry]) -> None:
+        self._bus, self._run = bus, run
+        self._subject = JOURNAL.of(project=project, run=run)
+        self.epoch = epoch
+        self._last = last
+        self._order = asyncio.Lock()
+        self._under_way: asyncio.Future[int] | None = None
+        self._opened = {entry.step: entry.body for entry in entries if entry.kind == "opened"}
+        self._closed = {entry.step: entry.body for entry in entries if entry.kind == "closed"}
+        self._fingerprints = {
+            entry.step: entry.fingerprint
+            for entry in entries
+            if entry.kind != "lease" and entry.fingerprint is not None
+        }
+        self.replaying = bool(self._opened or self._closed)
+        # A run that began under release 0.1.0 ends under its names of jobs: what was asked of aggregators is found.
+        first = next((entry for entry in entries if entry.kind != "lease"), None)
+        self._plain_job_ids = first is not None and first.fingerprint is None
+
+    @classmethod
+    async def open(cls, bus: Bus, project: str, run: str, *, holder: str) -> Journal:
+        """Read the journal and become its writer: the former one is fenced off from here on.
+
+        Raises:
+            HanseError: LOCKED when others keep writing it; UNAVAILABLE when the bus does not answer.
+        """
+        subject = JOURNAL.of(project=project, run=run)
+        for _ in range(_TRIES):
+            records = await bus.snapshot(_STREAM, subject)
+            entries = [JournalEntry.decode(record.data) for record in records]
+            last = max((record.sequence for record in records), default=0)
+            epoch = max((entry.epoch for entry in entries), default=0) + 1
+            taken = JournalEntry(epoch=epoch, kind="lease", step="lease", body={"holder": holder})
+            try:
+                last = await bus.publish(subject, taken.encode(), expected_last=last)
+            except HanseError as error:
+                if error.code is not ErrorCode.CONFLICT:
+                    raise
+                continue
+            return cls(bus, project, run, epoch=epoch, last=last, entries=entries)
+        raise Fenced(run)
+
+    def fingerprint_of(self, step: str) -> str | None:
+        """Of what was asked in a step that has an entry; None where it has none, or one of release 0.1.0."""
+        return self._fingerprints.pop(step, None)
+
+    def job_id(self, step: str, mark: str) -> str:
+        """The id of the aggregators' job of a step that asks for what has this fingerprint."""
+        return step if self._plain_job_ids else f"{step}-{short(mark)}"
+
+    async def append(self, kind: EntryKind, step: str, body: dict[str, Any], *, fingerprint: str | None = None) -> None:
+        """Write one entry; when it returns, the entry is durable.
+
+        Raises:
+            Fenced: another coordinator has written since; nothing more may be done for this run.
+        """
+        entry = JournalEntry(epoch=self.epoch, kind=kind, step=step, body=body, fingerprint=fingerprint)
+        async with self._order:
+            if self._under_way is not None:
+                # Somebody's who was cancelled meanwhile: whether it came to be says what the last sequence is.
+                with suppress(HanseError):
+                    self._last = await asyncio.shield(self._under_way)
+            publishing = self._bus.publish(self._subject, entry.encode(), expected_last=self._last)
+            self._under_way = asyncio.ensure_future(publishing)
+            try:
+                self._last = await asyncio.shield(self._under_way)
+            except HanseError as error:
+                self._under_way = None
+                if error.code is ErrorCode.CONFLICT:
+                    raise Fenced(self._run) from None
+                raise
+            self._under_way = None
+
+    async def abandon(self) -> None:
+        """Wait for nothing that is under way still."""
+        if self._under_way is not None:
+            self._under_way.cancel()
+            await asyncio.gather(self._under_way, return_exceptions=True)
+
+    def take_closed(self, step: str) -> dict[str, Any] | None:
+        """The recorded outcome of a step, or None where it has none yet. Given once."""
+        if step in self._closed:
+            self._opened.pop(step, None)
+        return self._closed.pop(step, None)
+
+    def take_opened(self, step: str) -> dict[str, Any] | None:
+        """What was recorded when the step was opened, or None. Given once."""
+        return self._opened.pop(step, None)

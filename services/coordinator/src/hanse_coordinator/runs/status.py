@@ -1,0 +1,63 @@
+"""The run's record as people read it: state, round, metrics, model. Written behind the workflow, newest values only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hanse_coordinator.watching.notices import Notices
+from hanse_fabric.clock import Clock
+
+if TYPE_CHECKING:
+    from hanse_coordinator.records import RunRecord
+    from hanse_fabric.records import Bucket, Entry
+
+
+class RunStatus:
+    """Gathers changes to a run's record and writes them, coalesced, while `write` runs."""
+
+    def __init__(
+        self, runs: Bucket[RunRecord], clock: Clock, notices: Notices, *, project: str, run: str, epoch: int
+    ) -> None:
+        self._runs, self._clock, self._notices = runs, clock, notices
+        self._tokens = {"project": project, "run": run}
+        self._epoch = epoch
+        self._state = ""
+        self._fields: dict[str, Any] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All that was reported by this coordinator, JSON values."""
+        return dict(self._fields)
+
+    def progressed(self, **fields: Any) -> None:
+        """Note new values of: state, round, metrics, version, digest. None leaves a value as it was."""
+        state = fields.get("state")
+        if state is not None and state != self._state:
+            self._state = state
+            self._notices.event("state", f"{state}/{self._epoch}", state=state)
+        names = {"version": "model_version", "digest": "model_digest"}
+        self._fields |= {names.get(name, name): value for name, value in fields.items() if value is not None}
+        self._changed.set()
+
+    async def write(self) -> None:
+        """Write changes as they come, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self.store(self._fields)
+
+    async def store(self, fields: dict[str, Any]) -> Entry[RunRecord]:
+        """Write these values into the record, unless it is final already."""
+        now = self._clock.now()
+
+        def alter(record: RunRecord) -> RunRecord:
+            if record.state in FINAL:
+                return record
+            return record.model_copy(update={**fields, "updated_at": now})
+
+        return await self._runs.change(alter, **self._tokens)
+
+
+FINAL = frozenset({"completed", "failed", "cancelled"})

@@ -1,0 +1,320 @@
+"""The verbs of a run on the bus, durable: the adapter of `hanse_workflows.verbs` for coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from hanse_coordinator.refusals import count_refusal
+from hanse_coordinator.runs.journal import Journal
+from hanse_coordinator.runs.roster import Roster
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.verbs.ending import Ending
+from hanse_coordinator.verbs.inbox import Inbox
+from hanse_coordinator.verbs.mask_sums import MaskSums, announced
+from hanse_coordinator.verbs.objects import RunObjects
+from hanse_coordinator.verbs.payloads import KeptPayloads
+from hanse_coordinator.verbs.publishing import publish
+from hanse_coordinator.verbs.reductions import Reductions
+from hanse_coordinator.verbs.steps import Steps
+from hanse_coordinator.verbs.tasks import TaskSteps
+from hanse_coordinator.waiting import first_of
+from hanse_coordinator.watching.notices import Notices
+from hanse_coordinator.watching.progress import ProgressRelay
+from hanse_coordinator.watching.vitals import RunVitals
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import (
+    Lineage,
+    MaskAnswer,
+    ObjectRef,
+    PublishModel,
+    Reduced,
+    ReduceJob,
+    SealedSeed,
+    StudyJob,
+)
+from hanse_fabric.telemetry import ALONE, span
+from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
+from hanse_schemas.job import Job
+from hanse_workflows.ask import Ask
+from hanse_workflows.attendance import Attendance, EnrolledKeys, too_few_present
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.outcomes import Gathered, Published
+from hanse_workflows.verbs import Body
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+_LOOK_AGAIN_S = 10.0
+"""Presence ages without any message, so it is looked at again now and then."""
+
+
+class DurableVerbs:
+    """A run in this coordinator's hands. Made by the supervisor; workflows see `hanse_workflows.Verbs`."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        clock: Clock,
+        settings: WorkflowSettings,
+        project: str,
+        run: str,
+        job: Job,
+        journal: Journal,
+        roster: Roster,
+        notices: Notices,
+        objects: RunObjects,
+        progressed: Callable[..., None],
+        pause: asyncio.Event,
+        asked_by: Context | None = None,
+    ) -> None:
+        self.project, self.run, self.job, self.asked_by = project, run, job, asked_by
+        self._bus, self._clock, self._settings = bus, clock, settings
+        self._roster, self._notices, self._objects = roster, notices, objects
+        self._progressed = progressed
+        self.vitals = RunVitals(project, run)
+        self._steps = Steps(journal, notices, run=run, pause=pause)
+        self._inbox = Inbox(bus, roster, notices, project=project, run=run)
+        self._progress = ProgressRelay(bus, notices, project=project, run=run)
+        self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
+        self._masks = MaskSums(bus, clock, notices, project=project, run=run, patience=settings.reduce.patience)
+        if journal.replaying:
+            for requests in (self._reductions.requests, self._masks.requests):
+                requests.recover(lasting=job.study is not None)
+        self._tasks = TaskSteps(
+            bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
+            vitals=self.vitals, project=project, run=run, workflow=job.workflow,
+        )  # fmt: skip
+        self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
+        self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
+        self._attendance = Attendance(self._steps.once)
+        self._enrolled = EnrolledKeys(self._steps.once)
+        self._warnings: set[str] = set()
+        self._held: list[ObjectRef] = []
+        self._published = ""
+
+    # Recorded under a key.
+
+    async def once(
+        self,
+        key: str,
+        asked: Mapping[str, Any],
+        do: Callable[[], Awaitable[Body]],
+        *,
+        covers: tuple[str, ...] = (),
+        leaving: Iterable[ObjectRef] = (),
+        beside: int = 1,
+    ) -> Body:
+        """See `Verbs.once`."""
+
+        def replayed(_: Body) -> None:
+            for former in covers:
+                self._steps.passed(former)
+                self._tasks.tidy_later(former, beside=beside)
+
+        body = await self._steps.once(key, asked, do, replayed=replayed)
+        self.forget(leaving)
+        return body
+
+    async def participants(self, key: str) -> tuple[str, ...]:
+        """See `Verbs.participants`."""
+
+        async def look() -> tuple[str, ...]:
+            within = self._settings.present_within
+            with self.vitals.phase("participants", key, lambda: self._roster.absent(self.project, within)):
+                there = await self._enough_present(within)
+            self._progressed(state="running")
+            return there
+
+        return await self._attendance.at(key, look)
+
+    async def _enough_present(self, within: float) -> tuple[str, ...]:
+        wanted = self.job.participants
+        until = self._clock.now() + timedelta(seconds=wanted.patience)
+        while len(there := self._roster.present(self.project, within)) < wanted.minimum:
+            left = (until - self._clock.now()).total_seconds()
+            if left <= 0:
+                raise too_few_present(there, wanted)
+            await first_of(self._roster.changed(), self._clock.sleep(min(left, _LOOK_AGAIN_S)), self._steps.paused())
+            self._steps.check_pause()
+        return there
+
+    async def gather(self, key: str, ask: Ask) -> Gathered:
+        """See `Verbs.gather`."""
+        return await self._tasks.gather(key, ask)
+
+    async def enrolled(self, key: str) -> dict[str, bytes]:
+        """See `Verbs.enrolled`."""
+        return await self._enrolled.at(key, lambda: self._roster.keys_of(self.project))
+
+    async def compensator(self) -> bytes:
+        """See `Verbs.compensator`."""
+
+        async def look() -> Body:
+            return {"key": (await announced(self._bus)).hex()}
+
+        return bytes.fromhex((await self._steps.once("compensator", {"compensator": "key"}, look))["key"])
+
+    async def initial_model(self, digest: str) -> ObjectRef:
+        """See `Verbs.initial_model`."""
+
+        async def verify() -> Body:
+            ref = await self._objects.verified(digest, largest=self._settings.largest_model)
+            return ref.model_dump(mode="json", exclude_defaults=True)
+
+        return ObjectRef.model_validate(await self._steps.once("initial-model", {"model": digest}, verify))
+
+    async def publish(
+        self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
+    ) -> Published:
+        """See `Verbs.publish`."""
+        request = PublishModel(
+            project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
+            final=final,
+        )  # fmt: skip
+
+        async def ask() -> Body:
+            with self.vitals.phase("publish", key):
+                return (
+                    await publish(request, bus=self._bus, clock=self._clock, timeout=self._settings.publish_timeout)
+                ).body()
+
+        published = Published.of(await self._steps.once(key, {"publish": request}, ask))
+        self._published = published.digest
+        self._progressed(version=published.version, digest=published.digest)
+        return published
+
+    # Repeatable, and not recorded.
+
+    async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
+        """See `Verbs.combine`."""
+        place = self._steps.job_id(job.output_key if isinstance(job, StudyJob) else key, asked)
+        names = {"id": self._steps.job_id(key, asked), "output_key": f"models/{self.project}/{self.run}/{place}"}
+        named = job.model_copy(update=names)
+        with self.vitals.phase("compute" if isinstance(job, StudyJob) else "reduce", key):
+            reduced = await self._reductions.outcome(named)
+        if not reduced.refused:
+            self._reductions.requests.recovered()
+        if reduced.warning and reduced.warning not in self._warnings:
+            # The owner is told, once, of a device that an aggregator should have used and could not.
+            self._warnings.add(reduced.warning)
+            round_number = job.round if isinstance(job, ReduceJob) else 0
+            about, step = f"{job.step}/device", job.step
+            self._notices.event("note", about, round=round_number, step=step, warning=reduced.warning)
+        return reduced
+
+    async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
+        """See `Verbs.mask_sum`."""
+        return await self._masks.of(session, round, members)
+
+    async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:
+        """See `Verbs.payloads`."""
+        try:
+            return await self._payloads.of(key, gathered)
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            raise RunFailure(error.code, error.message) from None
+
+    def release(self, key: str) -> None:
+        """See `Verbs.release`."""
+        self._payloads.release(key)
+
+    def secret(self, count: int) -> bytes:
+        """See `Verbs.secret`."""
+        return secrets.token_bytes(count)
+
+    # Objects.
+
+    def hold(self, objects: Iterable[ObjectRef]) -> None:
+        """See `Verbs.hold`."""
+        self._held = list(objects)
+
+    def forget(self, objects: Iterable[ObjectRef]) -> None:
+        """See `Verbs.forget`. What is not the run's own, such as the owner's first model, stays too."""
+        own = tuple(f"{kind}/{self.project}/{self.run}/" for kind in ("models", "updates", "masks"))
+        gone = [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest != self._published]
+        if gone:
+            self._steps.later(self._objects.forget(gone))
+
+    async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
+        """See `Verbs.keep`."""
+        kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}
+        self._progressed(outputs={name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()})
+
+    # What people see.
+
+    def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
+        """See `Verbs.note`."""
+        self._steps.note(kind, about, round, data)
+        if kind == "round-finished":
+            ROUNDS.add(project=self.project)
+            self._progressed(round=round, metrics=data.get("metrics"))
+
+    def audit(self, action: str, about: str, **detail: Any) -> None:
+        """See `Verbs.audit`."""
+        self._notices.audit(action, about, **detail)
+
+    def refused(self, step: str, round_number: int, reduced: Reduced) -> None:
+        """See `Verbs.refused`."""
+        for refusal in reduced.refused:
+            count_refusal("update", refusal.code, self.project, refusal.participant)
+            about = f"{step}/{refusal.participant}"
+            told = {"step": step, "code": refusal.code, "reason": refusal.reason}
+            self._notices.event("refused", about, round=round_number, participant=refusal.participant, **told)
+            self._notices.audit("update.refuse", about, subject=f"participant:{refusal.participant}", **told)
+
+    def phase(self, name: str, key: str) -> AbstractContextManager[None]:
+        """See `Verbs.phase`."""
+        return self.vitals.phase(name, key)
+
+    @contextmanager
+    def round(self, number: int) -> Iterator[None]:
+        """What happens inside is one trace, here and wherever messages carry it: the first round that of the call that
+        submitted the run, each later one its own, which refers to that call. (One trace of all rounds of all sites
+        would be larger than what stores traces takes.)"""
+        started = self._clock.now()
+        self.vitals.round = number
+        parent, link = (None, None) if number == 1 else (ALONE, self.asked_by)
+        with span("round", parent=parent, link=link, project=self.project, run=self.run, round=number):
+            yield
+        if self._steps.live.is_set():
+            ROUND_SECONDS.observe((self._clock.now() - started).total_seconds())
+
+    # For the supervisor.
+
+    async def follow(self) -> None:
+        """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
+        await self._steps.live.wait()
+        await first_of(
+            self._inbox.follow(), self._reductions.requests.follow(), self._masks.follow(), self._progress.follow()
+        )
+
+    async def settle(self) -> None:
+        """Wait for what was started in the background: notices, purges."""
+        await self._steps.settle()
+
+    async def tidy(self, outputs: Mapping[str, Any]) -> None:
+        """Remove what only a run that goes on would need. For the end of the run.
+
+        Args:
+            outputs: references to what stays, by name, as they are recorded.
+        """
+        await self._steps.tolerant(self._ending.purge())
+        await self._steps.tolerant(self._objects.forget(self._held))
+        await self._steps.tolerant(self._objects.abort_uploads(self.run))
+        if self.job.study is not None:
+            kept = {str(ref.get("key")) for ref in outputs.values()}
+            await self._steps.tolerant(self._objects.clear(self.run, but=kept))
+            await self._steps.tolerant(self._ending.tell_sites())
+
+    async def abandon(self) -> None:
+        """Stop the background work at once: another coordinator has the run, or this one is stopping."""
+        await self._steps.abandon()

@@ -1,0 +1,172 @@
+"""The verb `gather`: tasks to participants on the bus, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_coordinator.verbs.collector import Collector, Terms
+from hanse_coordinator.verbs.inbox import Inbox
+from hanse_coordinator.verbs.objects import RunObjects
+from hanse_coordinator.verbs.sizes import largest_update
+from hanse_coordinator.verbs.steps import Steps
+from hanse_coordinator.waiting import all_of
+from hanse_coordinator.watching.notices import Notices
+from hanse_coordinator.watching.step_bytes import count_bytes
+from hanse_coordinator.watching.vitals import BACKLOG, RunVitals
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.messages import ExchangeJob, ObjectRef
+from hanse_fabric.names import derive_id
+from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
+from hanse_fabric.telemetry import inject
+from hanse_privacy.ring.plan import AVERAGE
+from hanse_workflows.ask import Ask
+from hanse_workflows.outcomes import Gathered
+from hanse_workflows.verbs import Body
+
+_TASKS: Stream = TASK.stream or Stream("")
+_RESULTS: Stream = RESULT.stream or Stream("")
+_REPLAYED_STEPS_TIDIED = 4
+_EXCHANGES = "exchanges"
+
+
+class TaskSteps:
+    """Opens steps, sends their tasks, closes them. One per run."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        steps: Steps,
+        *,
+        inbox: Inbox,
+        notices: Notices,
+        objects: RunObjects,
+        settings: WorkflowSettings,
+        vitals: RunVitals,
+        project: str,
+        run: str,
+        workflow: str,
+    ) -> None:
+        self._bus, self._clock, self._steps = bus, clock, steps
+        self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
+        self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
+
+    async def gather(self, step: str, ask: Ask) -> Gathered:
+        """See `Verbs.gather`."""
+        asked = ask.asked(self._project, self._run, self._workflow)
+
+        async def do() -> Body:
+            gathered = await self._asked(step, ask, asked)
+            fresh.append(gathered)
+            return (gathered.digested() if ask.keep else gathered).body()
+
+        def replayed(body: Body) -> None:
+            gathered = Gathered.of(body)
+            self._inbox.remember(step, set(gathered.asked) - set(gathered.silent))
+            self.tidy_later(step, results=not ask.keep, beside=ask.beside)
+
+        fresh: list[Gathered] = []
+        body = await self._steps.once(step, asked, do, replayed=replayed)
+        if not fresh:
+            return Gathered.of(body)
+        self._steps.later(self._purge(step, results=not ask.keep))
+        return fresh[0]
+
+    async def _asked(self, step: str, ask: Ask, asked: Mapping[str, Any]) -> Gathered:
+        """Send the step's tasks, and collect until it closes."""
+        issued = self._clock.now()
+        opening = {"issued": issued.isoformat(), "deadline": (issued + timedelta(seconds=ask.deadline)).isoformat()}
+        opening, resumed = await self._steps.opened(step, asked, lambda: opening)
+        issued, deadline = datetime.fromisoformat(opening["issued"]), datetime.fromisoformat(opening["deadline"])
+        missing, before = ask.missing, ask.before or Gathered(asked=ask.to)
+        tasks = {name: derive_id(self._run, step, name) for name in missing}
+        largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
+        terms = Terms(ask.kind, self._project, self._run, largest, ask.masking, ask.answered, ask.info)
+        collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
+        phase = self._vitals.phase(ask.kind.value, step, collector.missing)
+        with phase, self._inbox.collecting(step, collector, ask.round):
+            if resumed:
+                await self._inbox.recall(step)
+            with BACKLOG.waiting(_EXCHANGES) if ask.exchange else nullcontext():
+                if ask.exchange:
+                    await self._open_exchange(step, missing, deadline, ask)
+                await self._send(step, ask, tasks, issued, deadline, collector)
+                await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
+        gathered = _merged(ask.to, before, collector)
+        count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
+        self._tell_closed(step, ask, gathered)
+        return gathered
+
+    def tidy_later(self, step: str, *, results: bool = True, beside: int = 1) -> None:
+        """Remove what a replayed step may have left, once the run is live. Of the last few steps, of as many as were
+        open at once: those before have been tidied."""
+        self._steps.when_live(self._purge(step, results=results), keep=_REPLAYED_STEPS_TIDIED * beside)
+
+    async def _send(
+        self, step: str, ask: Ask, tasks: dict[str, str], issued: datetime, deadline: datetime, collector: Collector
+    ) -> None:
+        model = None if ask.model is None else await self._resting(ask.model, len(tasks))
+        extras = {name: await self._resting(ref, len(tasks)) for name, ref in ask.extras.items()}
+        resting = replace(ask, model=model, extras=extras)
+        common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
+
+        async def send(name: str) -> None:
+            own: dict[str, Any] = {"id": tasks[name], "participant": name, "seed": ask.seed(name)}
+            if ask.trained is not None:
+                own["trained"] = ask.trained.get(name, 0)
+            if ask.payload is not None:
+                own["payload"] = await ask.payload(name)
+            task = common.model_copy(update=own)
+            subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
+            await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
+
+        await all_of(send(name) for name in tasks if name not in collector.answers and name not in collector.failures)
+
+    async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime, ask: Ask) -> None:
+        session = ExchangeJob(
+            id="exchange", project=self._project, run=self._run, step=step, participants=names, deadline=deadline,
+            patience=ask.patience, ring=None if ask.masking is None else ask.masking.ring.entries[AVERAGE],
+        )  # fmt: skip
+        subject = JOB.of(project=self._project, run=self._run, step=step, job=session.id)
+        await self._bus.publish(subject, session.encode(), headers=inject(), message_id=f"{self._run}/{step}/exchange")
+
+    async def _resting(self, ref: ObjectRef, tasks: int) -> ObjectRef:
+        """The same object, in the store where it is too large to be in so many tasks."""
+        if ref.size > self._settings.inline_limit or ref.size * tasks > self._settings.inline_total:
+            return await self._objects.place(ref)
+        return ref
+
+    def _tell_closed(self, step: str, ask: Ask, gathered: Gathered) -> None:
+        met = len(gathered.answers) >= ask.needed
+        missing = {failure.participant: failure.reason or failure.code for failure in gathered.failures}
+        self._notices.audit(
+            "step.close" if met else "step.quorum-missed", step, step=step, round=ask.round,
+            answered=len(gathered.answers), asked=len(gathered.asked), needed=ask.needed,
+            silent=list(gathered.silent), failed=missing,
+        )  # fmt: skip
+        if gathered.silent or missing:
+            self._notices.event(
+                "note", f"{step}/missing", round=ask.round, step=step, quorum=met,
+                silent=list(gathered.silent), failed=missing,
+            )  # fmt: skip
+
+    async def _purge(self, step: str, *, results: bool) -> None:
+        await self._bus.purge(_TASKS, TASK.wildcard(project=self._project, run=self._run, step=step))
+        if results:
+            await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
+
+
+def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:
+    answers = {answer.participant: answer for answer in before.answers} | collector.answers
+    failures = {failure.participant: failure for failure in before.failures} | collector.failures
+    return Gathered(
+        asked=asked,
+        answers=tuple(answers[name] for name in sorted(answers)),
+        failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
+    )

@@ -1,0 +1,1 @@
+"""What people see of runs while they run: events, audit, progress, and the operator's gauges."""
