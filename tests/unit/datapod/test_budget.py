@@ -13,7 +13,8 @@ from site_actors import Site, task
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import Reservation, SiteBudget, terms_of_work
+from hanse_datapod.privacy.budget import Reservation, SiteBudget
+from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind

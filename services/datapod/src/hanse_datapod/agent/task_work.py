@@ -22,8 +22,9 @@ from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import Finished, Journal
 from hanse_datapod.home.outbox import Leaving, Outbox
-from hanse_datapod.masking.answer import check_plan, masked_answer
+from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
+from hanse_datapod.masking.plan import check_plan
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget

@@ -19,6 +19,7 @@ from hanse_fabric.messages import Task, TaskKind
 PAIRWISE = "pairwise"
 """Folder of a home: keys and secrets of pairwise masking, by run."""
 MASKED_SPARE = "spare.masked"
+"""Name, beside the output, of an old masked file that may be written over."""
 PLAIN = ".plain"
 """Ending of an update that the worker has written and that will not leave as it is."""
 _KEPT_S = 2 * 86_400

@@ -10,7 +10,6 @@ Loads numpy, where there is something to mask.
 
 from __future__ import annotations
 
-import base64
 import logging
 import math
 import secrets
@@ -22,11 +21,13 @@ from hanse_datapod.answers.plain import note_to_owner, reference_to, require_upd
 from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import Finished
 from hanse_datapod.masking.pairwise import pairwise_masks
+from hanse_datapod.masking.plan import refused, smallest_sum
+from hanse_datapod.masking.sealed_seed import seal_seed
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.privacy.noise import AnswerNoise, SiteNoise
+from hanse_datapod.privacy.noise import SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, MaskShape, ObjectRef, Outcome, SealedSeed, Task
+from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, Task
 from hanse_site import SiteLink
 from hanse_site.link import result_for
 
@@ -35,24 +36,7 @@ if TYPE_CHECKING:
     from hanse_privacy.ring.files import Adjust, MaskedFile
 
 SEED_BYTES = 32
-"""Name, beside the output, of an old masked file that may be written over."""
 _log = logging.getLogger(__name__)
-
-
-def check_plan(task: Task, masking: Masking) -> None:
-    """Refuse a ring in which the announced sum could overflow, or that is made for fewer participants than asked.
-
-    Raises:
-        HanseError: POLICY naming the number and what was expected.
-    """
-    from hanse_privacy.ring.plan import check_plan as check_ring
-
-    if masking.ring.participants < task.peers:
-        raise _refused(f"the ring is made for {masking.ring.participants} participants, {task.peers} are asked")
-    try:
-        check_ring(masking.ring)
-    except HanseError as error:
-        raise _refused(error.message) from None
 
 
 def masked_answer(
@@ -136,63 +120,11 @@ def _write(
         # The ring's own message tells how many values, and the largest: that is for the site alone.
         _log.warning("the answer cannot be masked", extra={"run": task.run, "reason": error.message})
         where = error.message.partition(":")[0]
-        raise _refused(
+        raise refused(
             f"{where} has values that are not finite, or beyond a bound that the job refuses to clip to",
             hint="the site's log says more; a larger bound, out_of_range: clip, or a lower learning rate may help",
         ) from None
     return written, tally
-
-
-def seal_seed(
-    link: SiteLink, policy: Policy, task: Task, masking: Masking, seed: bytes, shape: MaskShape | None,
-    noise: AnswerNoise | None = None,
-) -> SealedSeed:  # fmt: skip
-    """The seed as the compensator, and nobody else, can read it: with this site's conditions, signed with its key.
-
-    Args:
-        noise: of which the compensator may have to choose.
-
-    Raises:
-        HanseError: POLICY without a pinned key, which `MaskingPolicy.check` says in more words.
-    """
-    from hanse_privacy.masks.seal import SeedNote, seal, statement
-
-    key = policy.masking.compensator
-    if key is None:
-        raise _refused("the policy pins no compensator's key")
-    roster = policy.masking.roster
-    note = SeedNote(
-        seed=seed,
-        minimum=smallest_sum(policy, task, masking),
-        roster=None if roster is None else bytes.fromhex(roster),
-    )
-    context = {"project": task.project, "run": task.run, "session": masking.session}
-    sealed = seal(key, note, **context, participant=task.participant)
-    unsigned = SealedSeed(
-        participant=task.participant,
-        sealed=base64.b64encode(sealed),
-        update=shape,
-        tally=1 + 2 * len(masking.ring.metrics),
-        signature=b"",
-    )
-    parts = None if noise is None else noise.sealed(seed, context, task.participant)
-    unsigned = unsigned.model_copy(update={"parts": parts})
-    signature = link.identity.signing_key.sign(statement(task.project, task.run, masking.session, unsigned))
-    return unsigned.model_copy(update={"signature": signature})
-
-
-def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
-    """The least number of participants that the sum must have.
-
-    Policy and job each name one. With distributed noise, so many must answer that their shares make the noise that this
-    site's ledger was charged for, even if others drop out.
-    """
-    wanted = max(policy.masking.minimum, masking.minimum)
-    if task.privacy is None:
-        return wanted
-    from hanse_privacy.noise.aggregate import least_answers
-
-    return max(wanted, least_answers(task.privacy.privacy, task.privacy.active))
 
 
 def _weight(masking: Masking, examples: int) -> int:
@@ -201,7 +133,7 @@ def _weight(masking: Masking, examples: int) -> int:
         return 1
     if examples > largest:
         # How many there are is not said: it is what the mask is there to hide.
-        raise _refused(
+        raise refused(
             f"this site has more examples than the largest weight, {largest}",
             hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",
         )
@@ -218,7 +150,3 @@ def _ref(tally: bytes) -> ObjectRef:
     from hanse_fabric.tensors.refs import ref_of_bytes
 
     return ref_of_bytes(tally)
-
-
-def _refused(reason: str, *, hint: str = "") -> HanseError:
-    return HanseError(ErrorCode.POLICY, f"the masked sum is refused: {reason}", hint=hint)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.masking.answer import smallest_sum
 from hanse_datapod.masking.pairwise import pairwise_sums
+from hanse_datapod.masking.plan import smallest_sum
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.messages import Masking, MaskingMode, Ring, Task
 from hanse_site import SiteLink

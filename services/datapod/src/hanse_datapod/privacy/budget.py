@@ -7,22 +7,21 @@ is told to do (clip, noise) is decided here, from the very number that was charg
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
+from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
+from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 
 if TYPE_CHECKING:
-    from hanse_privacy.accounting.accountant import AccountantName
-    from hanse_privacy.accounting.terms import RoundNoise, Work
+    from hanse_privacy.accounting.terms import RoundNoise
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
 
 WHOLE_SITE = "(site)"
@@ -162,58 +161,3 @@ def balances(home: Path, policy: PrivacyPolicy) -> list[Balance]:
         return ledger.balances()
     finally:
         ledger.close()
-
-
-def terms_of_work(
-    terms: PrivacyTerms,
-    participant: str,
-    config: Mapping[str, Any],
-    *,
-    examples: int,
-    model: Path | None,
-    accountant: AccountantName = "rdp",
-) -> tuple[RoundNoise, dict[str, Any]]:
-    """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
-
-    Args:
-        config: the task's, whose `train` section dp_sgd depends on.
-        accountant: of the site; the noise of a sum is everybody's, and by rdp.
-
-    Raises:
-        HanseError: INVALID_INPUT for terms that this site cannot keep.
-    """
-    from hanse_privacy.accounting.terms import round_noise
-
-    privacy = terms.privacy
-    noise = round_noise(
-        terms,
-        participant,
-        work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
-        coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
-        accountant=accountant if privacy.placement == "local" else "rdp",
-    )
-    if privacy.placement == "central":
-        return noise, {}
-    told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
-    if noise.work is not None:
-        expected = min(noise.work.batch_size, noise.work.examples)
-        told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
-    if privacy.placement == "distributed":
-        # This site's share of the noise is added later, where the update becomes ring elements (rounded toward zero).
-        told["scale"] = 0.0
-    return noise, told
-
-
-def _work(config: Mapping[str, Any], examples: int) -> Work:
-    from hanse_learning.config import check_train
-    from hanse_privacy.accounting.terms import Work
-
-    train = check_train(config.get("train") or {})
-    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
-
-
-def _coordinates(model: Path) -> int:
-    """How many numbers a model has."""
-    from hanse_fabric.tensors.file import layout_of
-
-    return sum(entry.count for entry in layout_of(model))

@@ -103,7 +103,7 @@ def _private(job: Job, config: dict[str, Any], number: int, examples: int, model
     """What the worker is told of the job's privacy: it adds all the noise, that of hub and other sites, too."""
     if job.privacy is None:
         return {}
-    from hanse_datapod.privacy.budget import terms_of_work
+    from hanse_datapod.privacy.terms import terms_of_work
 
     terms = PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=number, active=1)
     noise, told = terms_of_work(terms, "rehearsal", config, examples=examples, model=model)

@@ -1,0 +1,68 @@
+"""A job's privacy terms as this site's worker is told them: what it clips to, and the noise that it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_fabric.messages import PrivacyTerms
+
+if TYPE_CHECKING:
+    from hanse_privacy.accounting.accountant import AccountantName
+    from hanse_privacy.accounting.terms import RoundNoise, Work
+
+
+def terms_of_work(
+    terms: PrivacyTerms,
+    participant: str,
+    config: Mapping[str, Any],
+    *,
+    examples: int,
+    model: Path | None,
+    accountant: AccountantName = "rdp",
+) -> tuple[RoundNoise, dict[str, Any]]:
+    """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
+
+    Args:
+        config: the task's, whose `train` section dp_sgd depends on.
+        accountant: of the site; the noise of a sum is everybody's, and by rdp.
+
+    Raises:
+        HanseError: INVALID_INPUT for terms that this site cannot keep.
+    """
+    from hanse_privacy.accounting.terms import round_noise
+
+    privacy = terms.privacy
+    noise = round_noise(
+        terms,
+        participant,
+        work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
+        coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
+        accountant=accountant if privacy.placement == "local" else "rdp",
+    )
+    if privacy.placement == "central":
+        return noise, {}
+    told: dict[str, Any] = {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}
+    if noise.work is not None:
+        expected = min(noise.work.batch_size, noise.work.examples)
+        told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
+    if privacy.placement == "distributed":
+        # This site's share of the noise is added later, where the update becomes ring elements (rounded toward zero).
+        told["scale"] = 0.0
+    return noise, told
+
+
+def _work(config: Mapping[str, Any], examples: int) -> Work:
+    from hanse_learning.config import check_train
+    from hanse_privacy.accounting.terms import Work
+
+    train = check_train(config.get("train") or {})
+    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+
+
+def _coordinates(model: Path) -> int:
+    """How many numbers a model has."""
+    from hanse_fabric.tensors.file import layout_of
+
+    return sum(entry.count for entry in layout_of(model))
