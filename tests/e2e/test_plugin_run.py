@@ -1,0 +1,159 @@
+"""Packages from outside of the repository, built and installed for real, train by job file on a hub of real processes.
+
+The strategy and the first algorithm are as `hanse new` writes them; the other package is one that its sites do not know
+and whose strategy raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+import hanse.new
+from hanse.embedded.deployment import Deployment, SiteFiles
+from hanse.hub import Run
+from hanse_fabric.errors import HanseError
+from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.digits import write_shares
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+SITES = ["north", "east", "south"]
+SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+WILD = """
+from hanse_learning.config import AlgorithmConfig
+from hanse_learning.server.config import ReductionConfig
+
+
+class Raising(ReductionConfig):
+    def combine(self, updates, weights, out):
+        out[...] = 1 / 0
+
+
+class Unapproved(AlgorithmConfig):
+    def train(self, session):
+        raise SystemExit("no site may run this")
+"""
+
+
+def job(strategy: dict[str, Any] | None = None, algorithm: Any = "fedavg") -> dict[str, Any]:
+    return {
+        "rounds": 2,
+        "participants": {"minimum": 3, "deadline": 120, "patience": 60, "retries": 0},
+        "model": {"name": "logistic"},
+        "train": {"algorithm": algorithm, "optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 64},
+        "strategy": {"reduction": strategy} if strategy else {},
+        "checkpoint_every": 0,
+        "seed": 5,
+    }
+
+
+def pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "-q", *arguments], check=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which three wheels are installed."""
+    folder = tmp_path_factory.mktemp("packages")
+    hanse.new.write("strategy", "winsorized", folder)
+    hanse.new.write("algorithm", "damped", folder)
+    hanse.new.write("strategy", "wild", folder)
+    (folder / "wild" / "src" / "wild" / "__init__.py").write_text(WILD)
+    toml = folder / "wild" / "pyproject.toml"
+    toml.write_text(
+        toml.read_text().replace("wild:Wild", "wild:Raising")
+        + '\n[project.entry-points."hanse.algorithms"]\nunapproved = "wild:Unapproved"\n'
+    )
+    for name in ("winsorized", "damped", "wild"):
+        built = folder / "wheels"
+        pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(folder / name))
+    pip("install", "--no-deps", "--no-index", "--target", str(folder / "site"), *map(str, built.glob("*.whl")))
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def digests(site_packages: Path) -> dict[str, str]:
+    """What `python -m hanse_fabric.plugins` says, by kind and name."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hanse_fabric.plugins"], env={"PYTHONPATH": str(site_packages)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    words = (line.split() for line in done.stdout.splitlines())
+    return {f"{kind} {name}": rest[-1] for kind, name, *rest in words if len(rest[-1]) == 64}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployment(
+    tmp_path_factory: pytest.TempPathFactory, site_packages: Path, digests: dict[str, str]
+) -> AsyncIterator[Deployment]:
+    folder = tmp_path_factory.mktemp("plugins")
+    write_shares(folder / "data", SITES, seed=3)
+    files = {
+        name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
+    }
+    policy = {"plugins": {"algorithms": [digests["algorithm damped"]]}}
+    settings = {"PYTHONPATH": str(site_packages)}
+    async with Deployment(folder, "digits", files, SCHEMA, settings=settings, policy=policy) as deployment:
+        yield deployment
+
+
+async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:
+    run = await asyncio.to_thread(deployment.project.run, description)
+    await asyncio.to_thread(run.wait)
+    return run
+
+
+async def model_of(run: Run, folder: Path) -> dict[str, np.ndarray]:
+    assert run.state == "completed", run.view.reason
+    path = await asyncio.to_thread(run.model.download, folder / f"{run.view.run}.safetensors")
+    return read_tensors(path)[1]
+
+
+async def test_a_strategy_and_an_algorithm_from_packages_train_by_job_file_and_lineage_has_their_digests(
+    deployment: Deployment, digests: dict[str, str], tmp_path: Path
+) -> None:
+    run = await ended(deployment, job({"name": "winsorized", "cut": 1}, {"name": "damped", "share": 1.0}))
+    made = await model_of(run, tmp_path)
+    # The control: of three updates, the winsorized mean with cut 1 is the median, and the whole share plain training.
+    plain = await ended(deployment, job({"name": "median"}))
+    expected = await model_of(plain, tmp_path)
+    for name, array in expected.items():
+        np.testing.assert_allclose(made[name], array, rtol=1e-5, atol=1e-6)
+    half = await model_of(await ended(deployment, job({"name": "winsorized"}, "damped")), tmp_path)
+    assert any(np.abs(half[name] - made[name]).max() > 1e-3 for name in made)
+    named = ("strategy winsorized", "algorithm damped")
+    assert run.model.view.lineage.plugins == {name: digests[name] for name in named}
+    assert plain.model.view.lineage.plugins is None
+
+
+async def test_an_algorithm_that_the_sites_policy_does_not_name_is_refused_by_the_sites_and_says_how_it_is_allowed(
+    deployment: Deployment, digests: dict[str, str]
+) -> None:
+    run = await ended(deployment, job(algorithm="unapproved"))
+    assert run.state == "failed"
+    assert "plugins.algorithms: algorithm unapproved of wild 0.1.0 with digest " in run.view.reason
+    assert digests["algorithm unapproved"] in run.view.reason
+
+
+async def test_a_strategy_that_raises_ends_the_run_naming_its_package_and_line(deployment: Deployment) -> None:
+    run = await ended(deployment, job({"name": "wild"}))
+    assert run.state == "failed"
+    assert "strategy wild of wild 0.1.0 raised ZeroDivisionError in line 8 of __init__.py" in run.view.reason
+
+
+async def test_a_plugin_that_is_not_installed_is_refused_at_submission_with_those_that_are(
+    deployment: Deployment,
+) -> None:
+    with pytest.raises(HanseError, match=r"'mode' is no strategy that is installed here; known are .*wild, winsorized"):
+        await asyncio.to_thread(deployment.project.run, job({"name": "mode"}))
+    with pytest.raises(HanseError, match=r"reduction\.cut: Input should be greater than or equal to 0"):
+        await asyncio.to_thread(deployment.project.run, job({"name": "winsorized", "cut": -1}))
