@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def install(
         for group, offered in entries.items()
     )
     record = ""
+    for name in modules:  # what another test has installed under the name
+        sys.modules.pop(name, None)
     for name, text in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)

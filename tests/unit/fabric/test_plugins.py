@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Installs packages in a folder that is on the path."""
-    for module in ("winsorized", "impostor", "broken"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
 
     def put(distribution: str, source: str, entries: Mapping[str, Mapping[str, str]]) -> Path:
         monkeypatch.syspath_prepend(site := tmp_path / distribution)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from lab_experiments import cells, experiment, played
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.lab.cells import cells_of
 from hanse_learning.lab.play import play
+from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
 
 UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
 FLOAT64 = {"name": "logistic", "dtype": "float64"}
@@ -133,3 +137,26 @@ def test_the_lab_refuses_an_impossible_job_before_it_plays_any() -> None:
     ) as refused:
         cells(algorithms={"good": {}, "bad": {"strategy": {"reduction": {"name": "krum", "byzantine": 4}}}})
     assert refused.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install(tmp_path / "site", "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY)
+    install(site, "damped", {"damped": DAMPED}, DAMPED_ENTRY)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    algorithms = {
+        "winsorized": {"strategy": {"reduction": {"name": "winsorized_mean", "cut": 2}}},
+        "median": {"strategy": {"reduction": {"name": "median"}}},
+        "damped": {"train": {"algorithm": {"name": "damped_steps", "share": 1}}},
+        "FedAvg": {},
+    }
+    found = played(model=FLOAT64, algorithms=algorithms)
+    assert found["winsorized"].metrics["loss"] == pytest.approx(found["median"].metrics["loss"], rel=1e-9)
+    assert found["damped"].metrics["loss"] == pytest.approx(found["FedAvg"].metrics["loss"], rel=1e-9)
+    body = experiment(algorithms={"winsorized": algorithms["winsorized"]}).model_dump(mode="json", exclude_none=True)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(body))
+    command = ["-m", "hanse_learning.lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

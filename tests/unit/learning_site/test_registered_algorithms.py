@@ -65,13 +65,22 @@ def test_a_name_that_nobody_offers_is_refused_with_those_that_are_known():
 
 
 def test_a_package_algorithm_must_be_a_subclass_of_algorithm_and_must_train(tmp_path, monkeypatch):
-    source = "from hanse_learning.config import AlgorithmConfig\nOther = int\nclass Idle(AlgorithmConfig): pass\n"
-    entries = {"hanse.algorithms": {"other": "strange:Other", "idle": "strange:Idle"}}
+    source = (
+        "from hanse_learning.config import AlgorithmConfig\nOther = int\nclass Idle(AlgorithmConfig): pass\n"
+        "class Failing(AlgorithmConfig):\n    def train(self, session):\n        return session.nothing\n"
+        "class Silent(AlgorithmConfig):\n    def train(self, session):\n        pass\n"
+    )
+    offered = {"other": "Other", "idle": "Idle", "failing": "Failing", "silent": "Silent"}
+    entries = {"hanse.algorithms": {name: f"strange:{kind}" for name, kind in offered.items()}}
     monkeypatch.syspath_prepend(install(tmp_path, "strange", {"strange": source}, entries))
     with pytest.raises(HanseError, match=r"algorithm other of strange 1\.0: strange:Other is no subclass of Algorithm"):
         check_train({"algorithm": "other"})
     with pytest.raises(HanseError, match="algorithm idle: Idle has no train"):
         trained("idle")
+    with pytest.raises(HanseError, match=r"failing of strange 1\.0 raised AttributeError in line 6 of strange\.py"):
+        trained("failing")
+    with pytest.raises(HanseError, match="algorithm silent: train: None is not a Trained"):
+        trained("silent")
 
 
 def test_what_an_algorithm_sends_beside_the_update_is_refused_with_masks_and_noise(tmp_path, monkeypatch):

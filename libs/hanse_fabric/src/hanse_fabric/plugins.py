@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -88,6 +89,11 @@ class Plugin:
         if not files:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
         return made.hexdigest()
+
+    def raised(self, error: Exception) -> str:
+        """What to tell of an exception that it raised, with the line that raised it."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{self} raised {type(error).__name__} in line {frame.lineno} of {Path(frame.filename).name}: {error}"
 
     def check_same(self, known: str | None, *, here: str, there: str) -> None:
         """Check that it is what another process means by the name.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import replace
-from pathlib import Path
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ReduceJob
-from hanse_fabric.plugins import STRATEGIES, find
+from hanse_fabric.plugins import STRATEGIES, Plugin, find
 from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_learning.server.config import check_strategy
 from hanse_learning.server.optimizers import Adaptive
@@ -16,19 +14,15 @@ from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.strategy import Strategy
 
 
+def plugin_of(job: ReduceJob) -> Plugin:
+    """What the job's strategy is registered as."""
+    return find(STRATEGIES, check_strategy(job.strategy).reduction.name)
+
+
 def check_plugin(job: ReduceJob) -> None:
     """Raises HanseError CONFLICT unless the job's strategy is here what it is at the coordinator, INVALID_INPUT where
     it is not installed here."""
-    plugin = find(STRATEGIES, check_strategy(job.strategy).reduction.name)
-    plugin.check_same(job.strategy_digest, here="this aggregator", there="the coordinator")
-
-
-def raised(job: ReduceJob, error: Exception) -> str:
-    """What to tell a job's owner of an exception in a strategy from a package, with the last line of its own code."""
-    plugin = find(STRATEGIES, check_strategy(job.strategy).reduction.name)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" in line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
-    return f"{plugin} raised {type(error).__name__}{where}: {error}"
+    plugin_of(job).check_same(job.strategy_digest, here="this aggregator", there="the coordinator")
 
 
 def check_order(job: ReduceJob) -> None:

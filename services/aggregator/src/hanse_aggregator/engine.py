@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hanse_aggregator.arithmetic import Arithmetic, Processor
-from hanse_aggregator.checks import check_order, check_plugin, raised
+from hanse_aggregator.checks import check_order, check_plugin, plugin_of
 from hanse_aggregator.crew import Crew
 from hanse_aggregator.leaf import LeafWorker
 from hanse_aggregator.measure import (
@@ -92,7 +92,7 @@ class Engine:
         except Exception as error:
             if job.strategy_digest is None:
                 raise
-            reduced = run.answer(error=raised(job, error), code=ErrorCode.INVALID_INPUT.code)
+            reduced = run.answer(error=plugin_of(job).raised(error), code=ErrorCode.INVALID_INPUT.code)
         return reduced.model_copy(update={"bytes_read": run.bytes_read})
 
 

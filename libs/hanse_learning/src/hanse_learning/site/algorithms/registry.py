@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.plugins import ALGORITHMS, find, names
 from hanse_learning.site.algorithms.common import mean_loss
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.session import Session, Trained
@@ -14,14 +16,30 @@ def train_round(session: Session) -> Trained:
     """Train the session's module in place, as its algorithm does.
 
     Raises:
-        HanseError: as `training.descend`; CONFLICT where something was lost that the algorithm cannot do without;
-            INVALID_INPUT where what was kept, or came beside the model, is of another model.
+        HanseError: as `training.descend`; TRAINING_FAILED naming a plug-in that raises; CONFLICT where something was
+            lost that the algorithm cannot do without; INVALID_INPUT where what was kept, or came beside the model, is
+            of another model.
     """
     require_examples(session.data)
     make_repeatable(session.seed, device_of(session.module))
     first = {"first_loss": mean_loss(session)} if "first_loss" in session.wanted else {}
-    made = session.config.algorithm.train(session)
+    made = _trained(session)
     return replace(made, info=made.info | first)
+
+
+def _trained(session: Session) -> Trained:
+    algorithm = session.config.algorithm
+    try:
+        made = algorithm.train(session)
+    except (HanseError, MemoryError):
+        raise
+    except Exception as error:
+        if algorithm.name not in names(ALGORITHMS) or (plugin := find(ALGORITHMS, algorithm.name)).built_in:
+            raise
+        raise HanseError(ErrorCode.TRAINING_FAILED, plugin.raised(error), hint="see the datapod's log") from error
+    if not isinstance(made, Trained):
+        raise invalid(f"algorithm {algorithm.name}: train", made, "a Trained of hanse_learning.site.session")
+    return made
 
 
 def adapt(session: Session) -> str:
