@@ -25,11 +25,13 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
     "hanse_aggregator.finite": (f"{_AGGREGATOR}/test_refusals.py",),
     "hanse_aggregator.engine": (
-        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_from_zero.py",
+        f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
+        f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py", f"{_AGGREGATOR}/test_from_zero.py",
+        f"{_AGGREGATOR}/test_masked_sums.py",
     ),
     "hanse_aggregator.plan": (
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
-        f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
+        f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
     ),
     "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_workflow_verbs.py", f"{_WORKFLOW}/test_workflow_faults.py",

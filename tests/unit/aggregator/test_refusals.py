@@ -215,3 +215,40 @@ def test_of_two_reasons_the_first_is_told():
     for reason in ("first", "second"):
         refusals.add("a", HanseError(ErrorCode.INVALID_INPUT, reason))
     assert [refused.reason for refused in refusals.listed()] == ["first"]
+
+
+def test_where_every_update_is_refused_all_are_named_and_nothing_is_made(setting):
+    gone = {f"site_{k}": ObjectRef(digest="0" * 64, size=10, key=f"updates/p/gone-{k}") for k in range(3)}
+    reduced = setting.run(**gone)
+    assert (reduced.error, reduced.outputs) == ("", {})
+    assert [refusal.participant for refusal in reduced.refused] == ["site-0", "site-1", "site-2"]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT])
+def test_a_store_that_is_away_is_no_fault_of_a_participant(setting, store, monkeypatch, code):
+    open_range = store.open_range
+
+    def away(key, *where):
+        if key.startswith("updates/"):
+            raise HanseError(code, f"object {key}: the store does not answer")
+        return open_range(key, *where)
+
+    monkeypatch.setattr(store, "open_range", away)
+    with pytest.raises(HanseError) as caught:
+        setting.run()
+    assert caught.value.code is code
+
+
+def test_a_state_of_another_layout_is_an_error_of_the_job(setting, cases, store):
+    layout = Layout.of([Entry("w", "F32", (30_000,))])
+    model = cases.ref_of(cases.encode(layout, cases.random_arrays(layout, 1)), store, "models/p/w")
+    refs = {"a": (1.0, cases.ref_of(cases.encode(layout, cases.random_arrays(layout, 2)), store, "updates/p/w"))}
+    momentum = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}}
+    [name] = [
+        each for each in Engine(store).run(cases.job_of(model, refs, strategy=momentum)).outputs if each != "model"
+    ]
+    for shape, label in (((30_001,), "w"), ((30_000,), "v")):
+        other = Layout.of([Entry(label, "F32", shape)])
+        state = cases.ref_of(cases.encode(other, cases.random_arrays(other, 3)), store, "models/p/state")
+        reduced = Engine(store).run(cases.job_of(model, refs, strategy=momentum, state={name: state}))
+        assert reduced.error == f"state {name}: its layout is not the model's"

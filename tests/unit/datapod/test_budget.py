@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from site_actors import Site, task
 
@@ -19,6 +20,8 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_fabric.tensors.file import write_tensors
+from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_privacy.ledger import NAME, read_ledger
 
 # Two sensitivities of scale: epsilon 0.5 for each round, and no delta.
@@ -251,3 +254,20 @@ def test_training_without_a_train_section_is_charged_for_the_defaults(tmp_path: 
     empty = reserved(tmp_path / "b", task(privacy=terms(**section), config={"model": {"name": "mlp"}, "train": {}}))
     assert bare == empty
     assert bare["steps"] >= 1
+
+
+def test_staircase_noise_is_charged_for_every_number_of_the_model_that_was_received(tmp_path: Path) -> None:
+    section = {"mechanism": "staircase", "noise_multiplier": 4.0}
+    model = tmp_path / "model.safetensors"
+    write_tensors(model, layout := Layout.of([Entry("w", "F32", (3, 5)), Entry("b", "F64", (2,))]), zeros_of(layout))
+    noise, told = terms_of_work(terms(**section), "north", {}, examples=100, model=model)
+    assert (noise.count, told["mechanism"]) == (17, "staircase")
+    with pytest.raises(HanseError, match="unknown size") as caught:
+        terms_of_work(terms(**section), "north", {}, examples=100, model=None)
+    assert caught.value.code is ErrorCode.INVALID_INPUT
+    laplace, _ = terms_of_work(terms(), "north", {}, examples=100, model=tmp_path / "of no account")
+    assert laplace.count == 1
+
+
+def zeros_of(layout: Layout) -> dict[str, np.ndarray]:
+    return {entry.name: np.zeros(entry.shape, entry.numpy) for entry in layout}

@@ -8,10 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from masked_actors import masked_task
 from site_actors import task
 
-from hanse_datapod.home.journal import FILE, Finished, Journal
-from hanse_fabric.messages import Outcome, Task
+from hanse_datapod.home.journal import FILE, Finished, Journal, work_of
+from hanse_fabric.messages import ObjectRef, Outcome, Task
 from hanse_site.link import result_for
 
 
@@ -100,3 +101,39 @@ def test_expired_answers_are_dropped_but_the_newest_stay(tmp_path: Path) -> None
     kept = Journal(tmp_path).finished
     assert kept == tuple(given.id for given in old[-len(kept) :])
     assert 64 <= len(kept) < 100
+
+
+def test_the_task_that_was_answered_in_a_masked_session_is_remembered(journal: Journal, tmp_path: Path) -> None:
+    given = masked_task()
+    assert given.masking is not None
+    session = given.masking.session
+    answer = finished(given)
+    journal.finish(given, Finished(answer.result, answer.update, b"tally", {"control": b"extra"}))
+    for each in (journal, Journal(tmp_path)):
+        assert each.answered(given.run, session) == (given.id, work_of(given))
+        assert each.answered(given.run, "another") is None
+        found = each.find(given.id)
+        assert found is not None
+        assert (found.tally, dict(found.extras), found.large) == (b"tally", {"control": b"extra"}, False)
+
+
+def test_an_answer_without_a_tally_is_of_no_session(journal: Journal) -> None:
+    given = masked_task()
+    journal.finish(given, finished(given))
+    assert given.masking is not None
+    assert journal.answered(given.run, given.masking.session) is None
+
+
+def test_the_same_work_is_known_by_what_is_asked_whoever_asks_and_wherever_the_model_rests() -> None:
+    def at(**fields: object) -> str:
+        return work_of(task(**fields))
+
+    model = task().model
+    assert model is not None
+    stored = ObjectRef(digest=model.digest, size=model.size, leaves=model.leaves, key="models/triage/m")
+    later = datetime.now(UTC) + timedelta(hours=9)
+    same = {at(), at(id="f" * 32), at(step="r1-train-2"), at(peers=9), at(deadline=later), at(model=stored)}
+    assert same == {at()}
+    other = ObjectRef(digest="0" * 64, size=model.size, key="models/triage/m")
+    changed = [at(model=other), at(model=None), at(seed=8), at(round=2), at(config={}), at(run="b" * 12)]
+    assert len({at(), *changed}) == 1 + len(changed)

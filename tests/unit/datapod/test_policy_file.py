@@ -11,7 +11,7 @@ from site_actors import task
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, load_policy
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages import ObjectRef, Task, TaskKind
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"
 
@@ -21,6 +21,8 @@ def test_the_default_policy_allows_no_site_code_and_no_round_of_one_site() -> No
     assert policy == Policy()
     assert policy.site_code.digests == ()
     assert policy.minimum_participants == 2
+    assert policy.limits == LimitPolicy(seconds=3600, memory_mib=None, model_mib=4096)
+    assert (policy.outputs.updates, policy.outputs.metrics, policy.outputs.minimum_examples) == (True, None, 1)
 
 
 def test_the_documented_policy_is_a_valid_policy(tmp_path: Path) -> None:
@@ -103,3 +105,38 @@ def test_metrics_that_are_not_named_are_withheld_and_told_in_the_order_of_their_
     made = {"loss": 0.5, "zeta": 1.0, "auc": 0.9, "kappa": 0.3}
     assert Policy(outputs=OutputPolicy(metrics=("loss",))).metrics(made) == ({"loss": 0.5}, ("auc", "kappa", "zeta"))
     assert Policy().metrics(made) == (made, ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "refused", "allowed"),
+    [
+        ({"projects": ("heart", "triage")}, {"project": "lung"}, {"project": "heart"}),
+        ({"workflows": ("cyclic",)}, {"workflow": "federated_averaging"}, {"workflow": "cyclic"}),
+        ({"minimum_participants": 4}, {"peers": 3}, {"peers": 4}),
+        (
+            {"minimum_participants": 4},
+            {"peers": 3, "kind": TaskKind.EVALUATE},
+            {"peers": 1, "kind": TaskKind.INITIALIZE},
+        ),
+        ({"outputs": {"updates": False}}, {"kind": TaskKind.TRAIN}, {"kind": TaskKind.EVALUATE}),
+        (
+            {"site_code": {"digests": ("a" * 64,)}},
+            {"config": {"code": {"digest": "b" * 64}}},
+            {"config": {"code": {"digest": "a" * 64}}},
+        ),
+    ],
+    ids=["projects", "workflows", "minimum_participants", "first model", "outputs.updates", "site_code.digests"],
+)
+def test_a_rule_refuses_what_it_forbids_and_nothing_else(
+    policy: dict[str, object], refused: dict[str, object], allowed: dict[str, object]
+) -> None:
+    rules = Policy.model_validate(policy)
+
+    def asked(fields: dict[str, object]) -> Task:
+        return task(**fields)
+
+    rules.check(asked(allowed))
+    with pytest.raises(HanseError) as caught:
+        rules.check(asked(refused))
+    assert caught.value.code is ErrorCode.POLICY
+    assert str(next(iter(policy))) in caught.value.message

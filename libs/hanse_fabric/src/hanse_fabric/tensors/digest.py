@@ -52,7 +52,8 @@ class Digester:
 
     def result(self) -> tuple[str, tuple[str, ...]]:
         """(digest, leaves) of the bytes so far; leaves are empty when there is only one."""
-        begun = self._room < LEAF_BYTES or not self._leaves
+        # Of no bytes there is no leaf, and SHA-256 over no digests is that of nothing.
+        begun = self._room < LEAF_BYTES
         leaves = (*self._leaves, self._hash.hexdigest()) if begun else tuple(self._leaves)
         return combine_leaves(leaves), leaves if len(leaves) > 1 else ()
 
