@@ -16,7 +16,7 @@ from safetensors.numpy import load, load_file, save
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_of, read_tensors, write_tensors
-from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, parse_header
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, header_length, parse_header
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
     lambda name: name != "__metadata__"
@@ -303,3 +303,11 @@ def test_a_rule_that_does_not_fit_the_dtype_is_refused(entry: Entry, words: str)
 def test_two_entries_of_one_name_are_refused() -> None:
     with pytest.raises(HanseError, match="distinct names"):
         Layout.of([W, Entry("w", "F64", ())])
+
+
+def test_a_header_has_16_mib_at_most() -> None:
+    for length in (2, 16 << 20):
+        assert header_length(length.to_bytes(8, "little")) == 8 + length
+    for length in (0, 1, (16 << 20) + 1):
+        with pytest.raises(HanseError, match=f"header of {length} bytes"):
+            header_length(length.to_bytes(8, "little"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,11 @@ from hanse_fabric.messages import (
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.subjects import AUDIT, PUBLISH_MODEL, REGISTRY
+from hanse_fabric.telemetry import catalogue
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_model_registry import rules
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
 
@@ -370,3 +373,90 @@ async def test_retention_that_keeps_none_keeps_the_newest_version_of_a_run(tmp_p
         await hub.put(number)
     assert await hub.registry.sweep(PROJECT) == [1]
     assert await hub.registry.sweep(PROJECT) == []
+
+
+async def test_five_candidates_of_a_run_are_kept_where_nothing_else_is_said(hub: Hub) -> None:
+    hub.registry = Registry(hub.bus, hub.store, hub.key, hub.clock)
+    for number in range(1, 8):
+        await hub.put(number)
+    assert await hub.registry.sweep(PROJECT) == [1, 2]
+
+
+async def test_a_version_that_is_promoted_while_retention_runs_stays_with_its_bytes(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 8):
+        await hub.put(number)
+    ledger = hub.registry._ledger
+    before, read = await ledger.all(PROJECT), ledger.all
+    await hub.promote(1)
+
+    async def behind(project: str) -> list[ModelVersion]:
+        monkeypatch.setattr(ledger, "all", read)
+        return before
+
+    monkeypatch.setattr(ledger, "all", behind)
+    assert await hub.registry.sweep(PROJECT) == [2]
+    assert (await hub.stages())[1] is Stage.PRODUCTION
+    assert hub.store.exists(before[0].key)
+
+
+async def test_a_version_that_is_published_again_is_audited_again_only_while_the_bus_drops_the_second(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within that time the first audit may have been lost with the replica that should have sent it."""
+    told, publish = list[str | None](), hub.registry._bus.publish
+
+    async def noted(subject: str, data: bytes, **more: Any) -> int:
+        if subject == AUDIT.of(project=PROJECT):
+            told.append(more.get("message_id"))
+        return await publish(subject, data, **more)
+
+    monkeypatch.setattr(hub.registry._bus, "publish", noted)
+    await hub.registry.publish(a_model(1))
+    hub.clock.advance(99)
+    await hub.registry.publish(a_model(1))
+    hub.clock.advance(1)
+    await hub.registry.publish(a_model(1))
+    assert len(told) == 2
+    assert len(set(told)) == 1
+
+
+async def test_versions_that_are_recorded_and_deleted_are_counted(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=1)
+    recorded, deleted = catalogue.VERSIONS.value(), catalogue.DELETED_VERSIONS.value()
+    for number in (1, 2, 3):
+        await hub.put(number)
+    await hub.registry.publish(a_model(3))
+    assert catalogue.VERSIONS.value() == recorded + 3
+    await hub.registry.sweep(PROJECT)
+    await hub.registry.sweep(PROJECT)
+    assert catalogue.DELETED_VERSIONS.value() == deleted + 2
+
+
+def promoted(version: ModelVersion, *, at: int | None) -> ModelVersion:
+    time = None if at is None else datetime(2026, 1, at, tzinfo=UTC)
+    return version.model_copy(update={"promoted_at": time})
+
+
+async def test_before_a_version_was_the_last_that_was_promoted_earlier(hub: Hub) -> None:
+    one, two, three = [await hub.put(number) for number in (1, 2, 3)]
+    versions = [promoted(one, at=2), promoted(two, at=3), promoted(three, at=4)]
+    assert rules.before(versions, versions[1]).version == 1
+    assert rules.before(versions, versions[2]).version == 2
+    assert rules.before(versions, promoted(three, at=None)).version == 2
+    for none in ([versions[0]], [promoted(one, at=None), versions[1]]):
+        with pytest.raises(HanseError) as caught:
+            rules.before(none, none[-1])
+        assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_who_may_not_delete_a_version_is_told_what_to_do_first(hub: Hub) -> None:
+    await hub.put(1)
+    for stage in (Stage.STAGING, Stage.PRODUCTION):
+        await hub.promote(1, stage)
+        with pytest.raises(HanseError, match=f"is in {stage.value}") as caught:
+            await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")
+        assert caught.value.hint == "archive it first"
+    await hub.promote(1, Stage.ARCHIVED)
+    assert (await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")).deleted

@@ -261,3 +261,20 @@ def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None
     for project in ("zeta", "gamma", "alpha", "delta"):
         ledger.reserve(charge("r1", project=project))
     assert [balance.scope for balance in ledger.balances()] == ["site", "alpha", "beta", "delta", "gamma", "zeta"]
+
+
+@pytest.mark.parametrize("look", ["reserve", "settle", "balances", "site_balance"])
+def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_path: Path, look: str) -> None:
+    one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
+    one.reserve(charge("mine"))
+    two.reserve(charge("theirs", event=pure(0.5)))
+    calls = {
+        "reserve": lambda: one.reserve(charge("mine")), "settle": lambda: one.settle(charge("mine")),
+        "balances": one.balances, "site_balance": one.site_balance,
+    }  # fmt: skip
+    calls[look]()
+    assert [balance.spent for balance in one.balances()] == pytest.approx([0.8, 0.8, 0.0])
+    with pytest.raises(HanseError, match="project alpha"):
+        one.reserve(charge("more"))
+    one.close()
+    two.close()
