@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import hanse_learning
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_file
+from hanse_reduction.engine import Engine
 
 ENTRIES = 8
 FLOWER = Path(__file__).parent.parent / ".venv-flower" / "bin" / "python"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_file, verify_file, verify_leaf
+from hanse_reduction.engine import Engine
 
 ELEMENTS = (1 << 29) + 1025
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "aggregator"))

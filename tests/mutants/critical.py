@@ -23,13 +23,13 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_fabric.tensors.layout": (f"{_FABRIC}/test_tensor_files.py",),
     "hanse_fabric.tensors.digest": (f"{_FABRIC}/test_object_refs.py",),
     "hanse_fabric.messages.base": (f"{_FABRIC}/test_message_golden.py", f"{_FABRIC}/test_message_limits.py"),
-    "hanse_aggregator.finite": (f"{_AGGREGATOR}/test_refusals.py",),
-    "hanse_aggregator.engine": (
+    "hanse_reduction.finite": (f"{_AGGREGATOR}/test_refusals.py",),
+    "hanse_reduction.engine": (
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
         f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_central_privacy.py", f"{_AGGREGATOR}/test_from_zero.py",
         f"{_AGGREGATOR}/test_masked_sums.py",
     ),
-    "hanse_aggregator.plan": (
+    "hanse_reduction.plan": (
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
         f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
     ),

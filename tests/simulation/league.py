@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from hanse_aggregator.engine import Engine
 from hanse_aggregator.service import Aggregator
 from hanse_compensator.service import Compensator, announce
 from hanse_coordinator.links import LinkServer
@@ -41,6 +40,7 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
+from hanse_reduction.engine import Engine
 from hanse_schemas.job import check_job
 from hanse_schemas.schema import OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity

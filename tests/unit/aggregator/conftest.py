@@ -24,7 +24,7 @@ LEAF = 64 << 10
 @pytest.fixture
 def small_leaves(monkeypatch):
     """64 KiB leaves and 16 KiB rows."""
-    from hanse_aggregator import outputs, ring_leaf, rows, verified
+    from hanse_reduction import outputs, ring_leaf, rows, verified
 
     monkeypatch.setattr(digest, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(refs, "LEAF_BYTES", LEAF)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from clocks import in_virtual_time
-from hanse_aggregator.engine import Engine
 from hanse_aggregator.service import Aggregator
 from hanse_fabric import queue
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
@@ -16,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced
 from hanse_fabric.subjects import JOB, REDUCED, UPDATE
 from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_reduction.engine import Engine
 
 LAYOUT = Layout.of([Entry("w", "F32", (4,))])
 

@@ -6,12 +6,12 @@ import itertools
 import numpy as np
 import pytest
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_reduction.engine import Engine
 
 LAYOUT = Layout.of([Entry("w", "F32", (150_000,)), Entry("v", "F64", (3_000,)), Entry("h", "F16", (70,))])
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from hanse_aggregator.arithmetic import Processor, choose_arithmetic
-from hanse_aggregator.engine import Engine
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import JobKind
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
@@ -18,6 +16,8 @@ from hanse_learning import on_device
 from hanse_learning.on_device import OnDevice, differences, open_device
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.strategy import Strategy, build_strategy
+from hanse_reduction.arithmetic import Processor, choose_arithmetic
+from hanse_reduction.engine import Engine
 
 SECTIONS = {
     "mean": {},
@@ -153,8 +153,8 @@ def test_adopting_a_first_model_says_nothing_of_devices(job, cases, store, devic
 def test_an_aggregator_at_rest_has_no_torch():
     text = (
         "import sys\n"
-        "import hanse_aggregator.service, hanse_aggregator.engine\n"
-        "from hanse_aggregator.arithmetic import choose_arithmetic\n"
+        "import hanse_aggregator.service, hanse_reduction.engine\n"
+        "from hanse_reduction.arithmetic import choose_arithmetic\n"
         "choose_arithmetic('cpu')\n"
         "print('torch' in sys.modules)\n"
     )

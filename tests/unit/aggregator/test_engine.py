@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import JobKind
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.server.reduction import normalize
 from hanse_learning.server.strategy import build_strategy
+from hanse_reduction.engine import Engine
 
 STRATEGIES = {
     "mean": {},

@@ -9,7 +9,6 @@ import pytest
 
 import hanse_aggregator.exchange as exchange_module
 from clocks import in_virtual_time
-from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import Sums
 from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
@@ -17,6 +16,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced, Ring
 from hanse_fabric.subjects import JOB, REDUCED
+from hanse_reduction.engine import Engine
 
 WHERE = {"project": "p", "run": "abcdefghijkl", "step": "r1-train"}
 NAMES = ("a", "b", "c")

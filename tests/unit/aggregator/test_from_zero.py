@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_reduction.engine import Engine
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (40_000,)), Entry("h", "F16", (9,)), Entry("m", "F32", (3,), Rule.AVERAGE),

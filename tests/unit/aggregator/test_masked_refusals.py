@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from masked_round import MaskedRound
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind, ObjectRef
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_privacy.ring.tally import encode_tally
+from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 LAYOUT = Layout.of([

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from masked_round import MaskedRound, layout_of
 
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.ring.codec import error_bound
 from hanse_privacy.ring.plan import ring_of
+from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 OPTIMIZERS = {

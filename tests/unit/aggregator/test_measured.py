@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from hanse_aggregator import plan as plan_module
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind, ObjectRef
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
@@ -16,6 +14,8 @@ from hanse_learning.server.optimizers import Plain
 from hanse_learning.server.reduction import normalize
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
+from hanse_reduction import plan as plan_module
+from hanse_reduction.engine import Engine
 
 CLIPPED = {"reduction": {"name": "norm_clipping", "norm": 100.0}}
 LAYOUT = Layout.of([
@@ -107,7 +107,7 @@ def test_threads_and_shards_do_not_change_a_bit(setting, store):
 
 
 def test_large_measurements_rest_in_the_store(setting, store, monkeypatch):
-    from hanse_aggregator import engine
+    from hanse_reduction import engine
 
     monkeypatch.setattr(engine, "MEASURED_INLINE", 0)
     job = setting.job(kind=JobKind.MEASURE, leaves=(0, MEASURE_LEAVES))

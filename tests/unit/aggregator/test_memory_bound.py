@@ -9,7 +9,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from hanse_aggregator.engine import Engine
+from hanse_reduction.engine import Engine
 from hanse_fabric.messages import ReduceJob, UpdateInput
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors.layout import Entry, Layout

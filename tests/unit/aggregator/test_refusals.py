@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hanse_aggregator.engine import Engine
-from hanse_aggregator.plan import Refusals
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, JobKind, ObjectRef
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_reduction.engine import Engine
+from hanse_reduction.plan import Refusals
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (30_000,)), Entry("h", "F16", (40,)), Entry("n", "I32", (3,), Rule.KEEP_NEWEST),

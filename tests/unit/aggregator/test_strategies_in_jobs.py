@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import hanse_learning
-from hanse_aggregator.engine import Engine
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
 from hanse_fabric.plugins import STRATEGIES, find
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.server.config import check_strategy, state_names
+from hanse_reduction.engine import Engine
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 LAYOUT = Layout.of([

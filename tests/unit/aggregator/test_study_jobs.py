@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hanse_aggregator.study import STUDY_INLINE, run_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced, Ring, RingPlan, RingSum, StudyJob, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
@@ -24,6 +23,7 @@ from hanse_privacy.masks.total import mask_total, tally_mask_total
 from hanse_privacy.pairwise.recovery import Recovery, encode_recovery
 from hanse_privacy.ring.files import mask_shape, write_masked
 from hanse_privacy.ring.tally import encode_tally
+from hanse_reduction.study import STUDY_INLINE, run_study
 
 COHORTS = ("east", "north", "south")
 MODES = list(MaskingMode)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import hanse_learning
-from hanse_aggregator.arithmetic import Processor
 from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning import exact_tensors, on_tensors
@@ -18,6 +17,7 @@ from hanse_learning.server.config import ReductionConfig, check_strategy
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
 from hanse_learning.server.trial import try_out
+from hanse_reduction.arithmetic import Processor
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 ON_PROCESSOR = {"private_mean"}

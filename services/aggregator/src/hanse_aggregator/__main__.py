@@ -17,9 +17,9 @@ async def main(service: Service[AggregatorSettings]) -> None:
     """
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    from hanse_aggregator.arithmetic import choose_arithmetic
-    from hanse_aggregator.engine import Engine
     from hanse_aggregator.service import Aggregator
+    from hanse_reduction.arithmetic import choose_arithmetic
+    from hanse_reduction.engine import Engine
 
     settings = service.settings
     arithmetic = await asyncio.to_thread(choose_arithmetic, settings.reduce_device)

@@ -11,9 +11,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 
-from hanse_aggregator.engine import Engine
 from hanse_aggregator.exchange import hold_session
-from hanse_aggregator.tallies import mask_refs, tally_ref
 from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -21,6 +19,8 @@ from hanse_fabric.messages import ExchangeJob, JobKind, ObjectRef, Reduced, Redu
 from hanse_fabric.queue import QueueWorker, stream_of
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Subject
 from hanse_fabric.telemetry import catalogue
+from hanse_reduction.engine import Engine
+from hanse_reduction.tallies import mask_refs, tally_ref
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Aggregator:
     def _reduce(self, job: ReduceJob | StudyJob, fetched: dict[str, bytes], sums: dict[str, bytes]) -> Reduced:
         try:
             if isinstance(job, StudyJob):
-                from hanse_aggregator.study import run_study  # so that an aggregator without studies stays small
+                from hanse_reduction.study import run_study  # so that an aggregator without studies stays small
 
                 return run_study(job, self._engine.store, fetched, sums)
             return self._engine.run(job, fetched, sums=sums, stop=self._stop)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hanse_aggregator.plan import MODEL
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import INLINE_LIMIT, JobKind, ObjectRef, Part, ReduceJob
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import combine_leaves, leaf_count
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.server.config import check_strategy, state_names
+from hanse_reduction.plan import MODEL
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from hanse_aggregator.sources import Input
-from hanse_aggregator.tallies import Refuse
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import Layout, header_length, parse_header
 from hanse_learning.server.reduction import Array
+from hanse_reduction.sources import Input
+from hanse_reduction.tallies import Refuse
 
 
 def read_header(data: Input) -> tuple[bytes, Layout]:

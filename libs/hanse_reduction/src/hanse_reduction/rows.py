@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from hanse_aggregator.finite import all_finite, describe
-from hanse_aggregator.headers import check_header_piece
-from hanse_aggregator.outputs import Piece, buffer, leaf_range, pieces, read_block
-from hanse_aggregator.plan import Plan, Refusals, Row
-from hanse_aggregator.verified import tampered
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.files import BLOCK_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES
 from hanse_learning.server.reduction import Array
+from hanse_reduction.finite import all_finite, describe
+from hanse_reduction.headers import check_header_piece
+from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces, read_block
+from hanse_reduction.plan import Plan, Refusals, Row
+from hanse_reduction.verified import tampered
 
 ROWS_BUDGET = 16 << 20
 """Bytes of all K rows that a worker holds at once, at most."""

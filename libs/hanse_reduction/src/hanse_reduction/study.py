@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hanse_aggregator.study_sum import Arrays, Reader, plain_arrays, summed_arrays
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Reduced, StudyJob
 from hanse_fabric.messages.base import explain
@@ -19,6 +18,7 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_genomics import hub
+from hanse_reduction.study_sum import Arrays, Reader, plain_arrays, summed_arrays
 from hanse_schemas.study import Study
 
 STUDY_INLINE = 8 << 10

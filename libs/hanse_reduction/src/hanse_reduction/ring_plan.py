@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from hanse_aggregator.sources import Input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import RingPlan
 from hanse_fabric.messages.masking import Ring
@@ -19,6 +18,7 @@ from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import largest_sum, ring_of, weighted
+from hanse_reduction.sources import Input
 
 _SLACK = 1 + Fraction(1, 1 << 40)
 """Sites multiply by their weight in float64."""

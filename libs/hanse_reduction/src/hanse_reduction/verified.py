@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from hanse_aggregator.sources import Input
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.files import BLOCK_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
+from hanse_reduction.sources import Input
 
 Extent = tuple[int, int]
 """First byte and last + 1 of adjacent whole leaves."""

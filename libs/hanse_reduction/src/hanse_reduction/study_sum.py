@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_aggregator.tallies import mask_refs, open_fetched, residual_of, sum_of_tallies
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import MaskingMode, MaskShape, ObjectRef, Refusal, RingPlan, RingSum, StudyJob
 from hanse_fabric.store.port import ObjectStore
@@ -23,6 +22,7 @@ from hanse_privacy.masks.total import total_layout
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.files import mask_shape
 from hanse_privacy.ring.plan import check_plan, largest_sum
+from hanse_reduction.tallies import mask_refs, open_fetched, residual_of, sum_of_tallies
 
 Arrays = dict[str, NDArray[Any]]
 _SIGNED: dict[int, Any] = {32: np.int32, 64: np.int64}

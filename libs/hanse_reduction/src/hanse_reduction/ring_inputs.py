@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hanse_aggregator.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
-from hanse_aggregator.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, residual_of, sum_of_tallies
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum
@@ -14,6 +12,8 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.files import ring_layout
+from hanse_reduction.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
+from hanse_reduction.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, residual_of, sum_of_tallies
 
 
 def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:

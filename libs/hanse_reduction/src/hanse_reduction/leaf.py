@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hanse_aggregator.arithmetic import Arithmetic
-from hanse_aggregator.finite import all_finite, describe
-from hanse_aggregator.outputs import Leaves, Outputs, Piece
-from hanse_aggregator.plan import MODEL, Plan, Refusals
-from hanse_aggregator.rows import RowReader
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
+from hanse_reduction.arithmetic import Arithmetic
+from hanse_reduction.finite import all_finite, describe
+from hanse_reduction.outputs import Leaves, Outputs, Piece
+from hanse_reduction.plan import MODEL, Plan, Refusals
+from hanse_reduction.rows import RowReader
 
 _MEANS_BYTES = 64 << 10
 """Bytes of a row of means that are read at once beside their variances."""

@@ -10,14 +10,14 @@ from typing import Protocol
 
 import numpy as np
 
-from hanse_aggregator.plan import MODEL, Plan
-from hanse_aggregator.sources import Input
-from hanse_aggregator.verified import tampered
 from hanse_fabric.store.files import BLOCK_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
 from hanse_learning.server.reduction import Array
+from hanse_reduction.plan import MODEL, Plan
+from hanse_reduction.sources import Input
+from hanse_reduction.verified import tampered
 
 Leaves = dict[str, Array]
 """One leaf (bytes) of every output, by name."""

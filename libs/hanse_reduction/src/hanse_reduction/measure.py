@@ -12,9 +12,6 @@ from threading import Lock
 
 import numpy as np
 
-from hanse_aggregator.plan import Plan, Refusals
-from hanse_aggregator.rows import RowReader
-from hanse_aggregator.sources import open_input
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.messages.reductions import MEASURE_LEAVES
@@ -25,6 +22,9 @@ from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights
+from hanse_reduction.plan import Plan, Refusals
+from hanse_reduction.rows import RowReader
+from hanse_reduction.sources import open_input
 
 Totals = Mapping[str, Array]
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from hanse_aggregator.finite import all_finite, describe
-from hanse_aggregator.headers import check_header_piece
-from hanse_aggregator.outputs import Leaves, Outputs, buffer, leaf_range
-from hanse_aggregator.plan import MODEL, Plan, Refusals
-from hanse_aggregator.ring_plan import MaskedSum, Stretch
-from hanse_aggregator.verified import VerifiedReader, extents_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
+from hanse_reduction.finite import all_finite, describe
+from hanse_reduction.headers import check_header_piece
+from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
+from hanse_reduction.plan import MODEL, Plan, Refusals
+from hanse_reduction.ring_plan import MaskedSum, Stretch
+from hanse_reduction.verified import VerifiedReader, extents_of
 
 SPAN_BYTES = 512 << 10
 """Bytes of ring elements that are summed at once: the sum and the row that is added stay in the processor's cache."""

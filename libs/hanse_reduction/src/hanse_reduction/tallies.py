@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hanse_aggregator.sources import Input, open_input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode
@@ -17,6 +16,7 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import verify_bytes
 from hanse_privacy.pairwise.streams import Masks, residual_masks
 from hanse_privacy.ring.tally import read_tally, sum_tallies, tally_count
+from hanse_reduction.sources import Input, open_input
 
 MAX_TALLY_BYTES = 64 << 10
 """More than any tally has: 1,024 elements and a header."""

@@ -8,11 +8,6 @@ from threading import Lock
 
 import numpy as np
 
-from hanse_aggregator.checks import check_order, check_precision, check_private, within
-from hanse_aggregator.headers import common_header, compare_header, read_header
-from hanse_aggregator.ring_inputs import check_sum, open_masked_sum
-from hanse_aggregator.ring_plan import MaskedSum
-from hanse_aggregator.sources import Input, open_input
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.store.port import ObjectStore
@@ -20,6 +15,11 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.reduction import Array, Measured, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
 from hanse_privacy.ring.files import ring_layout
+from hanse_reduction.checks import check_order, check_precision, check_private, within
+from hanse_reduction.headers import common_header, compare_header, read_header
+from hanse_reduction.ring_inputs import check_sum, open_masked_sum
+from hanse_reduction.ring_plan import MaskedSum
+from hanse_reduction.sources import Input, open_input
 
 MODEL = "model"
 

@@ -12,11 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from hanse_aggregator.arithmetic import Arithmetic, Processor
-from hanse_aggregator.checks import check_order, check_plugin, plugin_of
-from hanse_aggregator.crew import Crew
-from hanse_aggregator.leaf import LeafWorker
-from hanse_aggregator.measure import (
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
+from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
+from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.tensors.digest import leaf_count
+from hanse_learning.server.reduction import Measured
+from hanse_learning.server.strategy import build_strategy
+from hanse_reduction.arithmetic import Arithmetic, Processor
+from hanse_reduction.checks import check_order, check_plugin, plugin_of
+from hanse_reduction.crew import Crew
+from hanse_reduction.leaf import LeafWorker
+from hanse_reduction.measure import (
     MEASURED_INLINE,
     GroupSums,
     MeasureWorker,
@@ -26,19 +33,12 @@ from hanse_aggregator.measure import (
     read_totals,
     reweighed,
 )
-from hanse_aggregator.outputs import Worker
-from hanse_aggregator.plan import Plan, Refusals, make_plan
-from hanse_aggregator.ring_inputs import check_sum
-from hanse_aggregator.ring_leaf import RingWorker
-from hanse_aggregator.tallies import sum_of_tallies
-from hanse_aggregator.uploads import Uploads
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
-from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.digest import leaf_count
-from hanse_learning.server.reduction import Measured
-from hanse_learning.server.strategy import build_strategy
+from hanse_reduction.outputs import Worker
+from hanse_reduction.plan import Plan, Refusals, make_plan
+from hanse_reduction.ring_inputs import check_sum
+from hanse_reduction.ring_leaf import RingWorker
+from hanse_reduction.tallies import sum_of_tallies
+from hanse_reduction.uploads import Uploads
 
 READERS = 8
 """Updates whose size and header are looked at together."""
