@@ -30,7 +30,7 @@ def small_leaves(monkeypatch):
     monkeypatch.setattr(refs, "LEAF_BYTES", LEAF)
     for module in (rows, outputs, verified):
         monkeypatch.setattr(module, "LEAF_BYTES", LEAF)
-    monkeypatch.setattr(ring_leaf, "SPAN_BYTES", 16 << 10)
+    monkeypatch.setattr(ring_leaf, "BLOCK_BYTES", 16 << 10)
     monkeypatch.setattr(rows, "ROWS_BUDGET", 0)
     return LEAF
 

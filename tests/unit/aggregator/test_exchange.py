@@ -9,7 +9,7 @@ import pytest
 
 import hanse_aggregator.exchange as exchange_module
 from clocks import in_virtual_time
-from hanse_aggregator.exchange import Sums
+from hanse_aggregator.exchange import OpenSums
 from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -149,7 +149,7 @@ async def test_arrays_that_cannot_be_summed_are_refused_before_they_are_sent(arr
 
 
 def test_an_exchange_counts_no_stranger_and_no_second_answer_of_a_member():
-    sums, one, two = Sums(("a", "b")), np.ones(1).tobytes(), np.full(1, 2.0).tobytes()
+    sums, one, two = OpenSums(("a", "b")), np.ones(1).tobytes(), np.full(1, 2.0).tobytes()
     assert sums.add("stranger", "k", one) is None
     assert sums.add("a", "k", one) is None
     assert sums.add("a", "k", two) is None
@@ -158,7 +158,7 @@ def test_an_exchange_counts_no_stranger_and_no_second_answer_of_a_member():
 
 
 def test_ring_elements_are_summed_modulo_their_size():
-    sums = Sums(("a", "b"), Ring(bits=64, fraction=20, bound=8.0))
+    sums = OpenSums(("a", "b"), Ring(bits=64, fraction=20, bound=8.0))
     one, two = np.array([2**64 - 1, 5], "<u8"), np.array([3, 7], "<u8")
     assert sums.add("b", "k", two.tobytes()) is None
     assert sums.add("a", "k", one.tobytes()) == (np.array([2, 12], "<u8").tobytes(), "")

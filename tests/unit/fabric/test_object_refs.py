@@ -49,7 +49,7 @@ def test_bytes_have_one_digest_in_memory_in_a_file_in_the_store_and_piece_by_pie
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(digest, "LEAF_BYTES", 8)
-        patch.setattr(digest, "_BLOCK_BYTES", 12)
+        patch.setattr(digest, "_READ_BYTES", 12)
         folder = tmp_path_factory.mktemp("digest")
         (folder / "file").write_bytes(data)
         store, pieces = DirectoryStore(folder / "store"), Digester()

@@ -50,7 +50,7 @@ class ErrorCode(Enum):
 
     @classmethod
     def of(cls, code: str) -> ErrorCode:
-        """The member for a code on the wire; INTERNAL where it is not known."""
+        """The kind for a code on the wire; INTERNAL where it is not known."""
         return cls.__members__.get(code.upper().replace("-", "_"), cls.INTERNAL)
 
 

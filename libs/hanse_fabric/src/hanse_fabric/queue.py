@@ -1,6 +1,6 @@
-"""What every service that works a queue does alike: take jobs, do them side by side, give back what cannot be done now.
+"""What every service that works a queue does alike: take messages, do what they ask, give back what must wait.
 
-A job is acknowledged after its answer is stored, so the job of a dead replica is done again by another.
+A message is acknowledged after its answer is stored, so that of a dead replica is done again by another.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from hanse_fabric import telemetry
-from hanse_fabric.bus.port import Bus, Job
+from hanse_fabric.bus.port import Bus, HeldMessage
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Message
 from hanse_fabric.subjects import Retention, Stream, Subject
 
 RETRY_S = 1.0
-"""Seconds until a job that failed for want of a server is offered again."""
+"""Seconds until a message that failed for want of a server is offered again."""
 
 M = TypeVar("M", bound=Message)
 log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ class QueueWorker(Generic[M]):
 
     Args:
         subject: the queue's row.
-        read: makes a job of a message's bytes; what it cannot read (HanseError) is logged and dropped.
-        slot: how many of a kind are done at once: no further job is taken while this is used up.
-        answer: does the job and stores its answer. Its HanseErrors are about servers that are missing: the job is put
-            back and comes again.
+        read: reads what is asked of a message's bytes; what it cannot read (HanseError) is logged and dropped.
+        slot: how many of a kind are done at once: no further message is taken while this is used up.
+        answer: does what is asked and stores its answer. Its HanseErrors are about servers that are missing: the
+            message is put back and comes again.
         span: name of the trace's span.
     """
 
@@ -65,29 +65,29 @@ class QueueWorker(Generic[M]):
             pump.cancel()
 
     async def _pump(self) -> None:
-        async with self._bus.work(self._stream) as jobs, asyncio.TaskGroup() as group:
-            async for job in jobs:
+        async with self._bus.work(self._stream) as queued, asyncio.TaskGroup() as group:
+            async for held in queued:
                 try:
-                    asked = self._read(job.record.data)
+                    asked = self._read(held.record.data)
                 except HanseError as error:
-                    log.error("job on %s cannot be read and is dropped: %s", job.record.subject, error)
-                    await job.done()
+                    log.error("message on %s cannot be read and is dropped: %s", held.record.subject, error)
+                    await held.done()
                     continue
                 slot = self._slot(asked)
                 await slot.acquire()
-                group.create_task(self._hold(job, asked, slot))
+                group.create_task(self._hold(held, asked, slot))
 
-    async def _hold(self, job: Job, asked: M, slot: asyncio.Semaphore) -> None:
-        """Do one job; where a server is missing, give it back after a pause."""
+    async def _hold(self, held: HeldMessage, asked: M, slot: asyncio.Semaphore) -> None:
+        """Do what one message asks; where a server is missing, give it back after a pause."""
         try:
-            with telemetry.span(self._span, parent=telemetry.extract(job.record.headers), job=job.record.subject):
+            with telemetry.span(self._span, parent=telemetry.extract(held.record.headers), job=held.record.subject):
                 await self._answer(asked)
-            await job.done()
+            await held.done()
         except HanseError as error:
-            log.warning("job on %s is put back: %s", job.record.subject, error)
+            log.warning("message on %s is put back: %s", held.record.subject, error)
             await self._bus.clock.sleep(RETRY_S)
             with suppress(HanseError):
-                await job.give_back()
+                await held.give_back()
         finally:
             slot.release()
 

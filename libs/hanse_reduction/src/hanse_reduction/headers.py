@@ -43,9 +43,9 @@ def compare_header(data: Input, header: bytes, layout: Layout) -> None:
     )
 
 
-def check_header_piece(piece: Array, expected: memoryview) -> None:
+def check_header_bytes(found: Array, expected: memoryview) -> None:
     """Raises HanseError INVALID_INPUT when header bytes differ from the model's."""
-    if piece.tobytes() != bytes(expected):
+    if found.tobytes() != bytes(expected):
         raise HanseError(ErrorCode.INVALID_INPUT, "update: its header is not the model's")
 
 

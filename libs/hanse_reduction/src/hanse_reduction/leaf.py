@@ -1,6 +1,6 @@
 """The unit of work: one leaf (LEAF_BYTES of the file) of all inputs becomes one leaf of all outputs.
 
-A worker owns its buffers and uses them for leaf after leaf: K rows of a sub-block, and one leaf per output, which the
+A worker owns its buffers and uses them for leaf after leaf: K rows of a block, and one leaf per output, which the
 model and the optimizer's state are read into and changed in place. So memory is ROWS_BUDGET + leaf x outputs per
 worker, whatever K and the model's size. Every byte that is read is hashed against its reference.
 """

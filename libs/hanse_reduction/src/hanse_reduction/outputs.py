@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.files import READ_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
@@ -43,7 +43,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes [start, stop) of the file; `segment` is None in the header."""
+    """What of a block lies in one segment: bytes [start, stop) of the file; `segment` is None in the header."""
 
     segment: Segment | None
     start: int
@@ -91,8 +91,8 @@ class Outputs:
     def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
         hashed = hashlib.sha256()
         with data.source.open_range(start, len(view)) as reader:
-            for at in range(0, len(view), BLOCK_BYTES):
-                read_block(reader, view[at : at + BLOCK_BYTES], hashed)
+            for at in range(0, len(view), READ_BYTES):
+                read_hashed(reader, view[at : at + READ_BYTES], hashed)
         self.bytes_read += len(view)
         if hashed.hexdigest() != data.leaf(index):
             raise tampered(what, index)
@@ -113,10 +113,10 @@ def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
             yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
 
 
-def read_block(reader: RangeReader, block: Array, hashed: hashlib._Hash) -> None:
-    """Fill a block and hash it while it is in the processor's cache."""
-    reader.read_into(block.data)
-    hashed.update(block.data)
+def read_hashed(reader: RangeReader, view: Array, hashed: hashlib._Hash) -> None:
+    """Fill `view` and hash it while it is in the processor's cache."""
+    reader.read_into(view.data)
+    hashed.update(view.data)
 
 
 def buffer(size: int) -> Array:

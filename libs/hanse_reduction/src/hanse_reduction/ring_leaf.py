@@ -18,13 +18,13 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
 from hanse_reduction.finite import all_finite, describe
-from hanse_reduction.headers import check_header_piece
+from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
 from hanse_reduction.plan import MODEL, Plan, Refusals
 from hanse_reduction.ring_plan import MaskedSum, Stretch
 from hanse_reduction.verified import VerifiedReader, extents_of
 
-SPAN_BYTES = 512 << 10
+BLOCK_BYTES = 512 << 10
 """Bytes of ring elements that are summed at once: the sum and the row that is added stay in the processor's cache."""
 
 _SIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
@@ -37,8 +37,8 @@ class RingWorker:
     def __init__(self, plan: Plan, masked: MaskedSum, refusals: Refusals) -> None:
         self._plan, self._masked, self._refusals = plan, masked, refusals
         self._outputs = Outputs(plan)
-        self._sum, self._term = buffer(SPAN_BYTES), buffer(SPAN_BYTES)
-        self._change = np.empty(SPAN_BYTES // 4, np.float64)
+        self._sum, self._term = buffer(BLOCK_BYTES), buffer(BLOCK_BYTES)
+        self._change = np.empty(BLOCK_BYTES // 4, np.float64)
         self._wrong: HanseError | None = None
         self._bytes_read = 0
 
@@ -100,7 +100,7 @@ class RingWorker:
             found = np.empty(len(expected), np.uint8)
             if reader.read_into(0, found.data):
                 try:
-                    check_header_piece(found, memoryview(expected))
+                    check_header_bytes(found, memoryview(expected))
                 except HanseError as error:
                     self._refusals.add(row.participant, error)
 
@@ -109,7 +109,7 @@ class RingWorker:
         self._outputs.load(outputs, index, base)
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
-            step = SPAN_BYTES // stretch.width * itemsize
+            step = BLOCK_BYTES // stretch.width * itemsize
             for at in range(start, stop, step):
                 until = min(at + step, stop)
                 total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)

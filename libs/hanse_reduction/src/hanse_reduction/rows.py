@@ -1,4 +1,4 @@
-"""The updates' bytes of one leaf, in sub-blocks of all K rows: verified, with what is not finite refused."""
+"""The updates' bytes of one leaf, in blocks of all K rows: verified, with what is not finite refused."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.files import READ_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES
 from hanse_learning.server.reduction import Array
 from hanse_reduction.finite import all_finite, describe
-from hanse_reduction.headers import check_header_piece
-from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces, read_block
+from hanse_reduction.headers import check_header_bytes
+from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces, read_hashed
 from hanse_reduction.plan import Plan, Refusals, Row
 from hanse_reduction.verified import tampered
 
 ROWS_BUDGET = 16 << 20
-"""Bytes of all K rows that a worker holds at once, at most."""
+"""Bytes of a block, of all K rows together, at most."""
 
-SPAN_BYTES = 1 << 20
-"""Bytes of one row that a worker holds at once, at most: few rows then stay in the processor's cache."""
+WIDTH_BYTES = 1 << 20
+"""Bytes of one row of a block, at most: few rows then stay in the processor's cache."""
 
 _DIVERGED = "training diverged at that site: lower its learning rate, clip the gradient norm, or check its data"
 
@@ -42,8 +42,8 @@ class RowReader:
 
     def __init__(self, plan: Plan, refusals: Refusals) -> None:
         self._plan, self._refusals = plan, refusals
-        self._span = _span(len(plan.rows), min(LEAF_BYTES, plan.layout.size))
-        self._rows = buffer(len(plan.rows) * self._span).reshape(len(plan.rows), self._span)
+        self._width = _width(len(plan.rows), min(LEAF_BYTES, plan.layout.size))
+        self._rows = buffer(len(plan.rows) * self._width).reshape(len(plan.rows), self._width)
         self.bytes_read = 0
 
     @contextmanager
@@ -59,8 +59,8 @@ class RowReader:
             yield self._pieces(streams, index, start, stop)
 
     def _pieces(self, streams: list[_Stream], index: int, start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
-        for at in range(start, stop, self._span):
-            end = min(at + self._span, stop)
+        for at in range(start, stop, self._width):
+            end = min(at + self._width, stop)
             for stream, target in zip(streams, self._rows, strict=True):
                 self._read_row(stream, target[: end - at])
             for piece in pieces(self._plan, at, end):
@@ -82,8 +82,8 @@ class RowReader:
         if stream.reader is None:
             return
         try:
-            for at in range(0, len(target), BLOCK_BYTES):
-                read_block(stream.reader, target[at : at + BLOCK_BYTES], stream.hashed)
+            for at in range(0, len(target), READ_BYTES):
+                read_hashed(stream.reader, target[at : at + READ_BYTES], stream.hashed)
         except HanseError as error:
             self._refuse(stream.row, error)
             stream.reader = None
@@ -116,11 +116,11 @@ class RowReader:
         expected = memoryview(self._plan.header)[piece.start : piece.stop]
         for row, header in zip(self._plan.rows, rows, strict=True):
             try:
-                check_header_piece(header, expected)
+                check_header_bytes(header, expected)
             except HanseError as error:
                 self._refusals.add(row.participant, error)
 
 
-def _span(rows: int, leaf: int) -> int:
-    """Bytes of each of K rows held at once; a multiple of 64, so that no element straddles two sub-blocks."""
-    return min(leaf, SPAN_BYTES, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))
+def _width(rows: int, leaf: int) -> int:
+    """Bytes of each of a block's K rows; a multiple of 64, so that no element straddles two blocks."""
+    return min(leaf, WIDTH_BYTES, max(16 << 10, ROWS_BUDGET // rows // 64 * 64))

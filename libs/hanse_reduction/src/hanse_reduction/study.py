@@ -1,4 +1,4 @@
-"""Does a StudyJob: sums what the cohorts sent, and runs the hub's function of that step on it.
+"""Does a StudyJob: sums what the participants sent, and runs the hub's function of that step on it.
 
 The outcome depends on the job alone. `hanse_genomics` is loaded with the first study.
 """

@@ -59,7 +59,7 @@ class Reader:
         return found
 
     def answers(self, job: StudyJob) -> dict[str, bytes]:
-        """Each cohort's answer; those that cannot be read are refused."""
+        """Each participant's answer; those that cannot be read are refused."""
         found = {}
         for update in job.updates:
             try:
@@ -79,7 +79,7 @@ class Reader:
 
 
 def plain_arrays(reader: Reader, job: StudyJob) -> dict[str, Arrays] | None:
-    """Each cohort's arrays, of a step that is not masked; None where an answer is refused."""
+    """Each participant's arrays, of a step that is not masked; None where an answer is refused."""
     made: dict[str, Arrays] = {}
     for name, data in reader.answers(job).items():
         try:
@@ -90,11 +90,11 @@ def plain_arrays(reader: Reader, job: StudyJob) -> dict[str, Arrays] | None:
 
 
 def summed_arrays(reader: Reader, job: StudyJob, ring: RingSum) -> Arrays | None:
-    """The sums of all cohorts' arrays: int64 where the ring's fraction is 0, else float64; None where one is refused.
+    """The sums of all members' arrays: int64 where the ring's fraction is 0, else float64; None where one is refused.
 
     Raises:
         HanseError: INVALID_INPUT for arrays that are not of one shape, or not those that were announced; TAMPERED when
-            the sum is none that these cohorts can have, or the sum of the masks is not what was announced.
+            the sum is none that these members can have, or the sum of the masks is not what was announced.
     """
     if not 1 <= len(job.updates) <= ring.plan.participants:
         raise invalid("updates", len(job.updates), f"1 to {ring.plan.participants}, for which the rings were planned")
@@ -114,7 +114,7 @@ def summed_arrays(reader: Reader, job: StudyJob, ring: RingSum) -> Arrays | None
     if round(tally.weight) != len(answers):
         raise HanseError(
             ErrorCode.TAMPERED,
-            f"tally: {tally.weight:g} cohorts are in a sum of {len(answers)}: a mask or a share was wrong",
+            f"tally: {tally.weight:g} members are in a sum of {len(answers)}: a mask or a share was wrong",
             hint="the step is to be redone with new seeds",
         )
     return {entry.name: _numbers(entry.name, elements[entry.name], ring.plan, len(answers)) for entry in layout}
@@ -138,7 +138,7 @@ def _one_layout(layouts: Mapping[str, Layout]) -> Layout:
         if other.entries != layout.entries:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
-                f"the cohorts' arrays do not fit each other: of {name}, {layout.difference(other) or 'their order'}, "
+                f"the members' arrays do not fit each other: of {name}, {layout.difference(other) or 'their order'}, "
                 f"as {first} has it",
                 hint="do all sites have the same release of the datapod?",
             )
@@ -181,14 +181,14 @@ def _parts(data: memoryview, shape: MaskShape) -> tuple[NDArray[Any], NDArray[An
     )  # fmt: skip
 
 
-def _numbers(name: str, elements: NDArray[Any], plan: RingPlan, cohorts: int) -> NDArray[Any]:
+def _numbers(name: str, elements: NDArray[Any], plan: RingPlan, members: int) -> NDArray[Any]:
     ring = plan.entries[name]
     signed = elements.view(_SIGNED[ring.bits])
-    limit = int(largest_sum(ring, cohorts))
+    limit = int(largest_sum(ring, members))
     if signed.size and (int(signed.max()) > limit or int(signed.min()) < -limit):
         raise HanseError(
             ErrorCode.TAMPERED,
-            f"array {name}: its sum exceeds what {cohorts} cohorts within +-{ring.bound:g} can have: somebody's mask "
+            f"array {name}: its sum exceeds what {members} members within +-{ring.bound:g} can have: somebody's mask "
             "or share was wrong",
             hint="nothing was made of it; the step is to be repeated under a new session",
         )

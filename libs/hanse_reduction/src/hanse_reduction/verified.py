@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.files import READ_BYTES
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_reduction.sources import Input
@@ -109,24 +109,24 @@ class VerifiedReader:
 
     def _skip(self, count: int) -> None:
         if count and not self._skipped:
-            self._skipped = bytearray(BLOCK_BYTES)
+            self._skipped = bytearray(READ_BYTES)
         while count > 0:
-            size = min(count, BLOCK_BYTES)
+            size = min(count, READ_BYTES)
             self._take(memoryview(self._skipped)[:size])
             count -= size
 
     def _take(self, target: memoryview) -> None:
-        """Fill `target` in blocks that end where leaves end, and hash each while it is in the processor's cache."""
+        """Fill `target`, a little at a time, hashed while it is in the processor's cache, up to a leaf's end."""
         done = 0
         while done < len(target):
             left = LEAF_BYTES - self._position % LEAF_BYTES
-            block = target[done : done + min(BLOCK_BYTES, left)]
+            view = target[done : done + min(READ_BYTES, left)]
             assert self._reader is not None  # noqa: S101
-            self._reader.read_into(block)
-            self._hashed.update(block)
-            done += len(block)
-            self._position += len(block)
-            self.bytes_read += len(block)
+            self._reader.read_into(view)
+            self._hashed.update(view)
+            done += len(view)
+            self._position += len(view)
+            self.bytes_read += len(view)
             if self._position % LEAF_BYTES == 0 or self._position == self.data.ref.size:
                 self._check((self._position - 1) // LEAF_BYTES)
 

@@ -24,7 +24,7 @@ _SPARE_S = 10.0
 
 
 @dataclass(slots=True)
-class Sums:
+class OpenSums:
     """What was contributed so far; pure. A key's arrays are dropped when its sum is made."""
 
     participants: tuple[str, ...]
@@ -97,7 +97,7 @@ def _sum(given: Mapping[str, bytes]) -> tuple[bytes, str]:
 async def hold_session(job: ExchangeJob, bus: Bus) -> Reduced:
     """Sum for the step's participants until all have ended, or the deadline, or a sum was begun so long ago that nobody
     waits for it any more."""
-    sums = Sums(tuple(sorted(job.participants)), job.ring)
+    sums = OpenSums(tuple(sorted(job.participants)), job.ring)
     error = ""
     now = bus.clock.monotonic
     left = (job.deadline - bus.clock.now()).total_seconds()
@@ -127,7 +127,7 @@ def _given_up(begun: float, patience: float) -> float:
     return begun + _WAITS * patience + _SPARE_S
 
 
-async def _take(record: Record, job: ExchangeJob, sums: Sums, bus: Bus) -> None:
+async def _take(record: Record, job: ExchangeJob, sums: OpenSums, bus: Bus) -> None:
     # The bus permits a participant its own subject only: the subject says who it was, whatever the message says.
     tokens = EXCHANGE.parse(record.subject)
     try:

@@ -14,7 +14,7 @@ import traceback
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
 from hanse_compensator.memory import Memory
 from hanse_compensator.own_memory import OwnMemory
-from hanse_compensator.sums import Sums, make_sums
+from hanse_compensator.sums import MaskSums, make_sums
 from hanse_fabric import __version__, telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
@@ -94,7 +94,7 @@ class Compensator:
         catalogue.MASK_SECONDS.observe(self._clock.monotonic() - began)
         catalogue.MASK_BYTES.add(_masked_bytes(request))
 
-    async def _sums(self, request: MaskRequest) -> Sums:
+    async def _sums(self, request: MaskRequest) -> MaskSums:
         entries = await self._roster.list(project=request.project)
         roster = {entry.value.participant: entry.value for entry in entries}
         opened = await asyncio.to_thread(open_members, request, roster, self._key, self._limits)
@@ -103,7 +103,7 @@ class Compensator:
         await self._memory.claim(request)
         return await asyncio.to_thread(self._make, request, opened)
 
-    def _make(self, request: MaskRequest, opened: Opened) -> Sums:
+    def _make(self, request: MaskRequest, opened: Opened) -> MaskSums:
         try:
             key = f"masks/{request.project}/{request.run}/{request.session}/update"
             return make_sums(opened, self._store, key, self._stop)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class MaskSums:
     """The sums of a set's masks.
 
     Attributes:
@@ -32,7 +32,7 @@ class Sums:
     small: dict[str, bytes] = field(repr=False)
 
 
-def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threading.Event) -> Sums:
+def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threading.Event) -> MaskSums:
     """Sum the masks of tallies, and of updates where there are any. Blocks.
 
     Args:
@@ -62,7 +62,7 @@ def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threadi
             with Upload(store, key, stop) as upload:
                 _write(opened, opened.update, cast(BinaryIO, upload))
                 update_ref = upload.finish()
-    return Sums(MaskSum(update=update_ref, tally=tally_ref), small)
+    return MaskSums(MaskSum(update=update_ref, tally=tally_ref), small)
 
 
 def _write(opened: Opened, shape: MaskShape, out: BinaryIO) -> None:

@@ -68,8 +68,8 @@ class Follower:
         consumer as it is by now, which may have nothing pending because all was sent. So what was delivered counts,
         too.
 
-        A cluster may give the consumer to a member that it has not missed yet, and then nobody answers for this name
-        any more: after a while another is taken, which another member may get.
+        A cluster may give the consumer to a server that it has not missed yet, and then nobody answers for this name
+        any more: after a while another is taken, which another server may get.
 
         Raises:
             HanseError: FORBIDDEN, NOT_FOUND (no such stream), UNAVAILABLE at `deadline` (event loop's time).
@@ -111,7 +111,7 @@ class Follower:
         except HanseError as error:
             if error.code is not ErrorCode.UNAVAILABLE or loop.time() >= deadline:
                 raise
-            return False  # its member may be gone; the keeper makes it anew
+            return False  # its server may be gone; the keeper makes it anew
         same = self._create is request and self._name == name  # not made anew meanwhile
         return same and self._queue.empty() and (pending, delivered) == (0, self._delivered)
 

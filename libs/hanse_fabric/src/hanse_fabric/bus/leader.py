@@ -1,7 +1,7 @@
 """Reads at a stream's leader. It knows all that was ever confirmed; in a cluster any other copy may be behind.
 
 A write is confirmed once most of a stream's copies have it. An ordinary read is answered by whichever copy is near, and
-a copy that does not have the message yet says that there is none (seen with NATS 2.15 and a member that was paused for
+a copy that does not have the message yet says that there is none (seen with NATS 2.15 and a server that was paused for
 a moment). So messages that may have changed are read here; those that never change are read here only when another copy
 has none.
 """

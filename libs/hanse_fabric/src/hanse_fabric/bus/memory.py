@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from hanse_fabric.bus.broker import Follower, MemoryBroker, Server
-from hanse_fabric.bus.port import Handler, Headers, Job, Record
+from hanse_fabric.bus.port import Handler, Headers, HeldMessage, Record
 from hanse_fabric.clock import Clock, ends_within
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -21,7 +21,7 @@ from hanse_fabric.subjects import Stream
 __all__ = ["MemoryBroker", "MemoryBus"]
 
 
-class MemoryJob:
+class HeldInMemory:
     """A job held by a worker of a `MemoryBus`: in `held` until it is done or given back, or the connection is gone."""
 
     def __init__(self, broker: MemoryBroker, stream: Stream, record: Record, held: set[int]) -> None:
@@ -127,19 +127,19 @@ class MemoryBus:
         self.broker.purge(stream, subject)
 
     @asynccontextmanager
-    async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[Job]]:
+    async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[HeldMessage]]:
         """See `port.Bus.work`."""
         self._check_open()
         held: set[int] = set()
         self._held.append((stream, held))
         try:
-            yield self._jobs(stream, held)
+            yield self._held_messages(stream, held)
         finally:
             for sequence in sorted(held, reverse=True):
                 self.broker.return_job(stream, sequence)
             held.clear()
 
-    async def _jobs(self, stream: Stream, held: set[int]) -> AsyncIterator[Job]:
+    async def _held_messages(self, stream: Stream, held: set[int]) -> AsyncIterator[HeldMessage]:
         while True:
             self._check_open()
             record = self.broker.take_job(stream)
@@ -147,7 +147,7 @@ class MemoryBus:
                 await self.broker.job_offered(stream)
                 continue
             held.add(record.sequence)
-            yield MemoryJob(self.broker, stream, record, held)
+            yield HeldInMemory(self.broker, stream, record, held)
 
     async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
         """See `port.Bus.request`."""

@@ -20,8 +20,8 @@ from hanse_fabric.bus.broker import conflict
 from hanse_fabric.bus.connection import Connection, status
 from hanse_fabric.bus.follower import Follower, Idle, Keeper
 from hanse_fabric.bus.leader import newest
-from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, Job, Record
-from hanse_fabric.bus.worker import NatsJob, give_all_back, jobs, keep_alive
+from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, HeldMessage, Record
+from hanse_fabric.bus.worker import HeldOnNats, give_all_back, held_messages, keep_alive
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -244,12 +244,12 @@ class NatsBus:
         await ask(self._connection, f"$JS.API.STREAM.PURGE.{stream.name}", request, deadline, f"purging {subject}")
 
     @asynccontextmanager
-    async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[Job]]:
+    async def work(self, stream: Stream) -> AsyncIterator[AsyncIterator[HeldMessage]]:
         """See `port.Bus.work`."""
-        held: set[NatsJob] = set()
+        held: set[HeldOnNats] = set()
         alive = asyncio.get_running_loop().create_task(keep_alive(self._connection, stream, held))
         try:
-            yield jobs(self._connection, stream, held)
+            yield held_messages(self._connection, stream, held)
         finally:
             alive.cancel()
             await asyncio.gather(alive, return_exceptions=True)

@@ -35,7 +35,7 @@ class Record:
     pending: int = 0
 
 
-class Job(Protocol):
+class HeldMessage(Protocol):
     """A message of a work queue, held by this worker until `done`. It is kept alive while held."""
 
     @property
@@ -113,7 +113,7 @@ class Bus(Protocol):
         """Remove all messages that match `subject`."""
         ...
 
-    def work(self, stream: Stream) -> AbstractAsyncContextManager[AsyncIterator[Job]]:
+    def work(self, stream: Stream) -> AbstractAsyncContextManager[AsyncIterator[HeldMessage]]:
         """Jobs of a QUEUE stream, one at a time to one of its workers. A job whose worker dies, or leaves the context
         without `done`, is given to another."""
         ...
@@ -126,7 +126,7 @@ class Bus(Protocol):
         ...
 
     async def serve(self, subject: str, handler: Handler, *, group: str) -> Subscription:
-        """Answer requests on `subject` (wildcards allowed); one member of `group` gets each."""
+        """Answer requests on `subject` (wildcards allowed); one of those who listen as `group` gets each."""
         ...
 
     async def ready(self) -> bool:

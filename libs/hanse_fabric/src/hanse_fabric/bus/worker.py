@@ -1,4 +1,4 @@
-"""Work on a queue of JetStream: one job is pulled at a time, kept alive while held, and acknowledged twice-checked."""
+"""Work on a queue of JetStream: one one is pulled at a time, kept alive while held, and acknowledged twice-checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.connection import Connection, status
-from hanse_fabric.bus.port import Job, Record
+from hanse_fabric.bus.port import HeldMessage, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream
 
@@ -23,10 +23,10 @@ _DONE_S = 5.0
 _NANO = 1_000_000_000
 
 
-class NatsJob:
-    """A job held by this worker."""
+class HeldOnNats:
+    """A one held by this worker."""
 
-    def __init__(self, connection: Connection, message: Msg, held: set[NatsJob]) -> None:
+    def __init__(self, connection: Connection, message: Msg, held: set[HeldOnNats]) -> None:
         parts = message.reply.split(".")
         shift = 2 if len(parts) > 9 else 0
         self._connection, self._held = connection, held
@@ -47,7 +47,7 @@ class NatsJob:
         """Take it off the queue; returns when the server has confirmed.
 
         A server that was killed after it took the acknowledgement does not answer a second one, so the wait is short;
-        at worst the job comes again, and whoever gets it finds it done.
+        at worst the one comes again, and whoever gets it finds it done.
         """
         self._held.discard(self)
         try:
@@ -55,7 +55,7 @@ class NatsJob:
         except HanseError as error:
             if error.code is not ErrorCode.UNAVAILABLE:
                 raise
-            _LOG.warning("bus: a job's end was not confirmed: %s", error)
+            _LOG.warning("bus: a one's end was not confirmed: %s", error)
 
     async def give_back(self) -> None:
         """Offer it to another worker at once."""
@@ -63,8 +63,8 @@ class NatsJob:
         await self._connection.send(self.ack, b"-NAK")
 
 
-async def jobs(connection: Connection, stream: Stream, held: set[NatsJob]) -> AsyncIterator[Job]:
-    """Pull jobs for ever; each is in `held` until it is done or given back."""
+async def held_messages(connection: Connection, stream: Stream, held: set[HeldOnNats]) -> AsyncIterator[HeldMessage]:
+    """Pull messages for ever; each is in `held` until it is done or given back."""
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{stream.workers}"
     request = json.dumps({"batch": 1, "expires": int(_FETCH_S * _NANO)}).encode()
     loop = asyncio.get_running_loop()
@@ -75,25 +75,25 @@ async def jobs(connection: Connection, stream: Stream, held: set[NatsJob]) -> As
         if message is None:
             await asyncio.sleep(0.05)
         elif status(message) is None:
-            job = NatsJob(connection, message, held)
-            held.add(job)
-            yield job
+            one = HeldOnNats(connection, message, held)
+            held.add(one)
+            yield one
         elif status(message) not in ("404", "408"):
             await asyncio.sleep(0.1)
 
 
-async def keep_alive(connection: Connection, stream: Stream, held: set[NatsJob]) -> None:
-    """Tell the server, three times per wait, that held jobs are in progress."""
+async def keep_alive(connection: Connection, stream: Stream, held: set[HeldOnNats]) -> None:
+    """Tell the server, three times per wait, that what is held is in progress."""
     while True:
         await asyncio.sleep(stream.ack_wait_s / 3)
-        for job in list(held):
-            await connection.send(job.ack, b"+WPI")
+        for one in list(held):
+            await connection.send(one.ack, b"+WPI")
 
 
-async def give_all_back(connection: Connection, held: set[NatsJob]) -> None:
+async def give_all_back(connection: Connection, held: set[HeldOnNats]) -> None:
     """Offer what is still held to other workers. A server that cannot be reached does so by itself, later."""
-    for job in list(held):
-        await job.give_back()
+    for one in list(held):
+        await one.give_back()
     if connection.client.is_connected:
         try:
             await connection.client.flush(timeout=1)

@@ -121,7 +121,7 @@ class ReduceJob(Message):
 
 
 class StudyJob(Message):
-    """A joint computation of a study: sum what the cohorts sent, and run the hub's function on it.
+    """A joint computation of a study: sum what the participants sent, and run the hub's function on it.
 
     Answered by `Reduced`, with `outputs` (objects of named arrays) and `facts`.
 
@@ -130,7 +130,7 @@ class StudyJob(Message):
         study: the job's section (`hanse_schemas.study.Study` reads it).
         settings: what this step is told.
         updates: sorted by participant; none where the sites have no part in it.
-        sum: how the updates are masked; None: the function is given each cohort's arrays.
+        sum: how the updates are masked; None: the function is given each participant's arrays.
         inputs: what former steps have made, by name.
         output_key: prefix of the outputs' keys: `<output_key>/<output name>`.
     """

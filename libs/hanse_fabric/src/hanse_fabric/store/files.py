@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from hanse_fabric.errors import ErrorCode, HanseError
 
-BLOCK_BYTES = 256 << 10
+READ_BYTES = 256 << 10
 """Bytes that are read, sent or received at a time."""
 
 

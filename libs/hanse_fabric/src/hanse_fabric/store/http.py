@@ -19,7 +19,7 @@ import urllib3
 
 from hanse_fabric import tls
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.files import READ_BYTES
 
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
@@ -29,38 +29,38 @@ _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is sent: `blocks` gives it from the start, for each attempt anew."""
+    """What is sent: `content` gives it from the start, for each attempt anew."""
 
     size: int
-    blocks: Callable[[], Iterable[bytes | memoryview]]
+    content: Callable[[], Iterable[bytes | memoryview]]
 
     @classmethod
     def of_bytes(cls, data: bytes | memoryview) -> Body:
         view = memoryview(data).cast("B")
 
-        # In blocks because a socket's timeout is for the whole of what one call sends.
-        def blocks() -> Iterator[memoryview]:
-            for start in range(0, len(view), BLOCK_BYTES):
-                yield view[start : start + BLOCK_BYTES]
+        # So much at a time, because a socket's timeout is for the whole of what one call sends.
+        def content() -> Iterator[memoryview]:
+            for start in range(0, len(view), READ_BYTES):
+                yield view[start : start + READ_BYTES]
 
-        return cls(len(view), blocks)
+        return cls(len(view), content)
 
     @classmethod
     def of_file(cls, path: Path, start: int = 0, size: int | None = None) -> Body:
         count = path.stat().st_size - start if size is None else size
 
-        def blocks() -> Iterator[memoryview]:
-            buffer, left = memoryview(bytearray(BLOCK_BYTES)), count
+        def content() -> Iterator[memoryview]:
+            buffer, left = memoryview(bytearray(READ_BYTES)), count
             with path.open("rb", buffering=0) as file:
                 file.seek(start)
                 while left > 0:
-                    got = file.readinto(buffer[: min(left, BLOCK_BYTES)])
+                    got = file.readinto(buffer[: min(left, READ_BYTES)])
                     if not got:
                         raise HanseError(ErrorCode.CONFLICT, f"{path}: became shorter while it was sent")
                     left -= got
                     yield buffer[:got]
 
-        return cls(count, blocks)
+        return cls(count, content)
 
 
 class Refused(Exception):  # noqa: N818 - an answer, which callers turn into a HanseError
@@ -165,7 +165,7 @@ class HttpClient:
             urllib3.exceptions.HTTPError: when there is none.
         """
         response = self.pool.request(
-            method, url, body=_blocks(body), headers=headers,
+            method, url, body=_content(body), headers=headers,
             preload_content=False, decode_content=False, redirect=False,
         )  # fmt: skip
         if response.status < 300:
@@ -210,9 +210,9 @@ class HttpClient:
         self.pool.clear()
 
 
-def _blocks(body: Body | None) -> Iterable[bytes] | None:
+def _content(body: Body | None) -> Iterable[bytes] | None:
     # urllib3 sends any buffer; only its types do not say so.
-    return cast("Iterable[bytes]", body.blocks()) if body is not None and body.size else None
+    return cast("Iterable[bytes]", body.content()) if body is not None and body.size else None
 
 
 def _refused(response: urllib3.BaseHTTPResponse) -> Refused:

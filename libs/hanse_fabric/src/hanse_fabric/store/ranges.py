@@ -8,7 +8,7 @@ from typing import Self
 import urllib3
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.store.files import BLOCK_BYTES
+from hanse_fabric.store.files import READ_BYTES
 from hanse_fabric.store.http import HttpClient, Refused
 
 
@@ -40,12 +40,12 @@ class HttpRange:
             try:
                 while self._at < end:
                     left = end - self._at
-                    block = self._open().read(min(BLOCK_BYTES, left))
-                    if not block:
+                    got = self._open().read(min(READ_BYTES, left))
+                    if not got:
                         raise urllib3.exceptions.ProtocolError(f"ended {self._stop - self._at} bytes too early")
                     first = len(target) - left
-                    target[first : first + len(block)] = block
-                    self._at += len(block)
+                    target[first : first + len(got)] = got
+                    self._at += len(got)
             except BaseException:
                 self.close()
                 raise

@@ -121,10 +121,10 @@ def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: st
         end = file.tell() + int(announced) if announced.isdecimal() else None
         if end is not None and end > limit:
             raise _too_large(what, limit)
-        for block in response.stream(_READ_BYTES, decode_content=False):
-            if file.tell() + len(block) > limit:
+        for got in response.stream(_READ_BYTES, decode_content=False):
+            if file.tell() + len(got) > limit:
                 raise _too_large(what, limit)
-            file.write(block)
+            file.write(got)
         if end is not None and file.tell() != end:
             raise urllib3.exceptions.ProtocolError(f"ended after {file.tell()} of {end} bytes")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hanse_fabric.store.port import ObjectStore
 
 LEAF_BYTES = 8 << 20
-_BLOCK_BYTES = 256 << 10
+_READ_BYTES = 256 << 10
 
 
 def leaf_count(size: int) -> int:
@@ -33,7 +33,7 @@ def combine_leaves(leaves: Iterable[str]) -> str:
 
 
 class Digester:
-    """The digest of bytes that come one after another, in pieces of any size: of what is being written or received."""
+    """The digest of bytes that come one after another, any number at a time: of what is being written or received."""
 
     def __init__(self) -> None:
         self._leaves: list[str] = []
@@ -43,9 +43,9 @@ class Digester:
         """Take the next bytes."""
         view = memoryview(data).cast("B")
         while view:
-            piece, view = view[: self._room], view[self._room :]
-            self._hash.update(piece)
-            self._room -= len(piece)
+            head, view = view[: self._room], view[self._room :]
+            self._hash.update(head)
+            self._room -= len(head)
             if not self._room:
                 self._leaves.append(self._hash.hexdigest())
                 self._hash, self._room = hashlib.sha256(), LEAF_BYTES
@@ -66,24 +66,24 @@ def digest_bytes(data: bytes | memoryview) -> tuple[str, tuple[str, ...]]:
 
 
 def digest_file(path: Path) -> tuple[str, tuple[str, ...]]:
-    """(digest, leaves) of a file, reading it once, in blocks that stay in the processor's cache."""
-    digester, block = Digester(), memoryview(bytearray(_BLOCK_BYTES))
+    """(digest, leaves) of a file, reading it once, 256 KiB at a time: that stays in the processor's cache."""
+    digester, buffer = Digester(), memoryview(bytearray(_READ_BYTES))
     with path.open("rb", buffering=0) as file:
-        while got := file.readinto(block):
-            digester.update(block[:got])
+        while got := file.readinto(buffer):
+            digester.update(buffer[:got])
     return digester.result()
 
 
 def digest_object(store: ObjectStore, key: str, size: int) -> tuple[str, tuple[str, ...]]:
-    """(digest, leaves) of the first `size` bytes of a stored object, reading it once, one block in memory at a time.
+    """(digest, leaves) of the first `size` bytes of a stored object, reading it once, 256 KiB at a time.
 
     Raises:
         HanseError: NOT_FOUND; INVALID_INPUT when the object is shorter; UNAVAILABLE.
     """
-    digester, block = Digester(), memoryview(bytearray(_BLOCK_BYTES))
+    digester, buffer = Digester(), memoryview(bytearray(_READ_BYTES))
     with store.open_range(key, 0, size) as reader:
-        for start in range(0, size, _BLOCK_BYTES):
-            piece = block[: size - start]
-            reader.read_into(piece)
-            digester.update(piece)
+        for start in range(0, size, _READ_BYTES):
+            found = buffer[: size - start]
+            reader.read_into(found)
+            digester.update(found)
     return digester.result()

@@ -59,7 +59,7 @@ def verify_file(ref: ObjectRef, path: Path) -> None:
 
 
 def verify_object(ref: ObjectRef, store: ObjectStore, key: str) -> None:
-    """Check size and digest of a stored object, one block in memory at a time.
+    """Check size and digest of a stored object, 256 KiB in memory at a time.
 
     Raises:
         HanseError: TAMPERED naming the first leaf that differs; NOT_FOUND, UNAVAILABLE.

@@ -72,7 +72,7 @@ async def provision(
 
 
 async def _patiently(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:
-    """Again while a cluster that has just started has no leader, or has not met enough of its members."""
+    """Again while a cluster that has just started has no leader, or has not met enough of its servers."""
     while True:
         try:
             return await _provision(jetstream, stream, replicas)

@@ -11,7 +11,7 @@ from hanse_fabric.bus.authority import BusAuthority, write_secret
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 
 ASKS_EVERY = "2s"
-"""A member of a cluster, or a leaf node, that was away asks the others for newer claims, after so long first: till then
+"""A server of a cluster, or a leaf node, that was away asks the others for newer claims, after so long first: till then
 it would let in who was revoked meanwhile. Where all have the same, question and answer are a hash of 32 bytes."""
 
 
@@ -26,12 +26,12 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A server's place in a cluster, whose members copy JetStream's streams among them.
+    """A server's place in a cluster, whose servers copy JetStream's streams among them.
 
     Attributes:
         name: the server's own name, the same after a restart.
-        port: where the other members connect to, at the server's `host`.
-        routes: addresses of members, such as `nats-route://nats-0:6222`; its own among them does no harm.
+        port: where the others connect to, at the server's `host`.
+        routes: addresses of the others, such as `nats-route://nats-0:6222`; its own among them does no harm.
         tls: certificate for these connections; its `ca` makes them mutual.
     """
 
@@ -135,7 +135,7 @@ def _name(cluster: ClusterNode | None, leaf: LeafListener | LeafRemote | None) -
 
 def _cluster(node: ClusterNode, host: str) -> str:
     lines = [f"name: {json.dumps(node.cluster)}", f"listen: {json.dumps(f'{host}:{node.port}')}"]
-    # Clients are given the addresses that they can reach; a member's own may be inside only.
+    # Clients are given the addresses that they can reach; a server's own may be inside only.
     lines.append("no_advertise: true")
     lines.append(f"routes: {json.dumps(list(node.routes))}")
     if node.tls is not None:
