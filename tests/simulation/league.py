@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord
@@ -55,31 +56,43 @@ ENDED = ("completed", "failed", "cancelled")
 
 @dataclass
 class Process:
-    """One simulated process: what it runs on a bus connection of its own."""
+    """One simulated process: what it runs on a bus connection of its own, again a second after it failed."""
 
+    name: str
     main: Callable[[MemoryBus], Awaitable[None]]
     connect: Callable[[], MemoryBus]
+    failures: list[HanseError] = field(default_factory=list)
     _bus: MemoryBus | None = None
     _task: asyncio.Task[None] | None = None
+    _crashed: bool = False
 
-    def start(self, name: str) -> None:
-        self._bus = self.connect()
-        self._task = asyncio.ensure_future(self.main(self._bus))
-        self._task.set_name(name)
+    def start(self, group: asyncio.TaskGroup) -> None:
+        self._crashed = False
+        self._task = group.create_task(self._run(), name=self.name)
+
+    async def _run(self) -> None:
+        """Whatever is no HanseError is a defect, and ends the simulation."""
+        while not self._crashed:  # a task group that fails while it is cancelled tells of the failure alone
+            self._bus = self.connect()
+            try:
+                await self.main(self._bus)
+            except* HanseError as group:
+                self.failures.append(_first(group))
+            await self._bus.close()
+            await self._bus.clock.sleep(1.0)
 
     async def crash(self) -> None:
         """End it as a power cut does: its connection is gone before it can say anything."""
-        if self._bus is None or self._task is None:
-            return
-        task, self._task = self._task, None
-        await self._bus.close()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        self._crashed = True
+        if self._bus is not None and self._task is not None:
+            await self._bus.close()
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
-    def failure(self) -> BaseException | None:
-        """What it ended with, if it ended by itself."""
-        ended = self._task is not None and self._task.done() and not self._task.cancelled()
-        return self._task.exception() if ended else None
+
+def _first(group: BaseExceptionGroup[HanseError]) -> HanseError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass
@@ -89,6 +102,7 @@ class League:
     clock: VirtualClock
     folder: Path
     network: Network
+    group: asyncio.TaskGroup
     processes: dict[str, Process] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,14 +115,14 @@ class League:
         self.policy = Policy(masking=MaskingPolicy.model_validate({"compensator": pinned}))
 
     def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]]) -> None:
-        made = self.processes[name] = Process(main, lambda: DistantBus(self.broker, self.network))
-        made.start(name)
+        made = self.processes[name] = Process(name, main, lambda: DistantBus(self.broker, self.network))
+        made.start(self.group)
 
     async def restart(self, name: str, after: float = 1.0) -> None:
         """Crash a process, and start it anew `after` seconds."""
         await self.processes[name].crash()
         await self.clock.sleep(after)
-        self.processes[name].start(name)
+        self.processes[name].start(self.group)
 
     def start_hub(self, aggregators: int = 2) -> None:
         signing = SigningKey.create()
@@ -191,9 +205,6 @@ class League:
     async def until(self, condition: Callable[[RunRecord], bool]) -> RunRecord:
         async with self.clock.timeout(7 * 86_400), self.buckets.runs.watch(**KEY) as changes:
             async for change in changes:
-                for name, process in self.processes.items():
-                    if (failure := process.failure()) is not None:
-                        raise RuntimeError(f"{name} ended") from failure
                 if change is not None and change.value is not None and condition(change.value):
                     return change.value
         raise AssertionError("a watch does not end")
@@ -204,14 +215,14 @@ async def league(
     clock: VirtualClock, folder: Path, *, sites: int = 10, weather: Weather | None = None, seed: int = 0
 ) -> AsyncIterator[League]:
     """A hub with its sites at work, in the virtual time that runs already."""
-    made = League(clock, folder, Network(clock, weather or Weather(), seed))
-    made.start_hub()
-    for number in range(sites):
-        await made.add_site(number)
-    async with AsyncExitStack() as stack:
-        for process in made.processes.values():
-            stack.push_async_callback(process.crash)
+    async with asyncio.TaskGroup() as group:
+        made = League(clock, folder, Network(clock, weather or Weather(), seed), group)
+        made.start_hub()
+        for number in range(sites):
+            await made.add_site(number)
         yield made
+        for process in made.processes.values():
+            await process.crash()
 
 
 def enrolled(home: Path, name: str, clock: VirtualClock) -> SiteIdentity:
@@ -262,7 +273,7 @@ def play(
 
     async def main() -> Played:
         async with league(clock, folder, sites=sites, seed=seed, weather=weather) as made:
-            acting = asyncio.ensure_future(_act(made, trouble))
+            acting = made.group.create_task(_act(made, trouble))
             await made.submit(**job)
             record = await made.ended()
             acting.cancel()
