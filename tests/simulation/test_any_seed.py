@@ -25,7 +25,7 @@ JOB: dict[str, Any] = {
     "rounds": 4, "model": {"name": "linear"}, "seed": 7,
     "participants": {"minimum": SITES, "deadline": 3600.0, "patience": 3600.0},
 }  # fmt: skip
-FIRST, _, END = os.environ.get("HANSE_SIMULATION_SEEDS", "0..4").partition("..")
+FIRST, _, END = os.environ.get("HANSE_SIMULATION_SEEDS", "0..3").partition("..")
 SEEDS = range(int(FIRST), int(END))
 
 

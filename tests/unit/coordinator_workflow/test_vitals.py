@@ -9,7 +9,6 @@ import pytest
 
 from hanse_coordinator import refusals
 from hanse_coordinator.refusals import begin_counting, count_refusal
-from hanse_coordinator.watching import vitals
 from hanse_coordinator.watching.step_bytes import count_bytes
 from hanse_coordinator.watching.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals
 from hanse_fabric.errors import ErrorCode
@@ -30,10 +29,8 @@ class Seconds:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Seconds:
-    seconds = Seconds()
-    monkeypatch.setattr(vitals, "time", seconds)
-    return seconds
+def clock() -> Seconds:
+    return Seconds()
 
 
 def shown(metric: Metric, project: str) -> dict[tuple[str, ...], float]:
@@ -46,7 +43,7 @@ def shown(metric: Metric, project: str) -> dict[tuple[str, ...], float]:
 
 
 def test_an_open_step_shows_its_age_and_after_some_seconds_whom_it_waits_for(clock: Seconds) -> None:
-    board, run, waiting = Vitals(), RunVitals("v1", "r"), ["north", "south"]
+    board, run, waiting = Vitals(clock), RunVitals("v1", "r", clock), ["north", "south"]
     run.round = 3
     with board.watching(run):
         with run.phase("train", "r3-train", lambda: waiting):
@@ -72,7 +69,7 @@ def test_an_open_step_shows_its_age_and_after_some_seconds_whom_it_waits_for(clo
 
 
 def test_a_steps_duration_is_counted_by_its_phase_also_where_it_fails(clock: Seconds) -> None:
-    run = RunVitals("v2", "r")
+    run = RunVitals("v2", "r", clock)
 
     def counted() -> float:
         return next(
@@ -98,7 +95,7 @@ def test_a_steps_duration_is_counted_by_its_phase_also_where_it_fails(clock: Sec
 
 
 def test_of_steps_side_by_side_the_oldest_is_shown(clock: Seconds) -> None:
-    run = RunVitals("v3", "r")
+    run = RunVitals("v3", "r", clock)
     with run.phase("study", "a", lambda: ["north"]):
         clock.now += 5
         with run.phase("compute", "b", lambda: ["north", "south"]):
@@ -110,8 +107,8 @@ def test_of_steps_side_by_side_the_oldest_is_shown(clock: Seconds) -> None:
 
 
 def test_names_and_runs_are_so_many_at_most(clock: Seconds) -> None:
-    board = Vitals()
-    runs = [RunVitals("v4", f"r{number:03}") for number in range(MOST_RUNS + 5)]
+    board = Vitals(clock)
+    runs = [RunVitals("v4", f"r{number:03}", clock) for number in range(MOST_RUNS + 5)]
     names = [f"site-{number:03}" for number in range(500)]
     with runs[0].phase("train", "s", lambda: names):
         watching = [board.watching(run) for run in runs]
@@ -131,17 +128,17 @@ def test_names_and_runs_are_so_many_at_most(clock: Seconds) -> None:
 
 def test_a_queue_is_what_was_asked_for_and_not_answered_and_is_shown_empty_too(clock: Seconds) -> None:
     backlog = Backlog()
-    backlog.tell(["aggregators"])
+    backlog.tell(["aggregators"], clock)
     assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == 0
-    with backlog.waiting("aggregators"):
+    with backlog.waiting("aggregators", clock):
         clock.now += 9
-        with backlog.waiting("aggregators"), backlog.waiting("exchanges"):
+        with backlog.waiting("aggregators", clock), backlog.waiting("exchanges", clock):
             clock.now += 1
-            backlog.tell(["aggregators"])
+            backlog.tell(["aggregators"], clock)
             assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == 2
             assert catalogue.QUEUE_OLDEST.value(queue="aggregators") == 10
             assert catalogue.QUEUE_OLDEST.value(queue="exchanges") == 1
-    backlog.tell(["aggregators"])
+    backlog.tell(["aggregators"], clock)
     assert catalogue.QUEUE_DEPTH.value(queue="aggregators") == catalogue.QUEUE_OLDEST.value(queue="aggregators") == 0
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Message
 from hanse_fabric.names import RunId
@@ -31,7 +32,7 @@ class LeaseRecord(Message):
 @dataclass(slots=True)
 class _Seen:
     revision: int
-    since: float  # on the event loop's monotonic clock
+    since: float  # on the bus's monotonic clock
     holder: str
     inherited: bool  # it was there when this coordinator started
 
@@ -39,13 +40,16 @@ class _Seen:
 class Lease:
     """A run's lease in our hands."""
 
-    def __init__(self, bucket: Bucket[LeaseRecord], record: LeaseRecord, revision: int, ttl: float) -> None:
-        self._bucket, self._record, self._revision, self._ttl = bucket, record, revision, ttl
+    def __init__(
+        self, bucket: Bucket[LeaseRecord], record: LeaseRecord, revision: int, ttl: float, clock: Clock
+    ) -> None:
+        self._bucket, self._record, self._revision = bucket, record, revision
+        self._ttl, self._clock = ttl, clock
 
     async def keep(self) -> None:
         """Renew every third of the term; returns when another has taken the lease."""
         while True:
-            await asyncio.sleep(self._ttl / 3)
+            await self._clock.sleep(self._ttl / 3)
             try:
                 renewed = await self._bucket.update(self._record, self._revision, run=self._record.run)
             except HanseError as error:
@@ -78,7 +82,7 @@ class Leases:
 
     def __init__(self, bus: Bus, *, instance: str, ttl: float, changed: asyncio.Event) -> None:
         self._bucket = Bucket(bus, LEASES, LeaseRecord)
-        self._instance, self._ttl = instance, ttl
+        self._instance, self._ttl, self._clock = instance, ttl, bus.clock
         self._seen: dict[str, _Seen] = {}
         self.ready = asyncio.Event()
         self._changed = changed
@@ -94,7 +98,7 @@ class Leases:
                 else:
                     self._seen[change.tokens["run"]] = _Seen(
                         change.revision,
-                        asyncio.get_running_loop().time(),
+                        self._clock.monotonic(),
                         change.value.holder,
                         inherited=not self.ready.is_set(),
                     )
@@ -105,7 +109,7 @@ class Leases:
         seen = self._seen.get(run)
         if seen is None or (seen.inherited and seen.holder == self._instance):
             return 0.0
-        return max(0.0, seen.since + self._ttl - asyncio.get_running_loop().time())
+        return max(0.0, seen.since + self._ttl - self._clock.monotonic())
 
     async def take(self, run: str) -> Lease | None:
         """Take the lease of a run whose lease is free; None when another was faster."""
@@ -120,4 +124,4 @@ class Leases:
             if error.code is ErrorCode.CONFLICT:
                 return None
             raise
-        return Lease(self._bucket, record, entry.revision, self._ttl)
+        return Lease(self._bucket, record, entry.revision, self._ttl, self._clock)

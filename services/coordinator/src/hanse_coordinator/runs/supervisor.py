@@ -65,7 +65,7 @@ class Supervisor:
     Args:
         bus, store: where everything is.
         buckets: the coordinator's records.
-        clock: for deadlines. Leases use the machine's monotonic clock.
+        clock: of the bus, too.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Supervisor:
         self._records: dict[Key, tuple[RunRecord, int]] = {}
         self._held: dict[Key, _Held] = {}
         self._not_before: dict[Key, float] = {}
-        self._vitals = Vitals()
+        self._vitals = Vitals(clock)
 
     async def run(self) -> None:
         """Work until cancelled; then give the leases back, so that others may go on at once."""
@@ -94,7 +94,7 @@ class Supervisor:
                 soonest = self._start_due(group)
                 RUNS.set(len(self._held))
                 try:
-                    async with asyncio.timeout(soonest):
+                    async with self._clock.timeout(soonest):
                         await self._wake.wait()
                 except TimeoutError:
                     continue
@@ -103,15 +103,15 @@ class Supervisor:
         """Keep the operator's gauges current, until cancelled."""
         while True:
             self._vitals.tell()
-            BACKLOG.tell(_QUEUES)
+            BACKLOG.tell(_QUEUES, self._clock)
             self._roster.tell(self._settings.present_within)
             states = Counter(_shown_state(record) for record, _ in self._records.values())
             OPEN_RUNS.replace({(state,): states[state] for state in _OPEN_STATES})
-            await asyncio.sleep(TOLD_EVERY_S)
+            await self._clock.sleep(TOLD_EVERY_S)
 
     def _start_due(self, group: asyncio.TaskGroup) -> float | None:
         """Start what is due; returns the seconds until something else may be, or None."""
-        now, soonest = asyncio.get_running_loop().time(), None
+        now, soonest = self._clock.monotonic(), None
         for key, (record, _) in self._records.items():
             if key in self._held or not is_due(record):
                 continue
@@ -162,10 +162,10 @@ class Supervisor:
             del self._held[key]
             self._wake.set()
             if lease is not None:
-                await _release(lease.release())
+                await _release(lease.release(), self._clock)
 
     def _delay(self, key: Key, seconds: float) -> None:
-        self._not_before[key] = asyncio.get_running_loop().time() + seconds
+        self._not_before[key] = self._clock.monotonic() + seconds
 
     async def _work(self, key: Key, held: _Held) -> None:
         project, run = key
@@ -266,10 +266,10 @@ def is_due(record: RunRecord) -> bool:
     return record.state not in FINAL and not (record.state == "paused" and record.wanted == "pause")
 
 
-async def _release(release: Awaitable[None]) -> None:
+async def _release(release: Awaitable[None], clock: Clock) -> None:
     """Give a lease back, but not at any price: it ends by itself."""
     try:
-        async with asyncio.timeout(2.0):
+        async with clock.timeout(2.0):
             await release
     except TimeoutError:
         _LOG.info("a lease was not given back: the bus does not answer")

@@ -79,7 +79,7 @@ class DurableVerbs:
         self._bus, self._clock, self._settings = bus, clock, settings
         self._roster, self._notices, self._objects = roster, notices, objects
         self._progressed = progressed
-        self.vitals = RunVitals(project, run)
+        self.vitals = RunVitals(project, run, clock)
         self._steps = Steps(journal, notices, run=run, pause=pause)
         self._inbox = Inbox(bus, roster, notices, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)

@@ -103,7 +103,7 @@ class Requests(Generic[A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting[identity] = future
         try:
-            with BACKLOG.waiting(self._who):
+            with BACKLOG.waiting(self._who, self._clock):
                 return await self._submit(identity, request.encode(), tokens, future)
         finally:
             del self._waiting[identity]

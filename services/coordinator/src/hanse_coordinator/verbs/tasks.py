@@ -93,7 +93,7 @@ class TaskSteps:
         with phase, self._inbox.collecting(step, collector, ask.round):
             if resumed:
                 await self._inbox.recall(step)
-            with BACKLOG.waiting(_EXCHANGES) if ask.exchange else nullcontext():
+            with BACKLOG.waiting(_EXCHANGES, self._clock) if ask.exchange else nullcontext():
                 if ask.exchange:
                     await self._open_exchange(step, missing, deadline, ask)
                 await self._send(step, ask, tasks, issued, deadline, collector)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from hanse_coordinator.watching.notices import Notices
@@ -33,7 +32,7 @@ class ProgressRelay:
                 self._relay(PROGRESS.parse(record.subject)["participant"], record.data, record.sequence)
 
     def _relay(self, name: str, data: bytes, sequence: int) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._bus.clock.monotonic()
         last = self._told.get(name)
         if (last is None and len(self._told) >= _MOST_SITES) or (last is not None and now - last < _EVERY_S):
             return

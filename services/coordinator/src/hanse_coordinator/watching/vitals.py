@@ -8,11 +8,11 @@ for it for some seconds, and so many are named at most (their number is always t
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from hanse_fabric.clock import Clock
 from hanse_fabric.telemetry import catalogue, span
 from hanse_fabric.telemetry.metrics import Labels
 
@@ -43,10 +43,11 @@ def _nobody() -> Iterable[str]:
 class RunVitals:
     """The open steps of one run in this coordinator's hands."""
 
-    def __init__(self, project: str, run: str) -> None:
+    def __init__(self, project: str, run: str, clock: Clock) -> None:
         self.project, self.run, self.round = project, run, 0
+        self._clock = clock
         self._open: dict[str, _Open] = {}
-        self._moved = time.monotonic()
+        self._moved = clock.monotonic()
         self._waited_for = 0
 
     @contextmanager
@@ -57,13 +58,13 @@ class RunVitals:
             phase: of few values: participants, train, reduce, publish, ...
             missing: gives the names of those who are waited for now.
         """
-        opened = self._open[step] = _Open(phase, time.monotonic(), missing)
+        opened = self._open[step] = _Open(phase, self._clock.monotonic(), missing)
         try:
             with span(phase, run=self.run, step=step):
                 yield
         finally:
             del self._open[step]
-            self._moved = time.monotonic()
+            self._moved = self._clock.monotonic()
             catalogue.PHASE_SECONDS.observe(self._moved - opened.since, phase=phase)
 
     def look(self, now: float) -> Look:
@@ -106,7 +107,8 @@ class Look:
 class Vitals:
     """All runs of this coordinator."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._runs: dict[tuple[str, str], RunVitals] = {}
 
     @contextmanager
@@ -120,7 +122,7 @@ class Vitals:
 
     def tell(self) -> None:
         """Set the gauges of all runs."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         looks = sorted((run.look(now) for run in self._runs.values()), key=lambda look: -look.idle)[:MOST_RUNS]
         catalogue.RUN_ROUND.replace({(look.project, look.run): look.round for look in looks})
         catalogue.RUN_IDLE.replace({(look.project, look.run): look.idle for look in looks})
@@ -141,18 +143,18 @@ class Backlog:
         self._numbers = itertools.count()
 
     @contextmanager
-    def waiting(self, queue: str) -> Iterator[None]:
+    def waiting(self, queue: str, clock: Clock) -> Iterator[None]:
         """One job more while inside."""
         jobs, number = self._since.setdefault(queue, {}), next(self._numbers)
-        jobs[number] = time.monotonic()
+        jobs[number] = clock.monotonic()
         try:
             yield
         finally:
             del jobs[number]
 
-    def tell(self, queues: Iterable[str]) -> None:
+    def tell(self, queues: Iterable[str], clock: Clock) -> None:
         """Set the gauges of these queues, and of all that were used."""
-        now = time.monotonic()
+        now = clock.monotonic()
         known = {name: self._since.get(name, {}) for name in (*queues, *self._since)}
         catalogue.QUEUE_DEPTH.replace({(name,): len(jobs) for name, jobs in known.items()})
         oldest: dict[Labels, float] = {(name,): now - min(jobs.values(), default=now) for name, jobs in known.items()}
