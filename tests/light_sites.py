@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.policy.masking import MaskingPolicy
@@ -79,7 +79,7 @@ class LightSite:
     models: dict[int, Array]
     begun: Callable[[int], None]
     fates: list[Fate] = field(default_factory=list)
-    _answers: dict[str, Finished] = field(default_factory=dict)
+    _answers: dict[str, FinishedTask] = field(default_factory=dict)
     _noise: SiteNoise | None = None
 
     @property
@@ -130,7 +130,7 @@ class LightSite:
         known = self.models.setdefault(task.round, model)
         assert np.array_equal(known, model), f"round {task.round} has two models"
 
-    def _answer(self, link: SiteLink, task: Task, model: Path | None) -> Finished:
+    def _answer(self, link: SiteLink, task: Task, model: Path | None) -> FinishedTask:
         assert task.masking is not None
         policy = Policy(masking=MaskingPolicy.model_validate({"compensator": self.compensator_key}))
         self._noise = self._noise or SiteNoise(link, policy)
@@ -149,7 +149,7 @@ class LightSite:
             link, policy, task, task.masking, outcome, output, home=self.home, noise=self._noise
         )  # fmt: skip
 
-    async def _hand_in(self, link: SiteLink, task: Task, fate: Fate, answer: Finished) -> None:
+    async def _hand_in(self, link: SiteLink, task: Task, fate: Fate, answer: FinishedTask) -> None:
         result = answer.result
         if fate is not Fate.NO_UPDATE:
             for ref, data in ((result.update, answer.update), (result.tally, answer.tally)):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hanse_datapod.agent.loop import Agent
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox, verify_log
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
@@ -130,7 +130,7 @@ class Running:
 
     async def __aenter__(self) -> Running:
         self.link = await SiteLink.connect(self.identity)
-        self.journal, self.outbox = Journal(self.home), Outbox(self.home)
+        self.journal, self.outbox = TaskJournal(self.home), Outbox(self.home)
         agent = Agent(
             self.link, self.worker, home=self.home, policy=Policy(), schema=OpenSchema(), journal=self.journal,
             outbox=self.outbox,

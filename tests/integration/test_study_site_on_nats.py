@@ -11,7 +11,7 @@ import pytest
 
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox, verify_log
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.client.studies import StudyWorker
@@ -81,7 +81,7 @@ async def test_a_site_answers_open_steps_side_by_side_and_refuses_an_unmasked_su
     hub = await nats_server.connect(Role.COORDINATOR)
     aggregator = await nats_server.connect(Role.AGGREGATOR)
     worker = StudyWorker(DataSettings(train=COHORT))
-    journal, outbox = Journal(home), Outbox(home)
+    journal, outbox = TaskJournal(home), Outbox(home)
     agent = Agent(
         link, worker, home=home, policy=Policy(workflows=("association_study",)), schema=GenotypesSchema(),
         journal=journal, outbox=outbox,

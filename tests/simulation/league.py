@@ -24,7 +24,7 @@ from hanse_coordinator.records import Buckets, RunRecord
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.supervisor import Supervisor
 from hanse_datapod.agent.loop import Agent
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
@@ -166,7 +166,7 @@ class League:
         await self.buckets.participants.create(record, project=PROJECT, participant=name)
 
         async def take_part(bus: MemoryBus) -> None:
-            with closing(Journal(home, clock=self.clock)) as journal, closing(Outbox(home, self.clock)) as outbox:
+            with closing(TaskJournal(home, clock=self.clock)) as journal, closing(Outbox(home, self.clock)) as outbox:
                 link = SiteLink(bus, identity, DirectoryTransfer(self.folder / "store", self.clock))
                 await Agent(
                     link, Trainer(self.clock, number, seconds), home=home, policy=self.policy, schema=identity.schema,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.agent.loop import Agent
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WORKER_KINDS, DataSummary, WorkOutcome, WorkRequest, extra_output
@@ -153,7 +153,7 @@ class Site:
 
     async def start(self) -> None:
         bus = MemoryBus(self.broker)
-        journal, outbox = Journal(self.home), Outbox(self.home)
+        journal, outbox = TaskJournal(self.home), Outbox(self.home)
         self._open = [journal, outbox]
         agent = Agent(
             SiteLink(bus, self.identity, self.transfer), self.worker, home=self.home, policy=self.policy,

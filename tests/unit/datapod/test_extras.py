@@ -12,7 +12,7 @@ import pytest
 from site_actors import Site, task
 
 from hanse_datapod.answers.plain import require_update_alone
-from hanse_datapod.home.journal import FILE, Journal
+from hanse_datapod.home.journal import FILE, TaskJournal
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -160,7 +160,7 @@ async def test_an_answer_without_extras_is_journalled_as_before(site: Site) -> N
     await site.results(1)
     await site.stop()
     assert b"extras" not in (site.home / FILE).read_bytes()
-    journal = Journal(site.home)
+    journal = TaskJournal(site.home)
     found = journal.find(task().id)
     journal.close()
     assert found is not None

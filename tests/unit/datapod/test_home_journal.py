@@ -11,7 +11,7 @@ import pytest
 from masked_actors import masked_task
 from site_actors import task
 
-from hanse_datapod.home.journal import FILE, Finished, Journal, work_of
+from hanse_datapod.home.journal import FILE, FinishedTask, TaskJournal, work_of
 from hanse_fabric.messages import ObjectRef, Outcome, Task
 from hanse_site.link import result_for
 
@@ -20,30 +20,30 @@ def asked(number: int, **fields: object) -> Task:
     return task(f"r{number}-train", round=number, **fields)
 
 
-def finished(given: Task, *, update: bytes = b"update") -> Finished:
-    return Finished(result_for(given, Outcome.DONE, examples=10), update)
+def finished(given: Task, *, update: bytes = b"update") -> FinishedTask:
+    return FinishedTask(result_for(given, Outcome.DONE, examples=10), update)
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path)
+def journal(tmp_path: Path) -> TaskJournal:
+    return TaskJournal(tmp_path)
 
 
-def test_an_answer_is_found_again_after_a_restart(journal: Journal, tmp_path: Path) -> None:
+def test_an_answer_is_found_again_after_a_restart(journal: TaskJournal, tmp_path: Path) -> None:
     first, second = asked(1), asked(2)
     journal.begin(first)
     for given in (first, second):
         journal.finish(given, finished(given))
     journal.close()
-    again = Journal(tmp_path)
+    again = TaskJournal(tmp_path)
     assert again.find(first.id) == finished(first)
     assert (again.finished, again.begun) == ((first.id, second.id), 1)
-    assert Journal.counts(tmp_path) == (1, 2)
+    assert TaskJournal.counts(tmp_path) == (1, 2)
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("at", ["in its check", "in its answer", "at its end"])
-def test_an_answer_that_the_disk_spoiled_is_not_served(journal: Journal, tmp_path: Path, at: str) -> None:
+def test_an_answer_that_the_disk_spoiled_is_not_served(journal: TaskJournal, tmp_path: Path, at: str) -> None:
     given = asked(1)
     journal.finish(given, finished(given, update=b"\0" * 300))
     content = bytearray((tmp_path / FILE).read_bytes())
@@ -53,25 +53,25 @@ def test_an_answer_that_the_disk_spoiled_is_not_served(journal: Journal, tmp_pat
         file.write(content)
     assert journal.find(given.id) is None
     journal.close()
-    again = Journal(tmp_path)
+    again = TaskJournal(tmp_path)
     assert (again.find(given.id), again.finished) == (None, ())
 
 
-def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(journal: Journal, tmp_path: Path) -> None:
+def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(journal: TaskJournal, tmp_path: Path) -> None:
     first, second, third = asked(1), asked(2), asked(3)
     for given in (first, second):
         journal.finish(given, finished(given))
     journal.close()
     path = tmp_path / FILE
     path.write_bytes(path.read_bytes()[:-5])
-    again = Journal(tmp_path)
+    again = TaskJournal(tmp_path)
     assert again.finished == (first.id,)
     again.finish(third, finished(third))
     again.close()
-    assert Journal(tmp_path).finished == (first.id, third.id)
+    assert TaskJournal(tmp_path).finished == (first.id, third.id)
 
 
-def test_an_answer_that_is_forgotten_is_not_found(journal: Journal) -> None:
+def test_an_answer_that_is_forgotten_is_not_found(journal: TaskJournal) -> None:
     given = asked(1)
     journal.finish(given, finished(given))
     journal.forget(given.id)
@@ -80,7 +80,7 @@ def test_an_answer_that_is_forgotten_is_not_found(journal: Journal) -> None:
 
 def rewritten(folder: Path, tasks: list[Task], *, above: int) -> int:
     """How often the file was rewritten while the tasks were finished."""
-    journal, seen = Journal(folder, compact_above=above), list[int]()
+    journal, seen = TaskJournal(folder, compact_above=above), list[int]()
     for given in tasks:
         journal.finish(given, finished(given, update=bytes(1000)))
         seen.append((folder / FILE).stat().st_ino)
@@ -91,25 +91,25 @@ def rewritten(folder: Path, tasks: list[Task], *, above: int) -> int:
 def test_a_journal_of_answers_that_are_still_needed_is_rewritten_only_when_it_has_doubled(tmp_path: Path) -> None:
     tasks = [asked(number) for number in range(1, 101)]
     assert 2 <= rewritten(tmp_path, tasks, above=8_000) <= 6
-    assert Journal(tmp_path).finished == tuple(given.id for given in tasks)
+    assert TaskJournal(tmp_path).finished == tuple(given.id for given in tasks)
 
 
 def test_expired_answers_are_dropped_but_the_newest_stay(tmp_path: Path) -> None:
     past = datetime.now(UTC) - timedelta(hours=1)
     old = [asked(number, issued_at=past, deadline=past) for number in range(1, 101)]
     rewritten(tmp_path, old, above=64 * 1_000)
-    kept = Journal(tmp_path).finished
+    kept = TaskJournal(tmp_path).finished
     assert kept == tuple(given.id for given in old[-len(kept) :])
     assert 64 <= len(kept) < 100
 
 
-def test_the_task_that_was_answered_in_a_masked_session_is_remembered(journal: Journal, tmp_path: Path) -> None:
+def test_the_task_that_was_answered_in_a_masked_session_is_remembered(journal: TaskJournal, tmp_path: Path) -> None:
     given = masked_task()
     assert given.masking is not None
     session = given.masking.session
     answer = finished(given)
-    journal.finish(given, Finished(answer.result, answer.update, b"tally", {"control": b"extra"}))
-    for each in (journal, Journal(tmp_path)):
+    journal.finish(given, FinishedTask(answer.result, answer.update, b"tally", {"control": b"extra"}))
+    for each in (journal, TaskJournal(tmp_path)):
         assert each.answered(given.run, session) == (given.id, work_of(given))
         assert each.answered(given.run, "another") is None
         found = each.find(given.id)
@@ -117,7 +117,7 @@ def test_the_task_that_was_answered_in_a_masked_session_is_remembered(journal: J
         assert (found.tally, dict(found.extras), found.large) == (b"tally", {"control": b"extra"}, False)
 
 
-def test_an_answer_without_a_tally_is_of_no_session(journal: Journal) -> None:
+def test_an_answer_without_a_tally_is_of_no_session(journal: TaskJournal) -> None:
     given = masked_task()
     journal.finish(given, finished(given))
     assert given.masking is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hanse_datapod.home.journal import FILE, Journal
+from hanse_datapod.home.journal import FILE, TaskJournal
 from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "one_life.py"
@@ -52,7 +52,7 @@ def test_a_journal_line_torn_by_a_crash_is_forgotten(tmp_path: Path) -> None:
     assert live(home).returncode == 0
     content = (home / FILE).read_bytes()
     (home / FILE).write_bytes(content[:-5])
-    journal = Journal(home)
+    journal = TaskJournal(home)
     assert journal.finished == ()
     journal.close()
     assert live(home).returncode == 0

@@ -13,7 +13,7 @@ from site_actors import Site, task
 from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
 
 from hanse_datapod.answers.delivery import outbox_entries
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import verify_log
 from hanse_datapod.study.answers import without_values
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -248,7 +248,7 @@ async def test_every_answer_is_in_the_outbox_log_before_it_leaves(cohort: Site) 
     await cohort.stop()
     assert verify_log(cohort.home).broken is None
     log = (cohort.home / "outbox.jsonl").read_text()
-    journal = Journal(cohort.home)
+    journal = TaskJournal(cohort.home)
     for each in given:
         finished = journal.find(each.id)
         assert finished is not None

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hanse_datapod.cli import main
-from hanse_datapod.home.journal import Finished, Journal, work_of
+from hanse_datapod.home.journal import FinishedTask, TaskJournal, work_of
 from hanse_datapod.home.outbox import Leaving, Outbox, verify_log
 from hanse_datapod.worker.work.site_state import LOCAL, read_state
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -76,12 +76,12 @@ def test_the_sites_identity_and_keys_are_read(home: Path) -> None:
     indirect=["home"],
 )
 def test_a_task_that_comes_again_is_answered_with_the_bytes_of_then(home: Path, name: str, least: int) -> None:
-    identity, journal, found = load_identity(home), Journal(home), 0
+    identity, journal, found = load_identity(home), TaskJournal(home), 0
     assert identity is not None
     until = stored_home(RELEASE, name).header.get("run")  # the only run before the home was kept
     for story, task, sent in tasks_of(identity.project, "north", until):
         finished = journal.find(task.id)
-        assert isinstance(finished, Finished), f"{task.run} {task.step}"
+        assert isinstance(finished, FinishedTask), f"{task.run} {task.step}"
         assert finished.result.encode() == sent
         if finished.update is not None and finished.result.update is not None:
             subject = UPDATE.of(project=task.project, run=task.run, participant="north",

@@ -164,7 +164,7 @@ def _budget(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> None:
-    from hanse_datapod.home.journal import FILE, Journal
+    from hanse_datapod.home.journal import FILE, TaskJournal
     from hanse_datapod.home.outbox import LOG, verify_log
     from hanse_site import load_identity
 
@@ -178,7 +178,7 @@ def _status(given: argparse.Namespace) -> None:
         "joined_at": identity.record.joined_at.isoformat(),
     }
     if (given.home / FILE).exists():
-        begun, finished = Journal.counts(given.home)
+        begun, finished = TaskJournal.counts(given.home)
         body |= {"tasks_begun": begun, "tasks_finished": finished}
     if (given.home / LOG).exists():
         body["outbox_entries"] = verify_log(given.home).entries

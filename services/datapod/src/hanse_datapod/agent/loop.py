@@ -14,7 +14,7 @@ from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.agent.task_work import TaskWork
 from hanse_datapod.home.folders import TaskFolders
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.lanes import StudyLanes
@@ -46,7 +46,7 @@ class Agent:
         home: Path,
         policy: Policy,
         schema: DataSchema,
-        journal: Journal,
+        journal: TaskJournal,
         outbox: Outbox,
         studies_at_once: int = 2,
     ) -> None:

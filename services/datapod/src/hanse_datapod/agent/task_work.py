@@ -20,7 +20,7 @@ from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.home.folders import TaskFolders, masked
-from hanse_datapod.home.journal import Finished, Journal
+from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
@@ -63,7 +63,7 @@ class TaskWork:
     """
 
     def __init__(
-        self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy, journal: Journal,
+        self, link: SiteLink, worker: Worker, *, home: Path, folders: TaskFolders, policy: Policy, journal: TaskJournal,
         outbox: Outbox, data: DataCheck,
     ) -> None:  # fmt: skip
         self._link, self._worker, self._clock = link, worker, link.bus.clock
@@ -102,7 +102,7 @@ class TaskWork:
             TASKS.add(outcome=outcome)
             TASK_SECONDS.observe(self._clock.monotonic() - opened.received, kind=task.kind.value)
 
-    async def _answer(self, opened: OpenTask) -> Finished | None:
+    async def _answer(self, opened: OpenTask) -> FinishedTask | None:
         """Do the work and write the answer down; a refusal or failure is an answer too. None: nobody waits for it."""
         task = opened.task
         try:
@@ -126,13 +126,13 @@ class TaskWork:
         if belongs_to_study(task):
             reason = without_values(reason)
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
-        finished = Finished(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
+        finished = FinishedTask(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
         # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
         with suppress(HanseError):
             await asyncio.to_thread(self._journal.finish, task, finished)
         return finished
 
-    async def _work(self, opened: OpenTask) -> Finished:
+    async def _work(self, opened: OpenTask) -> FinishedTask:
         task = opened.task
         self._policy.check(task)
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
@@ -187,7 +187,7 @@ class TaskWork:
         self._folders.prepare(task)
         self._journal.begin(task)
 
-    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> Finished:
+    def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> FinishedTask:
         """Make the answer durable. What this returns may leave."""
         with self._finishing:
             # The thread of cancelled work may have finished it already: then that answer stands.
@@ -209,7 +209,7 @@ class TaskWork:
                 self._journal.finish(task, finished)
             return finished
 
-    def _finish_protocol(self, task: Task, model: Path | None) -> Finished:
+    def _finish_protocol(self, task: Task, model: Path | None) -> FinishedTask:
         """Answer a task of the masking protocol alone, or of the exchange of noise, durably."""
         with self._finishing:
             finished = self._journal.find(task.id)
@@ -221,11 +221,11 @@ class TaskWork:
                 self._journal.finish(task, finished)
             return finished
 
-    def _known(self, task: Task) -> Finished | None:
+    def _known(self, task: Task) -> FinishedTask | None:
         with self._finishing:
             return known_answer(self._link, self._journal, self._folders, task)
 
-    async def _hand_in(self, opened: OpenTask, finished: Finished) -> None:
+    async def _hand_in(self, opened: OpenTask, finished: FinishedTask) -> None:
         """Send the update, then the result, for as long as the step can be open.
 
         Raises:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.outbox import Leaving
 from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -15,7 +15,7 @@ from hanse_fabric.subjects import LINK, RESULT, UPDATE
 from hanse_site import SiteLink
 
 
-def outbox_entries(task: Task, finished: Finished) -> list[Leaving]:
+def outbox_entries(task: Task, finished: FinishedTask) -> list[Leaving]:
     """The outbox entries of all that `send` sends, in its order: update, extras, tally, and the result last."""
     result = finished.result
     found: list[Leaving] = []
@@ -36,7 +36,7 @@ def outbox_entries(task: Task, finished: Finished) -> list[Leaving]:
     return found
 
 
-async def send(link: SiteLink, task: Task, finished: Finished, file: Path, *, seconds: float) -> None:
+async def send(link: SiteLink, task: Task, finished: FinishedTask, file: Path, *, seconds: float) -> None:
     """Send update, extras and tally, then the result, for `seconds` at most each.
 
     Args:

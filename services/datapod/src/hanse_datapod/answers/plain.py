@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric import durable
@@ -15,7 +15,7 @@ from hanse_site import SiteLink
 from hanse_site.link import result_for
 
 
-def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> Finished:
+def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> FinishedTask:
     """The signed answer of a task without masking. A large update is on the disk when this returns.
 
     Raises:
@@ -40,7 +40,7 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
         info=info,
     )
     small = {name: data for name, (_, data) in extras.items() if data is not None}
-    return Finished(link.sign(unsigned), data, extras=small)
+    return FinishedTask(link.sign(unsigned), data, extras=small)
 
 
 def require_update_alone(outcome: WorkOutcome) -> None:

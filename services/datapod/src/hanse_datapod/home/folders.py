@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hanse_datapod.home.disk_space import needed_for, require_space
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_fabric import durable
@@ -112,7 +112,7 @@ class TaskFolders:
             durable.sync_folder(output.parent)
         return output.exists()
 
-    def has_all_of(self, task: Task, finished: Finished) -> bool:
+    def has_all_of(self, task: Task, finished: FinishedTask) -> bool:
         """Whether all large parts of an answer are still there."""
         output = self.output(task)
         large = [output] if finished.large else []

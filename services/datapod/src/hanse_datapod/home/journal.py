@@ -27,7 +27,7 @@ KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedTask:
     """A task's signed answer. `update` holds a small update's bytes; a large one is the file `work/<task>.update`.
     `tally` holds the tally's bytes of a masked answer, `extras` those of small extras by name."""
 
@@ -43,13 +43,13 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LinePlace:
     offset: int
     length: int
     expires: float  # Unix time
 
 
-class Journal:
+class TaskJournal:
     """The journal of one home folder, held open by its one datapod. Its methods block, and any thread may call them."""
 
     def __init__(self, home: Path, *, compact_above: int = COMPACT_ABOVE, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -62,7 +62,7 @@ class Journal:
     def _open(self) -> None:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         self._size = 0
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _LinePlace] = {}
         self._sessions: dict[tuple[str, str], tuple[str, str]] = {}
         self.begun = 0
         with self._path.open("rb") as file:
@@ -76,7 +76,7 @@ class Journal:
     def _index(self, body: dict[str, Any], length: int) -> None:
         if body["kind"] == "finished":
             self._places.pop(body["task"], None)
-            self._places[body["task"]] = _Place(self._size, length, float(body["expires"]))
+            self._places[body["task"]] = _LinePlace(self._size, length, float(body["expires"]))
             if "session" in body:
                 self._sessions[body["run"], body["session"]] = (body["task"], body["work"])
         else:
@@ -95,7 +95,7 @@ class Journal:
         with self._lock:
             self._append(body, synced=False)
 
-    def finish(self, task: Task, finished: Finished) -> None:
+    def finish(self, task: Task, finished: FinishedTask) -> None:
         """Remember the answer; it is on the disk when this returns.
 
         Raises:
@@ -118,7 +118,7 @@ class Journal:
             if self._size > self._compact_above:
                 self._compact()
 
-    def find(self, task: str) -> Finished | None:
+    def find(self, task: str) -> FinishedTask | None:
         """The answer to a finished task, by its id."""
         with self._lock:
             place = self._places.get(task)
@@ -129,7 +129,7 @@ class Journal:
             return None  # the disk lost it; the work is done again
         result = Result.decode(base64.b64decode(body["result"]))
         extras = {name: base64.b64decode(text) for name, text in body.get("extras", {}).items()}
-        return Finished(result, _bytes(body["update"]), _bytes(body.get("tally")), extras)
+        return FinishedTask(result, _bytes(body["update"]), _bytes(body.get("tally")), extras)
 
     def forget(self, task: str) -> None:
         """Forget the answer to a task, which will be answered anew."""

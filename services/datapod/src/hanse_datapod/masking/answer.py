@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.answers.plain import note_to_owner, reference_to, require_update_alone
 from hanse_datapod.home.folders import MASKED_SPARE
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
 from hanse_datapod.masking.sealed_seed import seal_seed
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 def masked_answer(
     link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path, *, home: Path,
     noise: SiteNoise | None = None,
-) -> Finished:  # fmt: skip
+) -> FinishedTask:  # fmt: skip
     """The signed answer to a task with masking. When this returns, the plain update is gone, and a large masked one on
     the disk.
 
@@ -87,7 +87,7 @@ def masked_answer(
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
-    return Finished(link.sign(answered), data, tally)
+    return FinishedTask(link.sign(answered), data, tally)
 
 
 def _write(

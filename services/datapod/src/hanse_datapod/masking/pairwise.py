@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.home.folders import PAIRWISE, file_time
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -35,7 +35,7 @@ def is_pairwise(task: Task) -> bool:
     return task.kind in _KINDS and task.masking is not None and task.masking.mode is MaskingMode.PAIRWISE
 
 
-def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> Finished:
+def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> FinishedTask:
     """The signed answer to ADVERTISE, SHARE or UNMASK. What it says is on the disk when this returns.
 
     Raises:
@@ -50,7 +50,7 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
         answer = site.share if task.kind is TaskKind.SHARE else site.unmask
         payload = answer(task.run, given, session=masking.session)
     # A copy takes bytes as they are; validation would take them for base64.
-    return Finished(link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
+    return FinishedTask(link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
 
 
 def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> MaskingNote:

@@ -7,13 +7,13 @@ the same session, the hub would hold two masked updates and both mask sums, and 
 from __future__ import annotations
 
 from hanse_datapod.home.folders import TaskFolders, masked
-from hanse_datapod.home.journal import Finished, Journal, work_of
+from hanse_datapod.home.journal import FinishedTask, TaskJournal, work_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task
 from hanse_site import SiteLink
 
 
-def known_answer(link: SiteLink, journal: Journal, folders: TaskFolders, task: Task) -> Finished | None:
+def known_answer(link: SiteLink, journal: TaskJournal, folders: TaskFolders, task: Task) -> FinishedTask | None:
     """The answer in the journal: to this task, or to an earlier task of its session that asked the same.
 
     In the second case it is written down as this task's, too, before this returns. An answer whose large parts were
@@ -35,12 +35,12 @@ def known_answer(link: SiteLink, journal: Journal, folders: TaskFolders, task: T
     if known is None or not folders.take_over_from(task, before[0], large=known.large):
         return None  # its bytes are gone
     named = known.result.model_copy(update={"task": task.id, "step": task.step, "signature": b""})
-    finished = Finished(link.sign(named), known.update, known.tally)
+    finished = FinishedTask(link.sign(named), known.update, known.tally)
     journal.finish(task, finished)
     return finished
 
 
-def require_new_session(journal: Journal, task: Task) -> None:
+def require_new_session(journal: TaskJournal, task: Task) -> None:
     """Check that the task is the first of its session here.
 
     Raises:

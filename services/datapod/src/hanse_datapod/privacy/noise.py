@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Outcome, Task, TaskKind
@@ -50,7 +50,7 @@ class SiteNoise:
         self._link, self._policy = link, policy
         self._exchange: NoiseSite | None = None
 
-    def answer(self, task: Task, model: Path | None) -> Finished:
+    def answer(self, task: Task, model: Path | None) -> FinishedTask:
         """The signed answer to a task of the exchange, for which no data are touched.
 
         Args:
@@ -73,7 +73,7 @@ class SiteNoise:
             count = parameters(model, "oblivious")
             payload = self._site().share(task.run, task.payload, session=session, steps=steps, count=count)
         # A copy takes bytes as they are; validation would take them for base64.
-        return Finished(self._link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
+        return FinishedTask(self._link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
 
     def for_answer(self, task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
         """The noise of the answer to this task: `noise_for`, and what was exchanged for it."""

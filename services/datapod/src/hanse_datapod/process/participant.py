@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hanse_datapod.agent.loop import Agent
-from hanse_datapod.home.journal import Journal
+from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.worker.port import Worker
@@ -56,7 +56,7 @@ async def take_part(
         stack.enter_context(sole_owner(home))
         outbox = Outbox(home, clock)
         stack.callback(outbox.close)
-        journal = Journal(home, clock=clock)
+        journal = TaskJournal(home, clock=clock)
         stack.callback(journal.close)
         identity = await _retry_while_away("hub", lambda: join(home, outbox, joining, clock), clock)
         link = await _retry_while_away(

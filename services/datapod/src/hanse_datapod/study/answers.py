@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hanse_datapod.answers.plain import reference_to
-from hanse_datapod.home.journal import Finished
+from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -57,11 +57,11 @@ def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
         )
 
 
-def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> Finished:
+def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> FinishedTask:
     """The signed answer of a step that is not masked. How many people there are is not in it.
 
     Raises:
         HanseError: NO_SPACE.
     """
     ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)
-    return Finished(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)
+    return FinishedTask(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)

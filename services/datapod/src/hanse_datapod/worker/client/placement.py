@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hanse_datapod.worker.client.training import ProcessWorker
-from hanse_datapod.worker.pool.choice import LOCAL, Chosen, Pool, choose, local_pool
+from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
 from hanse_fabric.messages import TaskKind
@@ -78,7 +78,7 @@ class PlacingWorker:
         """Stop the datapod's own process, unless it is shared."""
         await self._local.close()
 
-    def _choose(self, config: Mapping[str, Any]) -> Chosen:
+    def _choose(self, config: Mapping[str, Any]) -> ChosenPool:
         pools = (local_pool(self._local.report), *(placed.pool for placed in self._pools.values()))
         return choose(resources_of(config), pools, alive=self._alive)
 

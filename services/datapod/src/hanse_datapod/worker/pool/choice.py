@@ -61,7 +61,7 @@ class _PoolsFile(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPool:
     """Where a task is done; `warning` for the owner, where that is not what the job would rather have."""
 
     pool: Pool
@@ -93,7 +93,7 @@ def local_pool(report: DeviceReport) -> Pool:
     return Pool(name=LOCAL, device=report.kind, memory_gib=report.memory_gib or None)
 
 
-def choose(wanted: Resources, pools: Iterable[Pool], *, alive: Callable[[str], bool] = lambda _: True) -> Chosen:
+def choose(wanted: Resources, pools: Iterable[Pool], *, alive: Callable[[str], bool] = lambda _: True) -> ChosenPool:
     """The smallest pool that fits: processors before GPUs, less memory before more. Where no GPU is asked for, the
     datapod's own worker comes first. Among pools that fit, those with a live worker come first.
 
@@ -118,19 +118,19 @@ def choose(wanted: Resources, pools: Iterable[Pool], *, alive: Callable[[str], b
             + "; ".join(pool.describe() for pool in listed),
             hint="ask for less, or for prefer-gpu, which falls back to the processor",
         )
-    return Chosen(next((pool for pool in fits if alive(pool.name)), fits[0]))
+    return ChosenPool(next((pool for pool in fits if alive(pool.name)), fits[0]))
 
 
-def _preferred(wanted: Resources, listed: list[Pool], alive: Callable[[str], bool]) -> Chosen:
+def _preferred(wanted: Resources, listed: list[Pool], alive: Callable[[str], bool]) -> ChosenPool:
     gpus = [pool for pool in listed if pool.device == "gpu" and _fits(wanted, pool)]
     ready = next((pool for pool in gpus if alive(pool.name)), None)
     if ready is not None:
-        return Chosen(ready)
+        return ChosenPool(ready)
     # Memory and labels were asked of a GPU; on a processor they do not matter, so any pool will do.
     others = [pool for pool in listed if pool.device == "cpu"] or [pool for pool in listed if pool.name == LOCAL]
     why = f"no worker of {', '.join(pool.name for pool in gpus)} is at work" if gpus else "no GPU here fits"
     back = next((pool for pool in others if alive(pool.name)), others[0])
-    return Chosen(back, f"train.resources: {_asked(wanted)} is asked for, but {why}: the processor is used")
+    return ChosenPool(back, f"train.resources: {_asked(wanted)} is asked for, but {why}: the processor is used")
 
 
 def _fits(wanted: Resources, pool: Pool) -> bool:
