@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,9 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.subjects import JOURNAL
 from hanse_schemas.job import Job
-from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
+from hanse_workflows import RunFailure
 from hanse_workflows.fingerprint import fingerprint
-from hanse_workflows.registry import workflows
-from hanse_workflows.round_asks import training
+from installed_package import install
 
 
 @pytest.fixture
@@ -31,19 +28,34 @@ def hub(tmp_path: Path) -> Hub:
 
 
 @pytest.fixture
-def careless() -> Iterator[None]:
-    """A workflow that trains at two sites in one round under the same keys, as if it were installed."""
-    workflows()["careless"] = Workflow(trains_twice_in_a_round)
-    yield
-    del workflows()["careless"]
+def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workflow that trains at two sites in one round under the same keys."""
+    entries = {"hanse.workflows": {"careless": "careless:workflow", "raising": "careless:raising"}}
+    monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
 
 
-async def trains_twice_in_a_round(run: Verbs) -> None:
+CARELESS = """
+from dataclasses import replace
+
+from hanse_workflows import Workflow, first_model, gather, reduce
+from hanse_workflows.round_asks import training
+
+
+async def trains_twice_in_a_round(run):
     model = await first_model(run)
     for name in await run.participants("r1-participants"):
         asked = replace(training(run.job, (name,), 1, model), needed=1)
         answers = (await gather(run, "r1-train", asked)).answers
         model = (await reduce(run, "r1-reduce", round=1, answers=answers, model=model, needed=1)).model
+
+
+async def divides(run):
+    await run.participants("r1-participants")
+    return 1 / 0
+
+
+workflow, raising = Workflow(trains_twice_in_a_round), Workflow(divides)
+"""
 
 
 def job_named(workflow: str, **changes: object) -> Job:
@@ -60,6 +72,15 @@ async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(hub:
     first, second = (word.strip(",") for word in record.reason.split() if word.startswith("1."))
     assert first != second
     assert hub.sites["south"].done["r1-train", "train"] == 0, "the second site was asked under the first one's key"
+
+
+@pytest.mark.usefixtures("careless")
+async def test_a_workflow_of_a_package_that_raises_ends_the_run_naming_the_package_and_its_line(hub: Hub) -> None:
+    async with hub.running("north", "south"), at_work(hub.supervisor()):
+        await hub.submit(job_named("raising"))
+        record = await hub.ended()
+    assert record.state == "failed"
+    assert "workflow raising of careless 1.0 raised ZeroDivisionError in line 18 of careless.py" in record.reason
 
 
 async def test_cyclic_transfer_passes_the_model_from_site_to_site(hub: Hub) -> None:

@@ -90,10 +90,18 @@ class Plugin:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
         return made.hexdigest()
 
-    def raised(self, error: Exception) -> str:
-        """What to tell of an exception that it raised, with the line that raised it."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{self} raised {type(error).__name__} in line {frame.lineno} of {Path(frame.filename).name}: {error}"
+    def blamed(self, error: Exception) -> str | None:
+        """What to tell of an exception that this plug-in is the reason of, with the last line of its own code; None
+        where it is Hanse's own, or where what it called of Hanse has failed."""
+        top = self.entry.module.partition(".")[0]
+        for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            if module == top and not self.built_in:
+                file = Path(frame.f_code.co_filename).name
+                return f"{self} raised {type(error).__name__} in line {line} of {file}: {error}"
+            if module == "hanse" or module.startswith("hanse_"):
+                return None
+        return None
 
     def check_same(self, known: str | None, *, here: str, there: str) -> None:
         """Check that it is what another process means by the name.

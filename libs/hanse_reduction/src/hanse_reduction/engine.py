@@ -90,9 +90,9 @@ class Engine:
                 raise
             reduced = run.answer(error=str(error), code=None if job.strategy_digest is None else error.code.code)
         except Exception as error:
-            if job.strategy_digest is None:
+            if (reason := plugin_of(job).blamed(error)) is None:
                 raise
-            reduced = run.answer(error=plugin_of(job).raised(error), code=ErrorCode.INVALID_INPUT.code)
+            reduced = run.answer(error=reason, code=ErrorCode.INVALID_INPUT.code)
         return reduced.model_copy(update={"bytes_read": run.bytes_read})
 
 

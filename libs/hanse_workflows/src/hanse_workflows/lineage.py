@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanse_fabric.messages import Lineage
-from hanse_learning.server.config.foreign import plugins_of
+from hanse_workflows.registry import plugins_of
 from hanse_workflows.rounds import Trained
 from hanse_workflows.verbs import Verbs
 

@@ -1,43 +1,44 @@
-"""All workflows there are, by name: entry points of the group `hanse.workflows`, the built-in ones too."""
+"""A job's workflow, by name: entry points of the group `hanse.workflows`, the built-in ones too."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import entry_points
-
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.plugins import WORKFLOWS, find
+from hanse_learning.server.config import foreign
 from hanse_schemas.job import Job
+from hanse_workflows.failures import RunFailure
 from hanse_workflows.workflow import Workflow
-
-GROUP = "hanse.workflows"
-
-
-@cache
-def workflows() -> dict[str, Workflow]:
-    """Every installed workflow.
-
-    Raises:
-        HanseError: CONFLICT where two packages give one name; INVALID_INPUT where an entry point is no `Workflow`.
-    """
-    found: dict[str, Workflow] = {}
-    for point in entry_points(group=GROUP):
-        if point.name in found:
-            raise HanseError(ErrorCode.CONFLICT, f"workflow {point.name}: two installed packages have one of this name")
-        loaded = point.load()
-        if not isinstance(loaded, Workflow):
-            raise invalid(f"entry point {point.value}", type(loaded).__name__, "a hanse_workflows.Workflow")
-        found[point.name] = loaded
-    return found
 
 
 def workflow_of(job: Job) -> Workflow:
     """The job's workflow, which has agreed to it.
 
     Raises:
-        HanseError: INVALID_INPUT for a name that is not installed, or a job that the workflow cannot do.
+        HanseError: INVALID_INPUT for a name that nobody offers, an entry point that is no workflow, or a job that the
+            workflow cannot do; CONFLICT for a name that two packages offer.
     """
-    known = workflows()
-    if job.workflow not in known:
-        raise invalid("workflow", job.workflow, f"one of those installed here: {', '.join(sorted(known))}")
-    known[job.workflow].check(job)
-    return known[job.workflow]
+    plugin = find(WORKFLOWS, job.workflow)
+    loaded = plugin.load()
+    if not isinstance(loaded, Workflow):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{plugin}: {plugin.entry.value} is no hanse_workflows.Workflow",
+            hint="docs/extending.md says what a workflow is",
+        )  # fmt: skip
+    loaded.check(job)
+    return loaded
+
+
+def blamed(job: Job, error: BaseException) -> RunFailure | None:
+    """How the run ends where its workflow is a plug-in that raised the exception; None where Hanse has failed, or the
+    run's state is the reason."""
+    if isinstance(error, HanseError) or not isinstance(error, Exception):
+        return None
+    reason = find(WORKFLOWS, job.workflow).blamed(error)
+    return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, reason, hint="mend the package")
+
+
+def plugins_of(job: Job) -> dict[str, str]:
+    """Digests of the job's plug-ins that are not Hanse's own: `workflow NAME`, `strategy NAME`, `algorithm NAME`."""
+    plugin = find(WORKFLOWS, job.workflow)
+    own = {} if plugin.built_in else {plugin.title: plugin.digest()}
+    return own | ({} if job.study is not None else foreign.plugins_of(job))

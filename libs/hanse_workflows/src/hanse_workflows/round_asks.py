@@ -6,9 +6,9 @@ from typing import Any
 
 from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_fabric.names import derive_seed
-from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
+from hanse_workflows.registry import plugins_of
 from hanse_workflows.round_state import info_named
 
 

@@ -31,7 +31,7 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.telemetry import continued, extract
 from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.registry import workflow_of
+from hanse_workflows.registry import blamed, workflow_of
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import Buckets, RunRecord
@@ -236,7 +236,12 @@ async def _conducted(verbs: DurableVerbs) -> None:
     try:
         await workflow_of(verbs.job).conduct(verbs)
     except BaseExceptionGroup as several:
-        raise first_reason(several) from several
+        first = first_reason(several)
+        raise blamed(verbs.job, first) or first from several
+    except Exception as error:
+        if (reason := blamed(verbs.job, error)) is None:
+            raise
+        raise reason from error
 
 
 def _ended(workflow: asyncio.Future[None], run: str) -> tuple[str, str]:

@@ -34,9 +34,10 @@ def _trained(session: Session) -> Trained:
     except (HanseError, MemoryError):
         raise
     except Exception as error:
-        if algorithm.name not in names(ALGORITHMS) or (plugin := find(ALGORITHMS, algorithm.name)).built_in:
+        known = algorithm.name in names(ALGORITHMS)  # in a notebook, it need not be
+        if not known or (reason := find(ALGORITHMS, algorithm.name).blamed(error)) is None:
             raise
-        raise HanseError(ErrorCode.TRAINING_FAILED, plugin.raised(error), hint="see the datapod's log") from error
+        raise HanseError(ErrorCode.TRAINING_FAILED, reason, hint="see the datapod's log") from error
     if not isinstance(made, Trained):
         raise invalid(f"algorithm {algorithm.name}: train", made, "a Trained of hanse_learning.site.session")
     return made
