@@ -85,11 +85,18 @@ lint: $(VENV)/.developer
 	@$(BIN)/mypy $(PACKAGES:%=-p %)
 	@$(BIN)/lint-imports
 
-# Unit tests wait more than they compute, so three share two cores; the others start real servers and run one by one.
-test: lint
+# Unit tests wait more than they compute, so three share two cores; of files that start real servers two run at a time.
+# How long all of it took stands in build/suite.json, for `make bench-conduct`.
+test: suite-begins lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/simulation tests/deploy $(ARGS)
-	@$(BIN)/pytest -m 'not large' tests/integration tests/e2e tests/chaos $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 2 --dist loadfile tests/integration tests/e2e tests/chaos $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
+	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)
+
+.PHONY: suite-begins
+suite-begins: $(VENV)/.developer
+	@mkdir -p build && touch build/suite.began
 
 # Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.
 mutants: $(VENV)/.developer

@@ -1,9 +1,10 @@
-"""What all tests share: entry points as the pyproject files have them now, and a real nats-server."""
+"""What all tests share: entry points as the pyproject files have them now, compiled code, and a real nats-server."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,15 @@ def pytest_configure() -> None:
             fresh = at / f"entry_points.{os.getpid()}"
             fresh.write_text(wanted)
             fresh.replace(at / "entry_points.txt")
+
+
+def pytest_sessionstart() -> None:
+    """Have the processes that tests start keep compiled code, so that only the first of each service compiles it.
+
+    In a folder of the environment's: some machines forbid it beside the source.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "compiled"))
 
 
 @pytest.fixture(scope="session")

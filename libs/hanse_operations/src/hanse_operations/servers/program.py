@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 _FIRST_PORT, _END_OF_PORTS = 10_240, 32_768
 _TRIES = 50_000
 _GIVEN: set[int] = set()
+_CLAIMS: deque[contextlib.ExitStack] = deque()
+_CLAIMS_KEPT = 256
 _CHOOSING = threading.Lock()
 
 
@@ -51,7 +54,9 @@ def free_ports(count: int, *, shifted: int = 0) -> list[int]:
 
     They lie below the systems' own range for outgoing connections (Linux: from 32768), so that no connection takes one
     between now and the server's start, or while a server that was killed is started again. No port is given twice in a
-    process's life: a server that was told its port earlier may not have opened it yet.
+    process's life: a server that was told its port earlier may not have opened it yet. Other processes are kept away by
+    datagram sockets of the same numbers, which no server here uses; only those of the last ports are held, for the
+    servers of earlier ones have opened theirs.
 
     Raises:
         HanseError: UNAVAILABLE when too few are free.
@@ -64,15 +69,21 @@ def free_ports(count: int, *, shifted: int = 0) -> list[int]:
                 return found
             port = secrets.choice(candidates)
             wanted = {port, port + shifted}
-            if not wanted & _GIVEN and all(_held(one, held) for one in wanted):
-                _GIVEN.update(wanted)
-                found.append(port)
+            if wanted & _GIVEN or not all(_held(one, socket.SOCK_STREAM, held) for one in wanted):
+                continue
+            with contextlib.ExitStack() as claims:
+                if all(_held(one, socket.SOCK_DGRAM, claims) for one in wanted):
+                    _CLAIMS.append(claims.pop_all())
+                    _GIVEN.update(wanted)
+                    found.append(port)
+            while len(_CLAIMS) > _CLAIMS_KEPT:
+                _CLAIMS.popleft().close()
     raise HanseError(ErrorCode.UNAVAILABLE, f"ports: {count} were wanted from {candidates}, {len(found)} are free")
 
 
-def _held(port: int, held: contextlib.ExitStack) -> bool:
-    """Whether the port is free; it is kept until the others are chosen."""
-    probe = socket.socket()
+def _held(port: int, kind: socket.SocketKind, held: contextlib.ExitStack) -> bool:
+    """Whether the port is free for this kind of socket; it is kept as long as `held` is open."""
+    probe = socket.socket(type=kind)
     try:
         probe.bind(("127.0.0.1", port))
     except OSError:
