@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,18 @@ def test_importing_the_sdk_loads_nothing_of_hanse_but_itself() -> None:
 )
 def test_clients_joining_sites_and_the_command_line_load_no_numbers_and_no_operators_tools(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
+
+
+@pytest.mark.parametrize("command", [["up"], ["demo"], ["gwas", "demo"]], ids=" ".join)
+def test_a_hub_without_its_distributions_is_refused_with_what_to_install(command: list[str], tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['hanse_operations'] = None\n"
+        f"from hanse.cli import main; sys.argv = ['hanse', *{command}]; main()"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert told.returncode == 10
+    assert "hanse_operations: not installed" in told.stderr
+    assert "hanse[hub]" in told.stderr
 
 
 def test_the_guard_sees_what_is_loaded() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hanse.cli.connection import Json
+from hanse.embedded import check_installed
 
 
 def demo(
@@ -22,6 +23,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train one model across sites on this machine, through real servers, and compare."""
+    check_installed()
     from hanse.demo.report import emit_report
     from hanse.demo.scenario import Scenario
 

@@ -11,6 +11,7 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json
+from hanse.embedded import check_installed
 from hanse.hub import Hub, Project, Run, read_job
 from hanse.studies import Traffic, check_completed, check_formatter, publish, save_study
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -98,6 +99,7 @@ def demo(
     """Study three cohorts with uneven shares of cases on this machine, and compare with pooled and meta-analysis."""
     import asyncio
 
+    check_installed()
     from hanse.demo.gwas import GwasScenario
     from hanse.demo.gwas_report import emit_report
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hanse.cli.connection import DEFAULT_STATE, Json
+from hanse.embedded import check_installed
 
 if TYPE_CHECKING:
     from hanse.embedded.hub import EmbeddedHub
@@ -29,6 +30,7 @@ def up(
     json: Json = False,
 ) -> None:
     """Start a hub on this machine: real servers and all services, on loopback."""
+    check_installed()
     from hanse.embedded.hub import EmbeddedHub
 
     hub = EmbeddedHub(
