@@ -1,7 +1,7 @@
 """Packages from outside of the repository, built and installed for real, train by job file on a hub of real processes.
 
-The strategy and the first algorithm are as `hanse new` writes them; the other package is one that its sites do not know
-and whose strategy raises.
+A strategy, a workflow and an algorithm are as `hanse new` writes them; another package has an algorithm that the sites
+do not allow, and a strategy that raises.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which three wheels are installed."""
+    """A folder into which four wheels are installed."""
     folder = tmp_path_factory.mktemp("packages")
     hanse.new.write("strategy", "winsorized", folder)
     hanse.new.write("algorithm", "damped", folder)
+    hanse.new.write("workflow", "everybody", folder)
     hanse.new.write("strategy", "wild", folder)
     (folder / "wild" / "src" / "wild" / "__init__.py").write_text(WILD)
     toml = folder / "wild" / "pyproject.toml"
@@ -73,7 +74,7 @@ def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         toml.read_text().replace("wild:Wild", "wild:Raising")
         + '\n[project.entry-points."hanse.algorithms"]\nunapproved = "wild:Unapproved"\n'
     )
-    for name in ("winsorized", "damped", "wild"):
+    for name in ("winsorized", "damped", "everybody", "wild"):
         built = folder / "wheels"
         pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(folder / name))
     pip("install", "--no-deps", "--no-index", "--target", str(folder / "site"), *map(str, built.glob("*.whl")))
@@ -100,7 +101,9 @@ async def deployment(
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
-    policy = {"plugins": {"algorithms": [digests["algorithm damped"]]}}
+    policy = {
+        "plugins": {"algorithms": [digests["algorithm damped"]]}, "workflows": ["federated_averaging", "everybody"],
+    }  # fmt: skip
     settings = {"PYTHONPATH": str(site_packages)}
     async with Deployment(folder, "digits", files, SCHEMA, settings=settings, policy=policy) as deployment:
         yield deployment
@@ -133,6 +136,23 @@ async def test_a_strategy_and_an_algorithm_from_packages_train_by_job_file_and_l
     named = ("strategy winsorized", "algorithm damped")
     assert run.model.view.lineage.plugins == {name: digests[name] for name in named}
     assert plain.model.view.lineage.plugins is None
+
+
+async def test_a_workflow_from_a_package_ends_in_the_bits_of_averaging_when_all_take_part(
+    deployment: Deployment, digests: dict[str, str]
+) -> None:
+    run = await ended(deployment, job() | {"workflow": "everybody"})
+    assert run.state == "completed", run.view.reason
+    assert run.view.model_digest == (await ended(deployment, job())).view.model_digest
+    assert run.model.view.lineage.plugins == {"workflow everybody": digests["workflow everybody"]}
+    assert (await ended(deployment, job() | {"seed": 6, "workflow": "everybody"})).view.model_digest != (
+        run.view.model_digest
+    )
+    with pytest.raises(HanseError, match="absent: everybody masks nothing"):
+        await asyncio.to_thread(
+            deployment.project.run,
+            job() | {"workflow": "everybody", "weighting": "uniform", "secure_aggregation": {"mode": "pairwise"}},
+        )
 
 
 async def test_an_algorithm_that_the_sites_policy_does_not_name_is_refused_by_the_sites_and_says_how_it_is_allowed(

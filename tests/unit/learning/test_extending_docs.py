@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hanse.new import kinds
+from hanse.new import kinds, write
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.plugins import KINDS
 from hanse_learning.config import AlgorithmConfig, FedAvgConfig, TrainConfig, check_model
@@ -59,6 +59,15 @@ def test_the_algorithm_of_the_page_makes_its_share_of_the_plain_change(defined: 
         train_round(Session(module=module, data=data, config=config, problem=problem, seed=2))
         changes.append((next(iter(module.state_dict().values())) - before).numpy())
     np.testing.assert_allclose(changes[0], changes[1] * 0.25, rtol=1e-4, atol=1e-7)
+
+
+def test_the_workflow_of_the_page_is_the_one_that_is_written_and_run_by_a_hub(tmp_path: Path) -> None:
+    write("workflow", "everybody", tmp_path)  # tests/e2e/test_plugin_run.py runs it
+    source = (tmp_path / "everybody" / "src" / "everybody" / "__init__.py").read_text()
+    (block,) = [block for block in blocks("python") if "Workflow" in block]
+    assert block == source
+    body = source[source.index("async def") : source.index("def check")]
+    assert sum(bool(line.strip()) for line in body.splitlines()) <= 30
 
 
 def test_the_job_of_the_page_can_be_submitted_where_its_entry_point_is_installed(
