@@ -112,7 +112,10 @@ class League:
         self.buckets = Buckets.on(self.owner)
         self.sealing = SealingKey.create()
         pinned = base64.b64encode(self.sealing.public_bytes).decode()
-        self.policy = Policy(masking=MaskingPolicy.model_validate({"compensator": pinned}))
+        self.policy = Policy(
+            workflows=("federated_averaging", "cyclic_weight_transfer"),
+            masking=MaskingPolicy.model_validate({"compensator": pinned}),
+        )
 
     def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]]) -> None:
         made = self.processes[name] = Process(name, main, lambda: DistantBus(self.broker, self.network))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +19,18 @@ JOB = {
 MASKED = {"secure_aggregation": {"mode": "compensator"}}
 
 
-@pytest.fixture(scope="module", params=["plain", "masked"])
+CYCLIC = {"workflow": "cyclic_weight_transfer", "rounds": 4}
+VARIANTS: dict[str, dict[str, Any]] = {"plain": {}, "masked": MASKED, "cyclic": CYCLIC}
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
 def calm(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Played:
     """The run in good weather, without trouble."""
-    return play(tmp_path_factory.mktemp("calm"), JOB if request.param == "plain" else JOB | MASKED)
+    return play(tmp_path_factory.mktemp("calm"), JOB | VARIANTS[request.param])
 
 
-def test_twenty_rounds_find_the_weights_that_the_data_were_made_from(calm: Played) -> None:
-    assert (calm.record.round, calm.lost, calm.takings) == (20, 0, 1)
+def test_its_rounds_find_the_weights_that_the_data_were_made_from(calm: Played) -> None:
+    assert (calm.record.round, calm.lost, calm.takings) == (calm.job["rounds"], 0, 1)
     np.testing.assert_allclose(calm.model, TRUE, atol=0.02)
 
 

@@ -11,11 +11,12 @@ import pytest
 from workflow_hub import PROJECT, RUN, Hub, at_work, job_of
 
 from clocks import in_virtual_time
-from hanse_coordinator.verbs.collector import Collector, Terms
+from hanse_coordinator.verbs.collector import Collector
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Outcome, Result, TaskKind
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import EarlyStop
+from hanse_workflows.answers import Terms
 from hanse_workflows.metrics import EarlyStopping, summarize
 from hanse_workflows.outcomes import Answer
 

@@ -11,10 +11,11 @@ from test_workflow_faults import MortalBus
 from workflow_hub import Hub, at_work, job_of, stopped
 
 from clocks import in_virtual_time
-from hanse_coordinator.verbs.collector import Collector, Terms
+from hanse_coordinator.verbs.collector import Collector
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import Job
+from hanse_workflows.answers import Terms
 from hanse_workflows.exchange import patience_of, remaining
 from hanse_workflows.outcomes import Answer, Failure, Gathered
 

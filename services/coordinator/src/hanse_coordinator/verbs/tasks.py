@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hanse_coordinator.runs.settings import WorkflowSettings
-from hanse_coordinator.verbs.collector import Collector, Terms
+from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.sizes import largest_update
@@ -25,6 +25,7 @@ from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
+from hanse_workflows.answers import Terms
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.verbs import Body

@@ -1,0 +1,108 @@
+"""What an answer to a step's task must look like. What does not is a failure of its participant, with a reason."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+
+from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
+from hanse_workflows.outcomes import Answer, Failure
+
+_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
+_MOST_EXTRAS = 4
+_WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an answer to a task of this step must look like. `largest` bounds an update's size in bytes; `extras` and
+    `info` are the names of what the algorithm and the strategy need."""
+
+    kind: TaskKind
+    project: str
+    run: str
+    largest: int
+    masking: Masking | None = None
+    extras: tuple[str, ...] = ()
+    info: tuple[str, ...] = ()
+
+
+def judge(result: Result, terms: Terms) -> Answer | Failure:
+    """An answer if the result holds what the step needs, else a failure that says what is wrong. Pure."""
+    if result.outcome is not Outcome.DONE:
+        return Failure(
+            participant=result.participant, outcome=result.outcome, code=result.code, reason=result.reason[:500]
+        )
+    wrong = _wrong(result, terms)
+    if wrong:
+        return Failure(participant=result.participant, outcome=Outcome.FAILED, code="invalid-input", reason=wrong)
+    return Answer(
+        participant=result.participant,
+        examples=result.examples,
+        update=result.update if terms.kind in _WITH_UPDATE else None,
+        metrics=result.metrics,
+        code_digest=result.code_digest,
+        tally=result.tally if terms.masking is not None else None,
+        seed=result.seed if terms.masking is not None else None,
+        extras=result.extras or {} if terms.kind in _WITH_UPDATE else {},
+        info=result.info or {},
+        payload=base64.b64encode(result.payload) if result.payload and _wants_payload(terms) else None,
+    )
+
+
+def _wants_payload(terms: Terms) -> bool:
+    """In mode pairwise a masked answer comes with a signature over the set that it was masked with."""
+    return terms.kind in _WITH_PAYLOAD or (terms.masking is not None and terms.masking.mode is MaskingMode.PAIRWISE)
+
+
+def _wrong(result: Result, terms: Terms) -> str:
+    if terms.kind in _WITH_PAYLOAD:
+        return "" if result.payload is not None else f"payload: none given, the {terms.kind.value} step needs one"
+    if terms.masking is not None and terms.kind is not TaskKind.INITIALIZE:
+        wrong = _wrongly_masked(result, terms.masking)
+        if wrong:
+            return wrong
+    elif terms.kind is TaskKind.TRAIN and result.examples < 1:
+        return f"examples: {result.examples} is not a positive number"
+    if terms.kind not in _WITH_UPDATE:
+        return ""
+    if result.update is None:
+        return f"update: none given, the {terms.kind.value} step needs one"
+    if result.extras and len(result.extras) > _MOST_EXTRAS:
+        return f"extras: {len(result.extras)} are more than {_MOST_EXTRAS}"
+    if missing := [name for name in terms.extras if name not in (result.extras or {})]:
+        return f"extras: {', '.join(missing)} is not given, which the job's algorithm needs"
+    for name in terms.info:
+        number = (result.info or {}).get(name)
+        if number is None or not math.isfinite(number):
+            return f"info.{name}: {number} is not a finite number, which the job's strategy needs"
+    for update in (result.update, *(result.extras or {}).values()):
+        if wrong := _wrong_update(update, terms):
+            return wrong
+    return ""
+
+
+def _wrongly_masked(result: Result, masking: Masking) -> str:
+    if result.examples or result.metrics:
+        return "examples, metrics: given in clear in a masked answer; they belong in the tally"
+    if result.tally is None or result.tally.key is not None or result.tally.size > INLINE_LIMIT:
+        return f"tally: {result.tally} is not a small object on the update subject"
+    if masking.mode is MaskingMode.PAIRWISE and result.payload is None:
+        return "payload: none given, a pairwise answer needs the signature over its set of members"
+    if masking.mode is not MaskingMode.COMPENSATOR:
+        return ""
+    if result.seed is None or result.seed.participant != result.participant:
+        return "seed: none of this participant is given, the compensator needs one"
+    return ""
+
+
+def _wrong_update(update: ObjectRef, terms: Terms) -> str:
+    if update.inline is not None:
+        return "update: given inline in the result, which the coordinator may not see; send it on the update subject"
+    if update.size > terms.largest:
+        return f"update.size: {update.size} bytes are more than the {terms.largest} that this model allows"
+    expected = f"updates/{terms.project}/{terms.run}/{update.digest}"
+    if update.key is not None and update.key != expected:
+        return f"update.key: {update.key!r} is not {expected!r}"
+    return ""

@@ -1,0 +1,108 @@
+"""A job from its first step to its last, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.messages import Lineage
+from hanse_fabric.store.directory import DirectoryStore
+from hanse_schemas.job import Job
+from hanse_workflows.memory.objects import MemoryObjects
+from hanse_workflows.memory.sites import MemorySite
+from hanse_workflows.memory.verbs import Journal, MemoryVerbs, Told
+from hanse_workflows.registry import workflow_of
+
+
+@dataclass(frozen=True, slots=True)
+class Conducted:
+    """What came of a run.
+
+    Attributes:
+        model: bytes of the last version's tensor file; None where the workflow publishes none.
+        digest: of it.
+        lineage: of it.
+        metrics: of it.
+        versions: digests of all versions, in their order.
+        outputs: bytes of the objects that a study keeps, by name.
+    """
+
+    model: bytes | None
+    digest: str | None
+    lineage: Lineage | None
+    metrics: Mapping[str, float]
+    versions: tuple[str, ...]
+    outputs: Mapping[str, bytes]
+
+
+def conduct(
+    job: Job,
+    sites: Mapping[str, MemorySite],
+    *,
+    initial: bytes | None = None,
+    journal: Journal | None = None,
+    told: Told = lambda _kind, _round, _data: None,
+    secret: Callable[[int], bytes] = secrets.token_bytes,
+) -> Conducted:
+    """Conduct a run in this process; not from within an event loop.
+
+    Sums of a job with `secure_aggregation` are made in its ring, but no masks are put on and taken off: they would hide
+    nothing from the process that has them all. The model has the bits of the masked run.
+
+    Args:
+        initial: bytes of the first model, where the job names one.
+        journal: outcomes of an earlier pass that was interrupted; a mapping that is added to.
+        told: is told news: kind, round, data.
+        secret: the source of what nobody may foretell, such as the seeds of central noise.
+
+    Raises:
+        HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
+    """
+    workflow = workflow_of(job)
+    with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
+        objects = MemoryObjects(DirectoryStore(Path(folder)))
+        verbs = MemoryVerbs(
+            _without_masks(job), sites, objects, journal=journal, initial=initial, told=told, secret=secret
+        )
+        try:
+            asyncio.run(_one_reason(workflow.conduct(verbs)))
+            return _conducted(verbs, objects)
+        finally:
+            objects.store.close()
+
+
+async def _one_reason(run: object) -> None:
+    """Of several errors that ended computations side by side, raise the first that people can act on."""
+    try:
+        await run  # type: ignore[misc]
+    except BaseExceptionGroup as several:
+        matched, rest = several.split(HanseError)
+        group = matched or rest
+        while isinstance(group, BaseExceptionGroup):
+            group = group.exceptions[0]  # type: ignore[assignment]
+        raise (group or several) from several
+
+
+def _without_masks(job: Job) -> Job:
+    if job.privacy is not None and job.privacy.placement != "central":
+        raise invalid(
+            "privacy.placement", job.privacy.placement, "central, in a run in memory: no site's ledger stands behind it"
+        )
+    sums = job.secure_aggregation
+    if sums is None:
+        return job
+    return job.model_copy(update={"secure_aggregation": sums.model_copy(update={"mode": "ring", "threshold": None})})
+
+
+def _conducted(verbs: MemoryVerbs, objects: MemoryObjects) -> Conducted:
+    outputs = {name: objects.read(ref) for name, ref in verbs.outputs.items()}
+    versions = tuple(model.digest for model, _, _ in verbs.versions)
+    if not verbs.versions:
+        return Conducted(None, None, None, {}, versions, outputs)
+    model, lineage, metrics = verbs.versions[-1]
+    return Conducted(objects.read(model), model.digest, lineage, metrics, versions, outputs)

@@ -1,0 +1,46 @@
+"""What a run in memory asks of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hanse_fabric.messages import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a site has made of a task.
+
+    Attributes:
+        update: a tensor file's bytes: for TRAIN the difference to the task's model (parameters) and values (buffers),
+            for INITIALIZE the model, for STUDY the step's arrays; None for EVALUATE.
+        examples: number of examples behind it.
+        metrics: finite numbers by name.
+        extras: further updates of the algorithm's, by name: bytes of tensor files in the model's layout.
+        info: numbers that the strategy needs, beside `examples`.
+        code_digest: of the site code that made it, if any.
+    """
+
+    update: bytes | None = None
+    examples: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    extras: Mapping[str, bytes] = field(default_factory=dict)
+    info: Mapping[str, float] = field(default_factory=dict)
+    code_digest: str | None = None
+
+
+class MemorySite(Protocol):
+    """A participant in this process."""
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        """Do a task. Called in a thread of its own where sites sum inside the step, else one site after another.
+
+        Args:
+            objects: bytes of the task's model (`model`) and of its extras, by name.
+
+        Raises:
+            HanseError: POLICY where the site refuses; else why it failed, which the run counts as a failure.
+        """
+        ...

@@ -1,0 +1,280 @@
+"""The adapter of `Verbs` for one process: outcomes are kept in a mapping, sites and reductions are called."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import (
+    JobKind,
+    Lineage,
+    MaskAnswer,
+    ObjectRef,
+    Outcome,
+    Reduced,
+    ReduceJob,
+    Result,
+    SealedSeed,
+    StudyJob,
+    Task,
+)
+from hanse_fabric.names import derive_id
+from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_reduction.engine import Engine
+from hanse_reduction.study import run_study
+from hanse_schemas.job import Job
+from hanse_workflows.answers import Terms, judge
+from hanse_workflows.ask import Ask
+from hanse_workflows.attendance import too_few_present
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.fingerprint import fingerprint, short
+from hanse_workflows.keys import UsedKeys
+from hanse_workflows.memory.masked import masked
+from hanse_workflows.memory.objects import MemoryObjects
+from hanse_workflows.memory.sites import Made, MemorySite
+from hanse_workflows.outcomes import Answer, Failure, Gathered, Published
+from hanse_workflows.verbs import Body
+
+PROJECT, RUN = "memory", "memory000000"
+_LARGEST_UPDATE = 1 << 40
+_NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+"""Nothing has a deadline here: every site is asked and answers, or fails."""
+
+Journal = MutableMapping[str, tuple[str, Body]]
+"""Fingerprint and outcome by step's key."""
+Told = Callable[[str, int, Mapping[str, Any]], None]
+"""Is told news: kind, round, data."""
+
+
+class MemoryVerbs:
+    """A run in this process.
+
+    Args:
+        sites: by name.
+        journal: outcomes of an earlier pass, which are not made again; it is added to.
+        initial: bytes of the owner's first model.
+        secret: gives bytes that nobody can foretell; None: the system's generator.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        sites: Mapping[str, MemorySite],
+        objects: MemoryObjects,
+        *,
+        journal: Journal | None = None,
+        initial: bytes | None = None,
+        told: Told = lambda _kind, _round, _data: None,
+        secret: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.project, self.run, self.job = PROJECT, RUN, job
+        self._sites = dict(sorted(sites.items()))
+        self._journal: Journal = {} if journal is None else journal
+        self._initial, self._told, self._secret = initial, told, secret
+        self._objects, self._engine = objects, Engine(objects.store, threads=1)
+        self._keys = UsedKeys()
+        self.versions: list[tuple[ObjectRef, Lineage, dict[str, float]]] = []
+        self.outputs: dict[str, ObjectRef] = {}
+
+    async def once(
+        self,
+        key: str,
+        asked: Mapping[str, Any],
+        do: Callable[[], Awaitable[Body]],
+        *,
+        covers: tuple[str, ...] = (),  # noqa: ARG002 - nothing is left behind here
+        leaving: Iterable[ObjectRef] = (),
+        beside: int = 1,  # noqa: ARG002
+    ) -> Body:
+        """See `Verbs.once`."""
+        mark = fingerprint(asked)
+        recorded = self._journal.get(key)
+        self._keys.use(key, mark, None if recorded is None else recorded[0])
+        if recorded is not None:
+            return recorded[1]
+        body = await do()
+        self._journal[key] = mark, body
+        self.forget(leaving)
+        return body
+
+    async def participants(self, key: str) -> tuple[str, ...]:
+        """See `Verbs.participants`. All sites are there."""
+
+        async def look() -> Body:
+            if len(self._sites) < self.job.participants.minimum:
+                raise too_few_present(self._sites, self.job.participants)
+            return {"present": list(self._sites)}
+
+        return tuple((await self.once(key, {"participants": 1}, look))["present"])
+
+    async def gather(self, key: str, ask: Ask) -> Gathered:
+        """See `Verbs.gather`."""
+        if ask.payload is not None:
+            raise RunFailure(
+                ErrorCode.INVALID_INPUT,
+                f"step {key}: sites exchange keys or noise in it, which a run in memory does not",
+                hint="run the job on a hub, or in the simulation",
+            )
+        before = ask.before or Gathered(asked=ask.to)
+
+        async def do() -> Body:
+            common = ask.task(self.project, self.run, self.job.workflow, key, _NO_TIME, _NO_TIME)
+            tasks = [self._task(common, ask, name) for name in ask.missing]
+            if ask.exchange:
+                with ThreadPoolExecutor(max(1, len(tasks)), "site") as pool:
+                    taken = [*pool.map(lambda task: self._answer(task, ask), tasks)]
+            else:
+                taken = [self._answer(task, ask) for task in tasks]
+            answers = {each.participant: each for each in (*before.answers, *taken) if isinstance(each, Answer)}
+            failures = {each.participant: each for each in (*before.failures, *taken) if isinstance(each, Failure)}
+            return Gathered(
+                asked=ask.to,
+                answers=tuple(answers[name] for name in sorted(answers)),
+                failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
+            ).body()
+
+        return Gathered.of(await self.once(key, ask.asked(self.project, self.run, self.job.workflow), do))
+
+    def _task(self, common: Task, ask: Ask, name: str) -> Task:
+        own: dict[str, Any] = {
+            "id": derive_id(self.run, common.step, name),
+            "participant": name,
+            "seed": ask.seed(name),
+        }
+        if ask.trained is not None:
+            own["trained"] = ask.trained.get(name, 0)
+        return common.model_copy(update=own)
+
+    def _answer(self, task: Task, ask: Ask) -> Answer | Failure:
+        """What a site answers, as it would count on a hub."""
+        given = {name: self._objects.read(ref) for name, ref in (task.extras or {}).items()}
+        if task.model is not None:
+            given["model"] = self._objects.read(task.model)
+        try:
+            result = self._result(task, self._sites[task.participant].work(task, given))
+        except HanseError as error:
+            outcome = Outcome.REFUSED if error.code is ErrorCode.POLICY else Outcome.FAILED
+            return Failure(
+                participant=task.participant, outcome=outcome, code=error.code.code, reason=error.message[:500]
+            )
+        terms = Terms(ask.kind, self.project, self.run, _LARGEST_UPDATE, ask.masking, ask.answered, ask.info)
+        return judge(result, terms)
+
+    def _result(self, task: Task, made: Made) -> Result:
+        common: dict[str, Any] = {
+            "task": task.id, "project": self.project, "run": self.run, "step": task.step,
+            "participant": task.participant, "outcome": Outcome.DONE, "code_digest": made.code_digest,
+        }  # fmt: skip
+        if task.masking is not None:
+            update, tally = masked(task.masking, made)
+            common["tally"] = self._objects.add(tally)
+        else:
+            update = made.update
+            common |= {"examples": made.examples, "metrics": dict(made.metrics), "info": dict(made.info) or None}
+            common["extras"] = {name: self._objects.add(data) for name, data in made.extras.items()} or None
+        return Result(update=None if update is None else self._objects.add(update), **common)
+
+    async def enrolled(self, key: str) -> dict[str, bytes]:
+        """See `Verbs.enrolled`. Nobody has a key here."""
+        return {name: bytes.fromhex(value) for name, value in (await self.once(key, {"enrolled": 1}, _nothing)).items()}
+
+    async def compensator(self) -> bytes:
+        """See `Verbs.compensator`. There is none: masks of this process would hide nothing from it."""
+        raise _not_here("a compensator")
+
+    async def initial_model(self, digest: str) -> ObjectRef:
+        """See `Verbs.initial_model`."""
+        if self._initial is None:
+            raise RunFailure(ErrorCode.NOT_FOUND, f"initial_model: no bytes are given for {digest}")
+        ref = ref_of_bytes(self._initial)
+        if ref.digest != digest:
+            raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the given bytes are not those of {digest}")
+        return self._objects.add(self._initial)
+
+    async def publish(
+        self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
+    ) -> Published:
+        """See `Verbs.publish`. A version is listed in `versions`."""
+
+        async def store() -> Body:
+            self.versions.append((model, lineage, metrics))
+            return Published(version=len(self.versions), digest=model.digest).body()
+
+        asked = {"model": model, "lineage": lineage, "metrics": metrics, "final": final}
+        return Published.of(await self.once(key, asked, store))
+
+    async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
+        """See `Verbs.combine`. By the engine of the aggregators."""
+        name = f"{key}-{short(fingerprint(asked))}"
+        named = job.model_copy(update={"id": name, "output_key": f"models/{PROJECT}/{RUN}/{name}"})
+        fetched, tallies = self._objects.sent(job.updates)
+        if isinstance(named, StudyJob):
+            reduced = run_study(named, self._objects.store, fetched, tallies)
+        else:
+            reduced = self._engine.run(named, {} if named.kind is JobKind.TALLY else fetched, tallies)
+        if reduced.error:
+            code = ErrorCode.of(reduced.code) if reduced.code else ErrorCode.INTERNAL
+            raise RunFailure(code, f"reduction {key}: {reduced.error}")
+        return reduced
+
+    async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002, ARG002
+        """See `Verbs.mask_sum`."""
+        raise _not_here("a compensator")
+
+    async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:  # noqa: ARG002
+        """See `Verbs.payloads`."""
+        return {each.participant: each.payload for each in gathered.answers if each.payload is not None}
+
+    def release(self, key: str) -> None:
+        """See `Verbs.release`. Nothing is kept."""
+
+    def secret(self, count: int) -> bytes:
+        """See `Verbs.secret`."""
+        return self._secret(count)
+
+    def hold(self, objects: Iterable[ObjectRef]) -> None:
+        """See `Verbs.hold`. All goes when the process or the caller lets it."""
+
+    def forget(self, objects: Iterable[ObjectRef]) -> None:
+        """See `Verbs.forget`."""
+        kept = {model.digest for model, _, _ in self.versions}
+        self._objects.forget(ref for ref in objects if ref.digest not in kept)
+
+    async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
+        """See `Verbs.keep`."""
+        self.outputs = dict(outputs)
+
+    def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002, ARG002
+        """See `Verbs.note`."""
+        self._told(kind, round, data)
+
+    def audit(self, action: str, about: str, **detail: Any) -> None:
+        """See `Verbs.audit`. Nobody else decides here."""
+
+    def refused(self, step: str, round_number: int, reduced: Reduced) -> None:
+        """See `Verbs.refused`."""
+        for refusal in reduced.refused:
+            self._told("refused", round_number, {"step": step, **refusal.model_dump()})
+
+    @contextmanager
+    def phase(self, name: str, key: str) -> Iterator[None]:  # noqa: ARG002
+        """See `Verbs.phase`."""
+        yield
+
+    @contextmanager
+    def round(self, number: int) -> Iterator[None]:  # noqa: ARG002
+        """See `Verbs.round`."""
+        yield
+
+
+async def _nothing() -> Body:
+    return {}
+
+
+def _not_here(what: str) -> RunFailure:
+    return RunFailure(ErrorCode.INVALID_INPUT, f"{what}: there is none in memory", hint="run the job on a hub")

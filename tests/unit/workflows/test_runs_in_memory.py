@@ -1,0 +1,145 @@
+"""A run in one process ends in the bits of the true services, keeps its keys, and is taken up where it broke off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_sites import LinearSite
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Task
+from hanse_schemas.job import Job, check_job
+from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
+from hanse_workflows.memory import Made, conduct
+from hanse_workflows.memory.verbs import Journal
+from hanse_workflows.registry import workflows
+from hanse_workflows.round_asks import training
+from simulation.league import play
+
+SITES = 4
+JOB: dict[str, Any] = {
+    "rounds": 3, "model": {"name": "linear"}, "seed": 7, "participants": {"minimum": SITES, "deadline": 600.0},
+}  # fmt: skip
+JOBS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "masked": {"secure_aggregation": {"mode": "compensator"}},
+    "a share of the sites": {"participants": {"minimum": 2, "fraction": 0.5, "deadline": 600.0}},
+    "a server optimizer": {"strategy": {"optimizer": {"name": "adam", "lr": 0.02}}},
+    "a median": {"strategy": {"reduction": {"name": "median"}}},
+    "clipped updates": {"strategy": {"reduction": {"name": "norm_clipping", "norm": 0.2}}},
+    "stopped early": {"rounds": 9, "stop": {"metric": "loss", "mode": "min", "target": 1.0}},
+    "cyclic": {"workflow": "cyclic_weight_transfer"},
+}
+
+
+def job_of(**changes: Any) -> Job:
+    return check_job({**JOB, **changes})
+
+
+def sites() -> dict[str, LinearSite]:
+    return {f"site-{number}": LinearSite(number) for number in range(SITES)}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_run_in_memory_ends_in_the_bits_of_the_true_services(name: str, tmp_path: Path) -> None:
+    job = {**JOB, **JOBS[name]}
+    simulated = play(tmp_path, job, sites=SITES)
+    assert conduct(check_job(job), sites()).digest == simulated.record.model_digest
+
+
+def test_all_jobs_make_different_models() -> None:
+    """The control: digests tell the jobs apart. Masked sums are those of the ring, which rounds."""
+    digests = {name: conduct(job_of(**changes), sites()).digest for name, changes in JOBS.items()}
+    assert len(set(digests.values())) == len(digests)
+
+
+def test_a_run_that_broke_off_anywhere_goes_on_at_the_step_that_was_open() -> None:
+    whole = conduct(job_of(), sites()).digest
+    for last in range(1 + 3 * 2 * SITES):  # one site makes the first model; all train and evaluate in three rounds
+        journal: Journal = {}
+        tired = sites()
+        broken = {name: Breaking(site, last) for name, site in tired.items()}
+        Breaking.left = last
+        with pytest.raises(KeyboardInterrupt):
+            conduct(job_of(), broken, journal=journal)
+        done_before = {step for site in tired.values() for step in site.done} & journal.keys()
+        for site in tired.values():
+            site.done.clear()
+        assert conduct(job_of(), tired, journal=journal).digest == whole
+        assert not done_before & {step for site in tired.values() for step in site.done}
+
+
+class Breaking:
+    """A site whose process is interrupted when so many tasks are done, at whichever site."""
+
+    left = 0
+
+    def __init__(self, site: LinearSite, last: int) -> None:
+        self._site = site
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        if Breaking.left == 0:
+            raise KeyboardInterrupt
+        Breaking.left -= 1
+        return self._site.work(task, objects)
+
+
+async def careless(run: Verbs) -> None:
+    """Trains at two sites of one round under the same keys."""
+    model = await first_model(run)
+    for name in await run.participants("r1-participants"):
+        asked = replace(training(run.job, (name,), 1, model), needed=1)
+        answers = (await gather(run, "r1-train", asked)).answers
+        model = (await reduce(run, "r1-reduce", round=1, answers=answers, model=model, needed=1)).model
+
+
+def test_a_key_that_is_used_twice_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(workflows(), "careless", Workflow(careless))
+    with pytest.raises(RunFailure, match="step r1-train: the workflow has used this key already") as raised:
+        conduct(job_of(workflow="careless"), sites())
+    assert raised.value.code is ErrorCode.STEP_CHANGED
+
+
+def test_another_job_over_the_journal_of_a_run_is_told_apart() -> None:
+    journal: Journal = {}
+    conduct(job_of(), sites(), journal=journal)
+    with pytest.raises(RunFailure, match="the run's journal has it with fingerprint") as raised:
+        conduct(job_of(seed=8), sites(), journal=journal)
+    assert raised.value.code is ErrorCode.STEP_CHANGED
+
+
+def test_a_site_that_fails_is_named_with_its_reason() -> None:
+    class Failing(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            if task.step.startswith("r2-train"):
+                raise HanseError(ErrorCode.TRAINING_FAILED, "the loss is not finite")
+            return super().work(task, objects)
+
+    with pytest.raises(RunFailure, match=r"site-1 failed \(the loss is not finite\)") as raised:
+        conduct(job_of(), {**sites(), "site-1": Failing(1)})
+    assert raised.value.code is ErrorCode.QUORUM
+
+
+def test_too_few_sites_are_told_at_once() -> None:
+    with pytest.raises(RunFailure, match="the job's minimum is 5"):
+        conduct(job_of(participants={"minimum": 5}), sites())
+
+
+def test_noise_of_sites_is_refused_for_no_ledger_stands_behind_it() -> None:
+    privacy = {"placement": "local", "mechanism": "gaussian", "epsilon": 1.0}
+    with pytest.raises(HanseError, match=r"privacy.placement: 'local' is not central, in a run in memory"):
+        conduct(job_of(privacy=privacy), sites())
+
+
+def test_a_workflow_that_is_not_installed_is_refused_with_those_that_are() -> None:
+    with pytest.raises(HanseError, match=r"workflow: 'federated_magic' is not one of .*cyclic_weight_transfer"):
+        conduct(job_of(workflow="federated_magic"), sites())
+
+
+def test_cyclic_transfer_refuses_masks_for_a_sum_of_one_is_no_secret() -> None:
+    with pytest.raises(HanseError, match=r"secure_aggregation.mode: 'compensator' is not absent"):
+        conduct(job_of(workflow="cyclic_weight_transfer", **JOBS["masked"]), sites())
