@@ -14,10 +14,12 @@ from hanse_fabric.plugins import STRATEGIES, built_in
 from hanse_learning import exact_tensors, on_tensors
 from hanse_learning.on_device import open_device, tried
 from hanse_learning.server.config import ReductionConfig, check_strategy
+from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
 from hanse_learning.server.trial import try_out
 from hanse_reduction.arithmetic import Processor
+from hanse_schemas.job import check_job
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 ON_PROCESSOR = {"private_mean"}
@@ -124,3 +126,15 @@ def test_trying_a_strategy_out_says_what_it_does_not_keep(fault, said):
     with pytest.raises(HanseError, match=said):
         try_out(_Bad(fault=fault))
     try_out(_Bad(fault="none"))
+
+
+def test_a_strategy_that_needs_numbers_of_each_site_is_refused_with_noise(tmp_path, monkeypatch):
+    source = WINSORIZED.replace(
+        "    def least(self):", "    def needs(self):\n        return ('steps',)\n\n    def least(self):"
+    )
+    monkeypatch.syspath_prepend(install(tmp_path, "winsorized", {"winsorized": source}, WINSORIZED_ENTRY))
+    privacy = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "epsilon": 2.0, "delta": 1e-5}
+    job = {"rounds": 1, "model": {"name": "logistic"}, "participants": {"minimum": 3}, "strategy": SECTION}
+    check_job_strategy(check_job(job))
+    with pytest.raises(HanseError, match=r"winsorized_mean with privacy: the steps that it needs of each site"):
+        check_job_strategy(check_job(job | {"privacy": privacy}))

@@ -11,7 +11,7 @@ A reduction has a form here (`has_form`) or not: one that has none is computed o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import torch
@@ -161,12 +161,15 @@ def _adapted(
     first = state["momentum"] * decay + change * fresh
     square, second = change * change, state["second_moment"]
     share = _number(1 - optimizer.beta2, change)
-    if optimizer.kind == "adagrad":
-        second = second + square
-    elif optimizer.kind == "adam":
-        second = second * _number(optimizer.beta2, change) + square * share
-    else:
-        second = second - (square * share) * torch.sign(second - square)
+    match optimizer.kind:
+        case "adagrad":
+            second = second + square
+        case "adam":
+            second = second * _number(optimizer.beta2, change) + square * share
+        case "yogi":
+            second = second - (square * share) * torch.sign(second - square)
+        case unknown:
+            assert_never(unknown)
     way = first / (second.sqrt() + _number(optimizer.tau, change)) * _number(optimizer.rate(round_), change)
     return model + way, {"momentum": first, "second_moment": second}
 
