@@ -145,6 +145,41 @@ async def test_a_purge_removes_what_matches_and_nothing_else(bus: Bus, project: 
     assert [TASK.parse(record.subject)["participant"] for record in left] == ["south"]
 
 
+async def test_after_a_purge_a_subject_may_be_begun_anew_and_an_id_still_counts(bus: Bus, project: str) -> None:
+    task = TASK.of(project=project, participant="north", run="r", step="s")
+    first = await bus.publish(task, b"one", message_id=f"{project}-1", expected_last=0)
+    await bus.purge(TASK.stream, task)
+    assert await bus.publish(task, b"one", message_id=f"{project}-1") == first
+    assert await bus.last(TASK.stream, task) is None
+    assert await bus.publish(task, b"anew", expected_last=0) > first
+
+
+async def test_a_purged_job_is_not_given_out(connect: Connect, bus: Bus, project: str) -> None:
+    worker = await connect(Role.AGGREGATOR)
+    for job in ("purged", "left"):
+        await bus.publish(JOB.of(project=project, run=job, step="s", job="j"), job.encode())
+    await bus.purge(JOB.stream, JOB.wildcard(project=project, run="purged"))
+    async with asyncio.timeout(60), worker.work(JOB.stream) as jobs:
+        job = await anext(jobs)
+        assert job.record.data == b"left"
+        await job.done()
+
+
+async def test_a_follower_of_last_messages_gets_the_newest_of_each_subject(bus: Bus, project: str) -> None:
+    for step, data in (("a", b"old"), ("b", b"only"), ("a", b"new")):
+        await bus.publish(TASK.of(project=project, participant="north", run="r", step=step), data)
+    async with bus.follow(TASK.stream, TASK.wildcard(project=project)) as records:
+        assert [record.data for record in await take(records, 2)] == [b"only", b"new"]
+
+
+async def test_a_closed_connection_refuses_to_publish(connect: Connect, project: str) -> None:
+    bus = await connect(Role.COORDINATOR)
+    await bus.close()
+    with pytest.raises(HanseError) as refusal:
+        await bus.publish(journal(project), b"late", timeout=1)
+    assert refusal.value.code is ErrorCode.UNAVAILABLE
+
+
 async def test_a_job_left_undone_goes_to_another_worker(connect: Connect, bus: Bus, project: str) -> None:
     first, second = await connect(Role.AGGREGATOR), await connect(Role.AGGREGATOR)
     subject = JOB.of(project=project, run="r", step="s", job="j")
@@ -228,6 +263,43 @@ async def test_a_handler_that_fails_answers_nothing_and_serves_on(connect: Conne
     assert refusal.value.code is ErrorCode.TIMEOUT
     assert await coordinator.request(subject, b"fine", timeout=60) == b"good"
     await served.stop()
+
+
+async def test_a_slow_answer_does_not_hold_up_the_next_request(connect: Connect, project: str) -> None:
+    registry, coordinator = await connect(Role.MODEL_REGISTRY), await connect(Role.COORDINATOR)
+    second = asyncio.Event()
+
+    async def answer(_: str, request: bytes) -> bytes:
+        if request == b"first":
+            await second.wait()
+        second.set()
+        return request
+
+    served = await registry.serve("hanse.v1.registry.request.*", answer, group="registry")
+    subject = f"hanse.v1.registry.request.{project}"
+    answers = await asyncio.gather(*(coordinator.request(subject, each, timeout=60) for each in (b"first", b"second")))
+    assert answers == [b"first", b"second"]
+    await served.stop()
+
+
+async def test_a_stopped_server_leaves_requests_to_the_others(connect: Connect, project: str) -> None:
+    coordinator = await connect(Role.COORDINATOR)
+    registries = [await connect(Role.MODEL_REGISTRY), await connect(Role.MODEL_REGISTRY)]
+    subject = f"hanse.v1.registry.request.{project}"
+
+    async def first(_: str, __: bytes) -> bytes:
+        return b"first"
+
+    async def second(_: str, __: bytes) -> bytes:
+        return b"second"
+
+    one = await registries[0].serve("hanse.v1.registry.request.*", first, group="registry")
+    other = await registries[1].serve("hanse.v1.registry.request.*", second, group="registry")
+    seen = {await coordinator.request(subject, b"", timeout=60) for _ in range(40)}
+    assert seen == {b"first", b"second"}
+    await one.stop()
+    assert {await coordinator.request(subject, b"", timeout=60) for _ in range(10)} == {b"second"}
+    await other.stop()
 
 
 async def test_a_closed_connection_ends_its_followers(connect: Connect, project: str) -> None:

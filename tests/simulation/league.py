@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,9 @@ class Process:
 
     name: str
     main: Callable[[MemoryBus], Awaitable[None]]
-    connect: Callable[[], MemoryBus]
+    connect: Callable[[], DistantBus]
     failures: list[HanseError] = field(default_factory=list)
-    _bus: MemoryBus | None = None
+    _bus: DistantBus | None = None
     _task: asyncio.Task[None] | None = None
     _crashed: bool = False
 
@@ -80,6 +81,11 @@ class Process:
                 self.failures.append(_first(group))
             await self._bus.close()
             await self._bus.clock.sleep(1.0)
+
+    def cut(self, seconds: float) -> None:
+        """Cut its connection for so long; it works on, and its messages wait or are lost."""
+        if self._bus is not None:
+            self._bus.cut_until = self._bus.clock.monotonic() + seconds
 
     async def crash(self) -> None:
         """End it as a power cut does: its connection is gone before it can say anything."""
@@ -127,11 +133,11 @@ class League:
         await self.clock.sleep(after)
         self.processes[name].start(self.group)
 
-    def start_hub(self, aggregators: int = 2) -> None:
+    def start_hub(self, aggregators: int = 2, coordinators: int = 1) -> None:
         signing = SigningKey.create()
 
-        async def coordinate(bus: MemoryBus) -> None:
-            settings, buckets = WorkflowSettings(instance="coordinator"), Buckets.on(bus)
+        async def coordinate(name: str, bus: MemoryBus) -> None:
+            settings, buckets = WorkflowSettings(instance=name), Buckets.on(bus)
             about: dict[str, Any] = {
                 "bus": bus, "store": self.store, "buckets": buckets, "clock": self.clock, "settings": settings,
             }  # fmt: skip
@@ -151,7 +157,9 @@ class League:
             await announce(bus, "compensator", self.sealing, self.clock)
             await Compensator(bus, self.store, self.sealing, clock=self.clock).run(asyncio.Event())
 
-        self.process("coordinator", coordinate)
+        for number in range(coordinators):
+            name = f"coordinator-{number}"
+            self.process(name, partial(coordinate, name))
         self.process("compensator", sum_masks)
         for number in range(aggregators):
             self.process(f"aggregator-{number}", aggregate)
@@ -215,12 +223,18 @@ class League:
 
 @asynccontextmanager
 async def league(
-    clock: VirtualClock, folder: Path, *, sites: int = 10, weather: Weather | None = None, seed: int = 0
+    clock: VirtualClock,
+    folder: Path,
+    *,
+    sites: int = 10,
+    coordinators: int = 1,
+    weather: Weather | None = None,
+    seed: int = 0,
 ) -> AsyncIterator[League]:
     """A hub with its sites at work, in the virtual time that runs already."""
     async with asyncio.TaskGroup() as group:
         made = League(clock, folder, Network(clock, weather or Weather(), seed), group)
-        made.start_hub()
+        made.start_hub(coordinators=coordinators)
         for number in range(sites):
             await made.add_site(number)
         yield made
@@ -264,9 +278,15 @@ class Played:
 
 
 def play(
-    folder: Path, job: dict[str, Any], *, sites: int = 10, seed: int = 0, weather: Weather | None = None,
+    folder: Path,
+    job: dict[str, Any],
+    *,
+    sites: int = 10,
+    coordinators: int = 1,
+    seed: int = 0,
+    weather: Weather | None = None,
     trouble: Callable[[League], Awaitable[None]] | None = None,
-) -> Played:  # fmt: skip
+) -> Played:
     """Simulate a run from its submission to its completion.
 
     Args:
@@ -275,7 +295,7 @@ def play(
     clock = VirtualClock()
 
     async def main() -> Played:
-        async with league(clock, folder, sites=sites, seed=seed, weather=weather) as made:
+        async with league(clock, folder, sites=sites, coordinators=coordinators, seed=seed, weather=weather) as made:
             acting = made.group.create_task(_act(made, trouble))
             await made.submit(**job)
             record = await made.ended()

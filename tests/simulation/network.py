@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -41,49 +42,65 @@ class Network:
         if self._weather.latency_s:
             await self.clock.sleep(self._chance.expovariate(1 / self._weather.latency_s))
 
-    async def ask(self, act: Callable[[], Awaitable[T]], timeout: float) -> T:
-        """Send a request and wait for its answer.
-
-        Raises:
-            HanseError: what `act` raises; UNAVAILABLE after `timeout` seconds where the request or the answer is lost.
-        """
-        await self.cross()
-        await self._lose(timeout)
-        answer = await act()
-        await self._lose(timeout)
-        await self.cross()
-        return answer
-
-    async def _lose(self, timeout: float) -> None:
+    async def lose(self, timeout: float) -> None:
+        """By chance, wait in vain for an answer and raise UNAVAILABLE."""
         if self._chance.random() < self._weather.lost:
             self.lost += 1
             await self.clock.sleep(timeout)
-            raise HanseError(ErrorCode.UNAVAILABLE, "simulation: the message was lost")
+            raise lost()
 
 
 class DistantBus(MemoryBus):
-    """A connection to a broker at the other end of a network."""
+    """A connection to a broker at the other end of a network.
+
+    Attributes:
+        cut_until: when the connection works again, on the monotonic face of the clock.
+    """
 
     def __init__(self, broker: MemoryBroker, network: Network) -> None:
         super().__init__(broker)
         self._network = network
+        self.cut_until = 0.0
 
     async def publish(self, *args: Any, timeout: float = 30.0, **more: Any) -> int:
-        return await self._network.ask(lambda: super(DistantBus, self).publish(*args, **more), timeout)
+        return await self._ask(lambda: super(DistantBus, self).publish(*args, **more), timeout)
 
     async def last(self, *args: Any, timeout: float = 10.0) -> Record | None:
-        return await self._network.ask(lambda: super(DistantBus, self).last(*args), timeout)
+        return await self._ask(lambda: super(DistantBus, self).last(*args), timeout)
 
     async def snapshot(self, *args: Any, timeout: float = 10.0) -> list[Record]:
-        return await self._network.ask(lambda: super(DistantBus, self).snapshot(*args), timeout)
+        return await self._ask(lambda: super(DistantBus, self).snapshot(*args), timeout)
 
     async def purge(self, *args: Any, timeout: float = 10.0) -> None:
-        await self._network.ask(lambda: super(DistantBus, self).purge(*args), timeout)
+        await self._ask(lambda: super(DistantBus, self).purge(*args), timeout)
 
     async def request(self, *args: Any, timeout: float = 10.0) -> bytes:
-        return await self._network.ask(lambda: super(DistantBus, self).request(*args, timeout=timeout), timeout)
+        return await self._ask(lambda: super(DistantBus, self).request(*args, timeout=timeout), timeout)
+
+    async def _ask(self, act: Callable[[], Awaitable[T]], timeout: float) -> T:
+        """Send a request and wait for its answer; UNAVAILABLE after `timeout` seconds where one of them is lost."""
+        await self._connected(timeout)
+        await self._network.cross()
+        await self._network.lose(timeout)
+        answer = await act()
+        await self._network.lose(timeout)
+        await self._network.cross()
+        await self._connected(timeout)
+        return answer
+
+    async def _connected(self, timeout: float = math.inf) -> None:
+        left = self.cut_until - self.clock.monotonic()
+        if left > 0:
+            await self.clock.sleep(min(left, timeout))
+        if left > timeout:
+            raise lost()
 
     async def _records(self, follower: Follower) -> AsyncIterator[Record]:
         async for record in super()._records(follower):
             await self._network.cross()
+            await self._connected()
             yield record
+
+
+def lost() -> HanseError:
+    return HanseError(ErrorCode.UNAVAILABLE, "simulation: the message was lost")

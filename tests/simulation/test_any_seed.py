@@ -49,7 +49,27 @@ def test_a_run_ends_in_the_same_bits_whatever_happens(
     async def trouble(made: League) -> None:
         for _ in range(chance.randrange(8)):
             await made.clock.sleep(chance.expovariate(1 / 10))
-            await made.restart(chance.choice(sorted(made.processes)), after=chance.expovariate(1 / 5))
+            name = chance.choice(sorted(made.processes))
+            if chance.random() < 0.5:
+                await made.restart(name, after=chance.expovariate(1 / 5))
+            else:
+                made.processes[name].cut(chance.expovariate(1 / 20))
 
-    played = play(tmp_path, JOB | MODES[mode], sites=SITES, seed=seed, weather=weather, trouble=trouble)
+    played = play(tmp_path, JOB | MODES[mode], sites=SITES, coordinators=2, seed=seed, weather=weather, trouble=trouble)
     assert played.record.model_digest == digests[mode]
+
+
+def test_a_coordinator_that_was_cut_off_while_another_took_its_run_stops_writing(tmp_path: Path) -> None:
+    """It works on, for nobody can tell it; what it wrote is refused by the journal when it is back."""
+
+    async def cut_the_one_at_work(made: League) -> None:
+        await made.clock.sleep(8)
+        for name in ("coordinator-0", "coordinator-1"):
+            made.processes[name].cut(30)
+            await made.clock.sleep(40)
+
+    job = JOB | {"rounds": 20}
+    calm = play(tmp_path / "calm", job, sites=SITES)
+    played = play(tmp_path / "cut", job, sites=SITES, coordinators=2, trouble=cut_the_one_at_work)
+    assert played.takings > 1
+    assert played.record.model_digest == calm.record.model_digest

@@ -51,7 +51,7 @@ def test_slow_links_that_lose_messages_cost_time_and_change_no_bit(calm: Played,
 def test_crashes_of_every_process_in_the_middle_of_rounds_change_no_bit(calm: Played, tmp_path: Path) -> None:
     async def crash_all(made: League) -> None:
         chance = np.random.default_rng(2)
-        names = ["coordinator", "aggregator-0", "compensator", "aggregator-1", "registry", "site-0", "coordinator"]
+        names = ["coordinator-0", "aggregator-0", "compensator", "aggregator-1", "registry", "site-0", "coordinator-0"]
         for name in names:
             await made.clock.sleep(chance.uniform(5, 20))
             await made.restart(name, after=chance.uniform(0.1, 5))
