@@ -17,7 +17,10 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_privacy.pairwise.shares": (
         f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py",
     ),
-    "hanse_privacy.pairwise.site": (f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py"),
+    "hanse_privacy.pairwise.site": (
+        f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
+        f"{_PRIVACY}/test_pairwise_sums.py",
+    ),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
     "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),
     "hanse_fabric.tensors.layout": (f"{_FABRIC}/test_tensor_files.py",),

@@ -17,7 +17,7 @@ from hanse_privacy.pairwise import shamir
 from hanse_privacy.pairwise import shares as sharing
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts
 from hanse_privacy.pairwise.keys import RunKey, advert_statement
-from hanse_privacy.pairwise.messages import MaskOrder, ShareRequest, UnmaskAnswer
+from hanse_privacy.pairwise.messages import MaskOrder, ShareRequest, UnmaskAnswer, UnmaskRequest
 from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, SharePair, make_shares, open_share, share_checks
@@ -265,6 +265,42 @@ def test_pairwise_masks_for_a_second_set_or_task_are_refused(session: Session) -
     four = {name: session.orders.answers[name].encode() for name in session.request.names[:4]}
     other = order_masks(session.request, four).payloads["site-0"]
     assert refusal(lambda: session.masks("site-0", other)).code is ErrorCode.CONFLICT
+
+
+NO_PART = {
+    "one twice": ("site-0", "site-1", "site-1", "site-2", "site-3"),
+    "unsorted": ("site-0", "site-2", "site-1", "site-3", "site-4"),
+    "a stranger": ("site-0", "site-1", "site-2", "site-3", "site-9"),
+}
+"""Lists that are no sorted part of the five. One who is named twice would count twice toward the threshold."""
+
+
+@pytest.mark.parametrize("members", NO_PART.values(), ids=NO_PART)
+def test_members_that_are_no_sorted_part_of_the_session_are_refused(shared: Session, members: tuple[str, ...]) -> None:
+    order = MaskOrder.decode(shared.orders.payloads["site-0"]).model_copy(update={"members": members})
+    error = refusal(lambda: shared.masks("site-0", order.encode()))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert error.message.startswith("members: ")
+    assert "a sorted part of the session's members" in error.message
+
+
+@pytest.mark.parametrize("survivors", NO_PART.values(), ids=NO_PART)
+def test_survivors_that_are_no_sorted_part_of_the_members_are_refused(
+    session: Session, survivors: tuple[str, ...]
+) -> None:
+    asked = UnmaskRequest.decode(session.asked(*session.request.names)).model_copy(update={"survivors": survivors})
+    error = refusal(lambda: session.unmask("site-0", asked.encode()))
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert error.message.startswith("survivors: ")
+    assert "a sorted part of the session's members" in error.message
+
+
+def test_a_site_masks_for_a_part_of_the_members_where_nothing_else_is_said(five: Rehearsal) -> None:
+    request = five.open(SESSION)
+    four = request.names[:4]
+    orders = five.share(request, four)
+    site = PairwiseSite(five.folder / "site-0", five.signing["site-0"], project=five.project, participant="site-0")
+    assert site.masks(five.run, orders.payloads["site-0"], session=SESSION, task="one").payload
 
 
 def test_masks_with_too_few_are_refused(shared: Session) -> None:

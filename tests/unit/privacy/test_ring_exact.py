@@ -108,3 +108,11 @@ def test_what_is_beyond_the_bound_is_clipped_and_counted_where_it_is_not_refused
 def test_a_refusal_says_how_many_values_and_the_largest(value: float) -> None:
     with pytest.raises(HanseError, match="1 are beyond the bound of 2, the largest is 5"):
         encode(np.array([value, 1]), Ring(bits=64, fraction=0, bound=2.0), refuse=True)
+
+
+def test_a_ring_that_cannot_hold_its_bound_is_refused_at_the_first_number_too_large() -> None:
+    largest = np.array([2**31 - 2])
+    assert encode(largest, Ring(bits=32, fraction=0, bound=2.0**31 - 2))[0].tolist() == [2**31 - 2]
+    for bits, fraction, bound in ((32, 0, 2.0**31 - 1), (32, 4, 2.0**27), (64, 0, 2.0**63)):
+        with pytest.raises(HanseError, match=f"in {bits} bits"):
+            encode(largest, Ring(bits=bits, fraction=fraction, bound=bound))
