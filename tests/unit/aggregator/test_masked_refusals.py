@@ -202,6 +202,11 @@ def test_a_sum_without_a_single_example_is_an_error(tmp_path):
     assert "needs more than 0" in _run(empty).error
 
 
+def test_tallies_alone_are_held_to_the_rules_of_their_sum(masked):
+    robust = masked.job(kind=JobKind.TALLY).model_copy(update={"strategy": {"reduction": {"name": "median"}}})
+    assert "which works from a sum alone" in Engine(masked.store).run(robust).error
+
+
 def test_tallies_alone_need_to_be_told_how_they_are_masked(masked):
     job = masked.job().model_copy(update={"kind": JobKind.TALLY, "sum": None})
     assert "how the tallies are masked" in Engine(masked.store).run(job).error

@@ -182,6 +182,14 @@ def test_a_whole_job_that_refuses_an_update_or_fails_leaves_no_upload_open(setti
     assert _pending(store) == 1
 
 
+def test_a_shard_that_refuses_an_update_gives_no_part_of_the_leaves_before_the_bad_one(setting, cases, store):
+    refs = setting.refs(site_1=setting.changed("w", 29_999, np.nan))
+    job = cases.job_of(setting.model, refs, kind=JobKind.SHARD, uploads={"model": "x"}, leaves=(0, 2))
+    job = job.model_copy(update={"uploads": {"model": store.open_upload(f"{job.output_key}/model")}})
+    reduced = Engine(store, threads=1).run(job)
+    assert (_one(reduced)[0], reduced.parts) == ("site-1", ())
+
+
 def test_a_shard_refuses_an_update_of_another_size_than_the_model(setting, cases, store):
     """Its OPEN may have been answered for other updates: a size is compared again, and no byte is read for it."""
     for more in (-64, 64):
@@ -252,3 +260,12 @@ def test_a_state_of_another_layout_is_an_error_of_the_job(setting, cases, store)
         state = cases.ref_of(cases.encode(other, cases.random_arrays(other, 3)), store, "models/p/state")
         reduced = Engine(store).run(cases.job_of(model, refs, strategy=momentum, state={name: state}))
         assert reduced.error == f"state {name}: its layout is not the model's"
+
+
+def test_a_defect_of_the_engine_is_raised_and_not_told_as_the_jobs(setting, store, monkeypatch):
+    def defect(*_):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(store, "put_part", defect)
+    with pytest.raises(RuntimeError, match="a defect"):
+        setting.run()

@@ -128,6 +128,8 @@ async def test_what_was_recorded_is_given_once_and_nothing_is_replayed_of_an_emp
     first = await opened(MemoryBus(broker))
     assert not first.replaying
     await first.append("opened", "r1-train", {"deadline": 1})
+    first = await opened(MemoryBus(broker))
+    assert first.replaying
     await first.append("closed", "r1-train", {"answers": 2})
     await first.append("opened", "r1-reduce", {"deadline": 3})
     replay = await opened(MemoryBus(broker))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants.__main__ import judged_equivalent
 from mutants.critical import CRITICAL, held_by, source_of
 from mutants.mutations import mutants_of
 
@@ -25,6 +26,13 @@ def test_every_critical_module_and_its_tests_are_there(module: str) -> None:
 def test_a_module_that_was_moved_away_is_named() -> None:
     with pytest.raises(FileNotFoundError, match=r"CRITICAL names hanse_fabric\.moved"):
         source_of(ROOT, "hanse_fabric.moved")
+
+
+def test_a_judgement_is_of_a_critical_module_and_has_a_reason() -> None:
+    for (module, _, statement, mutated), reason in judged_equivalent().items():
+        assert module in CRITICAL
+        assert statement != mutated
+        assert len(reason) > 20
 
 
 @pytest.mark.parametrize(
