@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.plugins import WORKFLOWS, find
+from hanse_fabric.plugins import WORKFLOWS, find, names
 from hanse_learning.server.config import foreign
 from hanse_schemas.job import Job
 from hanse_workflows.failures import RunFailure
@@ -17,7 +17,10 @@ def workflow_of(job: Job) -> Workflow:
         HanseError: INVALID_INPUT for a name that nobody offers, an entry point that is no workflow, or a job that the
             workflow cannot do; CONFLICT for a name that two packages offer.
     """
-    plugin = find(WORKFLOWS, job.workflow)
+    try:
+        plugin = find(WORKFLOWS, job.workflow)
+    except HanseError as error:
+        raise HanseError(error.code, f"workflow: {error.message}", hint=error.hint) from None
     loaded = plugin.load()
     if not isinstance(loaded, Workflow):
         raise HanseError(
@@ -39,6 +42,8 @@ def blamed(job: Job, error: BaseException) -> RunFailure | None:
 
 def plugins_of(job: Job) -> dict[str, str]:
     """Digests of the job's plug-ins that are not Hanse's own: `workflow NAME`, `strategy NAME`, `algorithm NAME`."""
-    plugin = find(WORKFLOWS, job.workflow)
-    own = {} if plugin.built_in else {plugin.title: plugin.digest()}
+    own = {}
+    if job.workflow in names(WORKFLOWS):  # in a notebook, it need not be installed
+        plugin = find(WORKFLOWS, job.workflow)
+        own = {} if plugin.built_in else {plugin.title: plugin.digest()}
     return own | ({} if job.study is not None else foreign.plugins_of(job))

@@ -17,6 +17,7 @@ from hanse_workflows.memory.objects import MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
 from hanse_workflows.memory.verbs import Journal, MemoryVerbs, Told
 from hanse_workflows.registry import workflow_of
+from hanse_workflows.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def conduct(
     job: Job,
     sites: Mapping[str, MemorySite],
     *,
+    workflow: Workflow | None = None,
     initial: bytes | None = None,
     journal: Journal | None = None,
     told: Told = lambda _kind, _round, _data: None,
@@ -55,6 +57,7 @@ def conduct(
     nothing from the process that has them all. The model has the bits of the masked run.
 
     Args:
+        workflow: in place of the one that is installed under the job's `workflow`.
         initial: bytes of the first model, where the job names one.
         journal: outcomes of an earlier pass that was interrupted; a mapping that is added to.
         told: is told news: kind, round, data.
@@ -63,14 +66,15 @@ def conduct(
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
     """
-    workflow = workflow_of(job)
+    conducting = workflow or workflow_of(job)
+    conducting.check(job)
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
         objects = MemoryObjects(DirectoryStore(Path(folder)))
         verbs = MemoryVerbs(
             _without_masks(job), sites, objects, journal=journal, initial=initial, told=told, secret=secret
         )
         try:
-            asyncio.run(_one_reason(workflow.conduct(verbs)))
+            asyncio.run(_one_reason(conducting.conduct(verbs)))
             return _conducted(verbs, objects)
         finally:
             objects.store.close()
