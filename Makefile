@@ -6,13 +6,13 @@ ARGS ?=
 SEEDS ?= 10
 ROUNDS ?= 200
 
-DISTRIBUTIONS := libs/hanse_fabric libs/hanse_schemas libs/hanse_site libs/hanse_operations libs/hanse_privacy libs/hanse_learning libs/hanse_genomics libs/hanse_reduction libs/hanse_workflows \
+DISTRIBUTIONS := libs/hanse_fabric libs/hanse_schemas libs/hanse_site libs/hanse_operations libs/hanse_privacy libs/hanse_learning libs/hanse_genomics libs/hanse_reduction libs/hanse_workflows libs/hanse_lab \
                  services/coordinator services/aggregator services/compensator services/model_registry services/datapod libs/hanse
-PACKAGES := hanse hanse_fabric hanse_schemas hanse_site hanse_operations hanse_privacy hanse_learning hanse_genomics hanse_reduction hanse_workflows hanse_coordinator hanse_aggregator \
+PACKAGES := hanse hanse_fabric hanse_schemas hanse_site hanse_operations hanse_privacy hanse_learning hanse_genomics hanse_reduction hanse_workflows hanse_lab hanse_coordinator hanse_aggregator \
             hanse_compensator hanse_model_registry hanse_datapod
 EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e libs/hanse_site \
             -e 'libs/hanse_operations[servers]' -e 'libs/hanse_privacy[accounting]' \
-            -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e services/coordinator -e services/aggregator -e services/compensator \
+            -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
 .PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint mutants chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale results clean

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hanse_learning.lab.cells import Cell, cells_of
-from hanse_learning.lab.experiment import Experiment
-from hanse_learning.lab.play import Outcome, play
+from hanse_lab.cells import Cell, cells_of
+from hanse_lab.experiment import Experiment
+from hanse_lab.play import CellOutcome, play
 
 
 def experiment(**changed: Any) -> Experiment:
@@ -23,6 +23,6 @@ def cells(**changed: Any) -> list[Cell]:
     return cells_of(experiment(**changed), Path())
 
 
-def played(**changed: Any) -> dict[str, Outcome]:
+def played(**changed: Any) -> dict[str, CellOutcome]:
     """Outcomes by algorithm, of an experiment with one column and seed."""
     return {cell.algorithm: play(cell.task) for cell in cells(**changed)}

@@ -12,8 +12,8 @@ import yaml
 from lab_experiments import cells, experiment, played
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_learning.lab.cells import cells_of
-from hanse_learning.lab.play import play
+from hanse_lab.cells import cells_of
+from hanse_lab.play import play
 from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
 
 UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
@@ -157,6 +157,6 @@ def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_
     assert found["damped"].metrics["loss"] == pytest.approx(found["FedAvg"].metrics["loss"], rel=1e-9)
     body = experiment(algorithms={"winsorized": algorithms["winsorized"]}).model_dump(mode="json", exclude_none=True)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(body))
-    command = ["-m", "hanse_learning.lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
+    command = ["-m", "hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -14,13 +14,13 @@ from lab_experiments import cells, experiment
 
 from hanse.cli import main
 from hanse_fabric.errors import HanseError
-from hanse_learning.lab.cells import cells_of, merged
-from hanse_learning.lab.experiment import read_experiment
-from hanse_learning.lab.play import Outcome
-from hanse_learning.lab.report import write_files, write_page
-from hanse_learning.lab.runner import outcomes_of
-from hanse_learning.lab.summary import Summary
-from hanse_learning.lab.tables import outcome_table, target_table
+from hanse_lab.cells import cells_of, merged
+from hanse_lab.experiment import read_experiment
+from hanse_lab.play import CellOutcome
+from hanse_lab.report import write_files, write_page
+from hanse_lab.runner import outcomes_of
+from hanse_lab.summary import Summary
+from hanse_lab.tables import outcome_table, target_table
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lab"
 
@@ -34,7 +34,7 @@ def summary(accuracies: dict[str, list[list[float]]], *, failed: str = "", **cha
         values = accuracies[cell.algorithm][cell.task.seed]
         last = cell.algorithm == [*accuracies][-1] and cell.task.seed == seeds[-1]
         made.append(
-            Outcome(
+            CellOutcome(
                 rounds=tuple(range(1, len(values) + 1)), metrics={"accuracy": tuple(values)}, sent=(1 << 20,) * 2,
                 seconds=1.0, failed=failed if last else "",
             )

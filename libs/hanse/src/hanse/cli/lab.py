@@ -1,4 +1,4 @@
-"""`hanse lab`: experiments in one process, as `hanse_learning.lab` plays them where it is installed with torch."""
+"""`hanse lab`: experiments in one process, as `hanse_lab` plays them where it is installed with torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 app = typer.Typer(no_args_is_help=True, help="Experiments without servers: algorithms x partitions x attacks x seeds.")
 
-_NEEDED = ("hanse_learning", "torch")
+_NEEDED = ("hanse_lab", "torch")
 _SPARE_S = 60.0
 """For the program to end by its own limit first."""
 
@@ -44,9 +44,9 @@ def run(
             raise HanseError(
                 ErrorCode.UNAVAILABLE,
                 f"{module}: not installed beside the command line, expected for experiments",
-                hint="pip install 'hanse-learning[torch]'",
+                hint="pip install hanse-lab",
             )
-    command = [sys.executable, "-m", "hanse_learning.lab", "run", *map(str, files), "--out", str(out)]
+    command = [sys.executable, "-m", "hanse_lab", "run", *map(str, files), "--out", str(out)]
     given = {"page": page, "lead": lead, "workers": workers, "seeds": seeds, "rounds": rounds, "limit": limit}
     for name, value in given.items():
         command += [] if value is None else [f"--{name}", str(value)]

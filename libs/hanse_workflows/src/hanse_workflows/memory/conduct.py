@@ -15,7 +15,7 @@ from hanse_fabric.store.directory import DirectoryStore
 from hanse_schemas.job import Job
 from hanse_workflows.memory.objects import MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
-from hanse_workflows.memory.verbs import Journal, MemoryVerbs, Told
+from hanse_workflows.memory.verbs import Journal, MemoryVerbs, OnVersion, Told
 from hanse_workflows.registry import workflow_of
 from hanse_workflows.workflow import Workflow
 
@@ -49,6 +49,7 @@ def conduct(
     initial: bytes | None = None,
     journal: Journal | None = None,
     told: Told = lambda _kind, _round, _data: None,
+    published: OnVersion = lambda _model, _lineage: None,
     secret: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Conducted:
     """Conduct a run in this process; not from within an event loop.
@@ -61,6 +62,7 @@ def conduct(
         initial: bytes of the first model, where the job names one.
         journal: outcomes of an earlier pass that was interrupted; a mapping that is added to.
         told: is told news: kind, round, data.
+        published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
 
     Raises:
@@ -71,8 +73,15 @@ def conduct(
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
         objects = MemoryObjects(DirectoryStore(Path(folder)))
         verbs = MemoryVerbs(
-            _without_masks(job), sites, objects, journal=journal, initial=initial, told=told, secret=secret
-        )
+            _without_masks(job),
+            sites,
+            objects,
+            journal=journal,
+            initial=initial,
+            told=told,
+            published=published,
+            secret=secret,
+        )  # fmt: skip
         try:
             asyncio.run(_one_reason(conducting.conduct(verbs)))
             return _conducted(verbs, objects)

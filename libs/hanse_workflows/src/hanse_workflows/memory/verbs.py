@@ -49,6 +49,8 @@ Journal = MutableMapping[str, tuple[str, Body]]
 """Fingerprint and outcome by step's key."""
 Told = Callable[[str, int, Mapping[str, Any]], None]
 """Is told news: kind, round, data."""
+OnVersion = Callable[[bytes, Lineage], None]
+"""Is given each version: bytes of the model's tensor file, and where it came from."""
 
 
 class MemoryVerbs:
@@ -58,6 +60,8 @@ class MemoryVerbs:
         sites: by name.
         journal: outcomes of an earlier pass, which are not made again; it is added to.
         initial: bytes of the owner's first model.
+        told: is told news.
+        published: is given each version.
         secret: gives bytes that nobody can foretell; None: the system's generator.
     """
 
@@ -70,12 +74,13 @@ class MemoryVerbs:
         journal: Journal | None = None,
         initial: bytes | None = None,
         told: Told = lambda _kind, _round, _data: None,
+        published: OnVersion = lambda _model, _lineage: None,
         secret: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.project, self.run, self.job = PROJECT, RUN, job
         self._sites = dict(sorted(sites.items()))
         self._journal: Journal = {} if journal is None else journal
-        self._initial, self._told, self._secret = initial, told, secret
+        self._initial, self._told, self._published, self._secret = initial, told, published, secret
         self._objects, self._engine = objects, Engine(objects.store, threads=1)
         self._keys = UsedKeys()
         self.versions: list[tuple[ObjectRef, Lineage, dict[str, float]]] = []
@@ -202,7 +207,10 @@ class MemoryVerbs:
         """See `Verbs.publish`. A version is listed in `versions`."""
 
         async def store() -> Body:
+            if self.versions and self.versions[-1][0].digest != model.digest:
+                self._objects.forget([self.versions[-1][0]])  # the newest is enough
             self.versions.append((model, lineage, metrics))
+            self._published(self._objects.read(model), lineage)
             return Published(version=len(self.versions), digest=model.digest).body()
 
         asked = {"model": model, "lineage": lineage, "metrics": metrics, "final": final}
@@ -242,8 +250,8 @@ class MemoryVerbs:
 
     def forget(self, objects: Iterable[ObjectRef]) -> None:
         """See `Verbs.forget`."""
-        kept = {model.digest for model, _, _ in self.versions}
-        self._objects.forget(ref for ref in objects if ref.digest not in kept)
+        newest = self.versions[-1][0].digest if self.versions else ""
+        self._objects.forget(ref for ref in objects if ref.digest != newest)
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         """See `Verbs.keep`."""

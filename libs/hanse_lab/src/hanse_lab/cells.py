@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
+from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.config import check_learning
-from hanse_learning.lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_schemas.job import Job
 

@@ -7,7 +7,7 @@ import numpy as np
 from hanse_fabric.errors import invalid
 from hanse_fabric.names import derive_seed
 from hanse_fabric.tensors.layout import Layout, Rule
-from hanse_learning.lab.experiment import AttackConfig
+from hanse_lab.experiment import AttackConfig
 from hanse_learning.site.examples import Examples
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_learning.lab.cells import Task
+from hanse_lab.cells import Task
 from hanse_learning.partition import partition
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.spurious import coloured, rotated

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hanse_learning.lab.cells import Cell
-from hanse_learning.lab.experiment import SMALLER_IS_BETTER, Claim, Experiment
-from hanse_learning.lab.play import Outcome
+from hanse_lab.cells import Cell
+from hanse_lab.experiment import SMALLER_IS_BETTER, Claim, Experiment
+from hanse_lab.play import CellOutcome
 from hanse_learning.metrics import Reached, reached
 
 Verdict = Literal["appears", "does not appear", "the reverse appears", "cannot be told"]
@@ -47,14 +47,14 @@ class Held:
 class Summary:
     """An experiment's outcomes, by row, column and seed."""
 
-    def __init__(self, experiment: Experiment, cells: Sequence[Cell], outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, experiment: Experiment, cells: Sequence[Cell], outcomes: Sequence[CellOutcome]) -> None:
         self.experiment = experiment
-        self._by: dict[tuple[str, str, str], dict[int, Outcome]] = {}
+        self._by: dict[tuple[str, str, str], dict[int, CellOutcome]] = {}
         for cell, outcome in zip(cells, outcomes, strict=True):
             place = self._by.setdefault((cell.algorithm, cell.partition, cell.attack), {})
             place[cell.task.seed] = outcome
 
-    def outcomes(self, algorithm: str, partition: str, attack: str) -> list[Outcome]:
+    def outcomes(self, algorithm: str, partition: str, attack: str) -> list[CellOutcome]:
         """By seed."""
         return [*self._by[algorithm, partition, attack].values()]
 
@@ -116,7 +116,7 @@ class Summary:
 
         return max(rows, key=mean)
 
-    def _value(self, outcome: Outcome, metric: str, after: int | None, *, worst: bool = False) -> float | None:
+    def _value(self, outcome: CellOutcome, metric: str, after: int | None, *, worst: bool = False) -> float | None:
         """The mean of the last measurements, by round `after` where it is given; None where the run failed before."""
         table = outcome.worst if worst and outcome.worst else outcome.metrics
         values = [

@@ -1,4 +1,4 @@
-"""`python -m hanse_learning.lab run FILE...`: what `hanse lab run` runs."""
+"""`python -m hanse_lab run FILE...`: what `hanse lab run` runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from hanse_fabric.errors import HanseError
-from hanse_learning.lab.cells import Cell, cells_of
-from hanse_learning.lab.experiment import Experiment, read_experiment
-from hanse_learning.lab.report import write_files, write_page
-from hanse_learning.lab.runner import ProgressBar, outcomes_of
-from hanse_learning.lab.summary import Summary
-from hanse_learning.lab.tables import as_csv, claims_table, outcome_table
+from hanse_lab.cells import Cell, cells_of
+from hanse_lab.experiment import Experiment, read_experiment
+from hanse_lab.report import write_files, write_page
+from hanse_lab.runner import ProgressBar, outcomes_of
+from hanse_lab.summary import Summary
+from hanse_lab.tables import as_csv, claims_table, outcome_table
 
 
 def main() -> int:

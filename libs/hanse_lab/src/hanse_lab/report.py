@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hanse_learning.lab.curves import curves
-from hanse_learning.lab.summary import Held, Summary
-from hanse_learning.lab.tables import as_csv, claims_table, outcome_table, shown, target_table, worst_table
+from hanse_lab.curves import curves
+from hanse_lab.summary import Held, Summary
+from hanse_lab.tables import as_csv, claims_table, outcome_table, shown, target_table, worst_table
 
 _LEAD = """# Results
 

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_learning.lab.cells import Cell, Task
-from hanse_learning.lab.play import Outcome, play
+from hanse_lab.cells import Cell, Task
+from hanse_lab.play import CellOutcome, play
 
 OnDone = Callable[[int, int], None]
 """(outcomes that are there, of how many)."""
@@ -27,7 +27,7 @@ OnDone = Callable[[int, int], None]
 def outcomes_of(
     cells: Sequence[Cell], folder: Path, *, workers: int = 1, fresh: bool = False, limit: float = 86_400.0,
     on_done: OnDone = lambda _done, _all: None,
-) -> list[Outcome]:  # fmt: skip
+) -> list[CellOutcome]:  # fmt: skip
     """The outcome of each cell, in their order: from `folder` where it is there, otherwise played and kept there.
 
     Args:
@@ -51,7 +51,7 @@ def outcomes_of(
     return [there[cell.task.key] for cell in cells]
 
 
-def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tuple[str, Outcome]]:
+def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tuple[str, CellOutcome]]:
     if workers < 2 or len(tasks) < 2:
         for key, task in tasks.items():
             yield key, play(task)
@@ -63,7 +63,7 @@ def _played(tasks: dict[str, Task], workers: int, limit: float) -> Iterator[tupl
         for future in as_completed(futures, limit):
             made = future.result()
             if isinstance(made, str):
-                yield futures[future], Outcome.model_validate_json(made)
+                yield futures[future], CellOutcome.model_validate_json(made)
             else:
                 raise HanseError(ErrorCode.of(made[0]), made[1], hint=made[2])
     except TimeoutError:
@@ -93,9 +93,9 @@ def _play(task: str) -> str | tuple[str, str, str]:
         return error.code.code, error.message, error.hint
 
 
-def _read(path: Path) -> Outcome | None:
+def _read(path: Path) -> CellOutcome | None:
     try:
-        return Outcome.model_validate_json(path.read_bytes())
+        return CellOutcome.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
         return None  # cut short, or of another release: it is played again
 

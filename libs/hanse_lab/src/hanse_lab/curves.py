@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from hanse_learning.lab.play import Outcome
-from hanse_learning.lab.summary import Summary
+from hanse_lab.play import CellOutcome
+from hanse_lab.summary import Summary
 
 _COLOURS = (
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf",
@@ -44,7 +44,7 @@ def curves(summary: Summary, partition: str, attack: str, title: str) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _points(outcomes: Sequence[Outcome], metric: str) -> list[tuple[int, float, float]]:
+def _points(outcomes: Sequence[CellOutcome], metric: str) -> list[tuple[int, float, float]]:
     by_round: dict[int, list[float]] = {}
     for outcome in outcomes:
         for number, value in zip(outcome.rounds, outcome.metrics.get(metric, ()), strict=False):

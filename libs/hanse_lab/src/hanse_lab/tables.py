@@ -7,7 +7,7 @@ import io
 import statistics
 from collections.abc import Sequence
 
-from hanse_learning.lab.summary import Held, Spread, Summary
+from hanse_lab.summary import Held, Spread, Summary
 
 _PERCENT = frozenset({"accuracy"})
 

@@ -1,0 +1,149 @@
+"""A site in memory: what a datapod's worker does with files, done with arrays, by the same trainer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.names import derive_seed
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors
+from hanse_fabric.tensors.layout import Layout
+from hanse_lab.attacks import poisoned, sent
+from hanse_lab.experiment import AttackConfig
+from hanse_lab.meetings import Meetings
+from hanse_learning.config import AnyModel, TrainConfig, state_rules
+from hanse_learning.site.algorithms import adapt, train_round
+from hanse_learning.site.entries import Entries, arrays_of, entries_of, freeze, load, update_of
+from hanse_learning.site.evaluation import evaluate
+from hanse_learning.site.examples import Examples, Problem
+from hanse_learning.site.models import build
+from hanse_learning.site.session import Session
+from hanse_learning.site.sums import Alone, Sums
+from hanse_workflows.memory import Made
+
+Arrays = Mapping[str, np.ndarray]
+_PERSONAL = frozenset({"ditto", "per_fedavg"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all sites of a cell have in common.
+
+    Attributes:
+        meetings: where sites sum in the middle of training; None where they do not.
+        traffic: bytes of arrays to and from all sites, by round; sums in the middle included.
+    """
+
+    model: AnyModel
+    train: TrainConfig
+    problem: Problem
+    seed: int
+    wanted: frozenset[str]
+    meetings: Meetings | None = None
+    traffic: Counter[int] = field(default_factory=Counter)
+
+    def entries(self, round_number: int) -> Entries:
+        """The entries of the model in a round."""
+        module = build(self.model, self.problem, seed=0)
+        return entries_of(module, self.model.buffers, state_rules(self.model, self.train), round_number)
+
+    def personal(self) -> bool:
+        """Whether sites use models of their own."""
+        return bool(self.entries(1).local.entries) or self.train.algorithm.name in _PERSONAL
+
+
+class LabSite:
+    """One site, with what it keeps from round to round. A `hanse_workflows.memory.MemorySite`."""
+
+    def __init__(self, name: str, setting: Setting, data: Examples, attack: AttackConfig | None = None) -> None:
+        self.name = name
+        self._setting = setting
+        self._attack = attack
+        self._data = data if attack is None else poisoned(data, attack, setting.problem.outputs)
+        self._module = build(setting.model, setting.problem, seed=derive_seed(setting.seed, 1, name, "train"))
+        self._local = arrays_of(self._module)
+        self._kept: dict[str, dict[str, np.ndarray]] = {}
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        """See `MemorySite.work`.
+
+        Raises:
+            HanseError: as `train_round`; INVALID_INPUT for a kind of task that the lab has not.
+        """
+        if task.kind is TaskKind.INITIALIZE:
+            module = build(self._setting.model, self._setting.problem, seed=task.seed)
+            layout = self._setting.entries(1).travelling
+            return Made(encode_tensors(layout, _only(arrays_of(module), layout)))
+        if task.kind is not TaskKind.TRAIN:
+            raise invalid("task.kind", task.kind.value, "initialize or train: the lab measures by itself")
+        seat = None if self._setting.meetings is None else self._setting.meetings.seat(task.round, self.name)
+        try:
+            return self._train(task, objects, seat or Alone())
+        except BaseException:
+            if self._setting.meetings is not None:
+                self._setting.meetings.leave(task.round)
+            raise
+
+    def _train(self, task: Task, objects: Mapping[str, bytes], sums: Sums) -> Made:
+        files = {name: decode_tensors(data) for name, data in objects.items()}
+        model = files.pop("model")[1]
+        extras = {name: arrays for name, (_, arrays) in files.items()}
+        entries = self._setting.entries(task.round)
+        made = train_round(self._receive(task.round, model, entries, "train", extras, sums))
+        self._module.zero_grad(set_to_none=True)
+        trained = arrays_of(self._module)
+        self._kept = made.keep
+        self._local = _only(trained, entries.local)
+        update = update_of(model, trained, entries.travelling, consume=True)
+        if self._attack is not None:
+            update = sent(update, self._attack, entries.travelling)
+        self._count(task.round, model, made.extras, made.metrics)
+        layouts = {name: _of(entries.travelling, arrays) for name, arrays in made.extras.items()}
+        return Made(
+            encode_tensors(entries.travelling, update), len(self._data), dict(made.metrics), info=dict(made.info),
+            extras={name: encode_tensors(layouts[name], arrays) for name, arrays in made.extras.items()},
+        )  # fmt: skip
+
+    def evaluate(self, number: int, model: Arrays, test: Examples) -> dict[str, float]:
+        """The metrics of a round's model, or of the one that the site would use.
+
+        Raises:
+            HanseError: TRAINING_FAILED where there is no finite loss.
+        """
+        adapt(self._receive(number, model, self._setting.entries(number), "evaluate", {}, Alone()))
+        return evaluate(self._module, test, self._setting.problem)
+
+    def _receive(
+        self, number: int, model: Arrays, entries: Entries, step: str, extras: Mapping[str, Arrays], sums: Sums
+    ) -> Session:
+        setting = self._setting
+        load(self._module, model, entries.travelling)
+        if entries.local.entries:
+            load(self._module, _only(self._local, entries.local), entries.local)
+        freeze(self._module, entries)
+        return Session(
+            module=self._module, data=self._data, config=setting.train, problem=setting.problem,
+            seed=derive_seed(setting.seed, number, self.name, step), round=number,
+            local=frozenset(entry.name for entry in entries.local), kept=self._kept, extras=extras,
+            wanted=setting.wanted, sums=sums,
+        )  # fmt: skip
+
+    def _count(self, number: int, model: Arrays, extras: Mapping[str, Arrays], metrics: Mapping[str, float]) -> None:
+        """What the site was sent and sends, as arrays: models, extras, and its sums."""
+        arrays = sum(array.nbytes for array in model.values())
+        arrays += sum(array.nbytes for named in extras.values() for array in named.values())
+        self._setting.traffic[number] += 2 * arrays + 2 * 8 * int(metrics.get("summed_values", 0.0))
+
+
+def _only(arrays: Arrays, layout: Layout) -> dict[str, np.ndarray]:
+    return {entry.name: arrays[entry.name] for entry in layout}
+
+
+def _of(layout: Layout, arrays: Arrays) -> Layout:
+    """The entries of these arrays in the model's layout."""
+    return Layout.of(entry for entry in layout if entry.name in arrays)
