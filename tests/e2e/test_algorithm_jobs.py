@@ -33,6 +33,7 @@ from algorithm_jobs import (
     STATEFUL,
     job,
 )
+from jobs_in_memory import digest_in_memory
 
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
@@ -50,6 +51,7 @@ class Scene:
     """The deployment, and the runs that nobody disturbed."""
 
     deployment: Deployment
+    data: Path
     runs: dict[str, Run]
 
     async def submit(self, description: dict[str, Any]) -> Run:
@@ -64,7 +66,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
     async with Deployment(folder, "digits", files, SCHEMA) as deployment:
-        scene = Scene(deployment, {})
+        scene = Scene(deployment, folder / "data", {})
         async with asyncio.timeout(90):
             while await online(deployment) < len(SITES):  # noqa: ASYNC110 - joining has no event
                 await asyncio.sleep(0.05)
@@ -102,6 +104,13 @@ async def test_every_algorithm_runs_from_its_job_file(scene: Scene, name: str) -
     # Nothing is silently something else.
     same = {other for other, one in scene.runs.items() if one.view.model_digest == run.view.model_digest}
     assert same == next((group for group in SAME if name in group), {name})
+
+
+@pytest.mark.parametrize("name", JOBS)
+async def test_the_same_job_in_memory_ends_in_the_same_bits(scene: Scene, name: str) -> None:
+    files = {site: scene.data / site / "train.npz" for site in SITES}
+    found = await asyncio.to_thread(digest_in_memory, JOBS[name], SCHEMA, files)
+    assert found == scene.runs[name].view.model_digest
 
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "jobs").glob("*.yaml"))
