@@ -7,9 +7,13 @@ do not allow, and a strategy that raises.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +87,10 @@ def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def digests(site_packages: Path) -> dict[str, str]:
+    return digests_in(site_packages)
+
+
+def digests_in(site_packages: Path) -> dict[str, str]:
     """What `python -m hanse_fabric.plugins` says, by kind and name."""
     done = subprocess.run(
         [sys.executable, "-m", "hanse_fabric.plugins"], env={"PYTHONPATH": str(site_packages)},
@@ -177,3 +185,23 @@ async def test_a_plugin_that_is_not_installed_is_refused_at_submission_with_thos
         await asyncio.to_thread(deployment.project.run, job({"name": "mode"}))
     with pytest.raises(HanseError, match=r"reduction\.cut: Input should be greater than or equal to 0"):
         await asyncio.to_thread(deployment.project.run, job({"name": "winsorized", "cut": -1}))
+
+
+async def test_an_aggregator_with_other_code_refuses_the_reduction_and_names_both_digests(
+    deployment: Deployment, site_packages: Path, digests: dict[str, str], tmp_path: Path
+) -> None:
+    shutil.copytree(site_packages, tmp_path / "other")
+    with (tmp_path / "other" / "winsorized" / "__init__.py").open("a") as module:
+        module.write("# another release\n")
+    other = digests_in(tmp_path / "other")["strategy winsorized"]
+    supervisor = deployment.hub.supervisor
+    aggregator = next(child for child, _ in supervisor._children if child.spec.name == "aggregator")
+    aggregator.spec = replace(
+        aggregator.spec, environment={**aggregator.spec.environment, "PYTHONPATH": str(tmp_path / "other")}
+    )
+    os.kill(supervisor.pids()["aggregator"], signal.SIGKILL)
+    run = await ended(deployment, job({"name": "winsorized"}))
+    assert run.state == "failed"
+    assert f"this aggregator has digest {other}, the coordinator has digest {digests['strategy winsorized']}" in (
+        run.view.reason
+    )
