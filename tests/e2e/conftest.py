@@ -31,10 +31,20 @@ def new_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         hub.stop()
 
 
+@pytest.fixture(scope="session")
+def standing_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedHub]:
+    """The session's hub."""
+    hub = DeployedHub(tmp_path_factory.mktemp("hub"))
+    hub.start()
+    yield hub
+    hub.stop()
+
+
 @pytest.fixture(scope="module")
-def hub(new_hub: Callable[..., DeployedHub]) -> DeployedHub:
-    """The module's hub."""
-    return new_hub()
+def hub(standing_hub: DeployedHub) -> Iterator[DeployedHub]:
+    """The session's hub: tests have own projects and kill none of its services; their datapods end with them."""
+    yield standing_hub
+    standing_hub.end_datapods()
 
 
 @pytest.fixture(scope="module")

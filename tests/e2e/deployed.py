@@ -74,6 +74,18 @@ class DeployedHub:
         assert self._loop is not None
         asyncio.run_coroutine_threadsafe(start(), self._loop).result(60)
 
+    def end_datapods(self) -> None:
+        """End the datapods that were started, also those that were killed for good."""
+        supervisor = self.hub.supervisor
+        pairs = [pair for pair in supervisor._children if pair[0].spec.name.startswith("datapod-")]
+
+        async def stop() -> None:
+            await asyncio.gather(*(child.stop() for child, _ in pairs))
+
+        self._in_loop(stop())
+        for pair in pairs:
+            supervisor._children.remove(pair)
+
     def sibling_client(self, coordinator: str) -> Hub:
         """The operator's connection to the other one of two coordinators than the named."""
         if coordinator != "coordinator":

@@ -65,7 +65,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
-    async with Deployment(folder, "digits", files, SCHEMA) as deployment:
+    async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as deployment:
         scene = Scene(deployment, folder / "data", {})
         async with asyncio.timeout(90):
             while await online(deployment) < len(SITES):  # noqa: ASYNC110 - joining has no event
@@ -186,7 +186,7 @@ async def test_a_site_that_has_lost_its_own_layers_begins_them_anew_and_says_so(
 
 async def test_a_site_that_was_away_goes_on_from_its_last_round_that_counted(scene: Scene) -> None:
     """A site hangs with a control variate of a round that the others end without it."""
-    description = long("scaffold") | {"rounds": 40}
+    description = long("scaffold") | {"rounds": 20}
     description["participants"] |= {"grace": 2.0}
     run = await scene.submit(description)
     await reached(run, "round-finished", participants=sorted(SITES))

@@ -133,7 +133,7 @@ def test_however_it_is_ended_nothing_is_left_running(tmp_path: Path, number: sig
     assert all(gone(one.pid) for one in alive)
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("delay", [0.0, 0.3])
 def test_ctrl_c_during_the_start_ends_it_and_leaves_nothing_running(tmp_path: Path, delay: float) -> None:
     process = start(tmp_path)
     listing = tmp_path / ".hanse/hub/processes.json"

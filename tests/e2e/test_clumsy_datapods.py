@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -68,14 +67,13 @@ def write_files(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def answers(
-    new_hub: Any, small_disk: Path, tmp_path_factory: pytest.TempPathFactory
+    hub: DeployedHub, small_disk: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[str, str, str]]:
     """(outcome, code, reason) of the run's training task by site."""
-    hub: DeployedHub = new_hub()
     folder = tmp_path_factory.mktemp("sites")
     client: Hub
     with hub.client() as client:
-        project = client.projects.create("digits", schema=SCHEMA)
+        project = client.projects.create("clumsy", schema=SCHEMA)
         for name, path in write_files(folder / "data").items():
             home = small_disk / "home" if name == "full" else folder / name
             hub.start_datapod(project, name, home=home, data=path)

@@ -65,7 +65,8 @@ class Scene:
 
     async def run(self, size: int, rules: list[dict[str, Any]]) -> tuple[Run, dict[str, np.ndarray]]:
         """A run to its end, and the sites' values and changes of the entry `head` in it, by file name."""
-        secrets = self.folder / f"secrets-{len(list(self.folder.glob('secrets-*')))}"
+        number = len(list(self.folder.glob("secrets-*")))
+        secrets = self.folder / f"secrets-{number}"
         secrets.mkdir()
         job = {
             "rounds": ROUNDS,
@@ -73,6 +74,7 @@ class Scene:
             "model": {"name": "own", "size": size, "state": rules},
             "code": {"name": "code", "digest": hashlib.sha256(CODE.encode()).hexdigest()},
             "train": {"secrets": str(secrets)},
+            "seed": number,  # so that no run has the values of another
         }
         run = await asyncio.to_thread(self.deployment.project.run, job)
         await asyncio.to_thread(run.wait)
@@ -83,17 +85,18 @@ class Scene:
         return [data for _, data in self.seen.messages] + list(view_of(self.folder / "hub"))
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    code, seen = tmp_path / "code.py", Seen()
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    folder = tmp_path_factory.mktemp("heads")
+    code, seen = folder / "code.py", Seen()
     code.write_text(CODE)
-    np.savez(tmp_path / "data.npz", x=np.ones((20, 4), np.float32), y=np.arange(20) % 2)
+    np.savez(folder / "data.npz", x=np.ones((20, 4), np.float32), y=np.arange(20) % 2)
     policy = {"site_code": {"digests": [hashlib.sha256(code.read_bytes()).hexdigest()]}}
-    async with Deployment(tmp_path, "heads", {}, SCHEMA, policy=policy) as deployment, tapped(tmp_path, seen):
+    async with Deployment(folder, "heads", {}, SCHEMA, policy=policy, nursery=True) as deployment, tapped(folder, seen):
         for site in SITES:
-            child = await deployment.add_site(site, SiteFiles(tmp_path / "data.npz", tmp_path / "data.npz"))
+            child = await deployment.add_site(site, SiteFiles(folder / "data.npz", folder / "data.npz"))
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--code", str(code)])
-        yield Scene(deployment, tmp_path, seen)
+        yield Scene(deployment, folder, seen)
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

@@ -48,7 +48,7 @@ async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
-    async with Deployment(folder, "digits", files, SCHEMA) as started:
+    async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as started:
         yield started
 
 

@@ -58,7 +58,7 @@ async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(tmp_path: Path) 
     files = {
         name: SiteFiles(tmp_path / "data" / name / "train.npz", tmp_path / "data" / name / "test.npz") for name in SITES
     }
-    async with Deployment(tmp_path, "digits", files, SCHEMA) as deployment:
+    async with Deployment(tmp_path, "digits", files, SCHEMA, nursery=True) as deployment:
         for noise, mode, multiplier in RUNS:
             run = await asyncio.to_thread(deployment.project.run, job(noise, mode, multiplier))
             await asyncio.to_thread(run.wait)

@@ -168,7 +168,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         np.savez(path, x=x, y=np.arange(len(x)) % 2)
         files[site] = SiteFiles(path, path)
     policy = {"site_code": {"digests": [hashlib.sha256(code.read_bytes()).hexdigest()]}}
-    async with Deployment(folder, "pairs", {}, SCHEMA, policy=policy) as deployment:
+    async with Deployment(folder, "pairs", {}, SCHEMA, policy=policy, nursery=True) as deployment:
         for site, data in files.items():
             child = await deployment.add_site(site, data)
             child.spec = replace(child.spec, argv=[*child.spec.argv, "--code", str(code)])

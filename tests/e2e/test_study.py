@@ -1,4 +1,7 @@
-"""Association studies by real processes: the bits of a rehearsal in one process, in every mode, and outputs to keep."""
+"""Association studies by real processes: the bits of a rehearsal in one process, in every mode, and outputs to keep.
+
+The same on the real data of HapMap, beside the pooled analysis, is in test_gwas_demo.py.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from threadpoolctl import threadpool_limits
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors
-from hanse_genomics.demo.datasets import hapmap1
 from hanse_genomics.files import open_cohort
 from hanse_genomics.rehearsal import Rehearsed, rehearse
 from hanse_genomics.simulation import CohortPlan, Covariate, Plan, simulate
@@ -34,14 +36,11 @@ PLAN = Plan(
 )
 POLICY = {"workflows": ["association_study"]}
 SIMULATED: dict[str, dict[str, Any]] = {
+    "chi_square": {"test": "chi_square", "chunk": 256},
     "trend": {"test": "trend", "chunk": 256},
     "linear": {"test": "linear", "phenotype": "TRAIT", "covariates": ["AGE"], "sex": True, "chunk": 256},
     "logistic": {"test": "logistic", "covariates": ["AGE"], "chunk": 512, "in_flight": 2},
     "components": {"test": "linear", "phenotype": "TRAIT", "structure": {"components": 2}, "chunk": 512},
-}
-HAPMAP: dict[str, dict[str, Any]] = {
-    "chi_square": {"test": "chi_square"},
-    "linear": {"test": "linear", "phenotype": "pheno", "covariates": ["Age", "Smoking"]},
 }
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -75,7 +74,8 @@ async def placed(folder: Path, prefixes: dict[str, Path], schema: dict[str, Any]
         )
         for name, prefix in prefixes.items()
     }  # fmt: skip
-    async with Deployment(folder, "gwas", files, {"kind": "genotypes", **schema}, policy=POLICY) as deployment:
+    whole = {"kind": "genotypes", **schema}
+    async with Deployment(folder, "gwas", files, whole, policy=POLICY, nursery=True) as deployment:
         yield Place(deployment, files)
 
 
@@ -85,15 +85,6 @@ async def simulated(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[P
     made = simulate(PLAN, folder / "cohorts")
     schema = {"phenotypes": ["TRAIT"], "covariates": ["AGE"]}
     async with placed(folder, dict(made.cohorts), schema) as place:
-        yield place
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def hapmap(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    folder = tmp_path_factory.mktemp("hapmap")
-    cohorts = {name: files.prefix for name, files in hapmap1(folder / "cohorts").cohorts.items()}
-    schema = {"phenotypes": ["pheno"], "covariates": ["Age", "Smoking"]}
-    async with placed(folder, cohorts, schema) as place:
         yield place
 
 
@@ -124,21 +115,18 @@ async def check_bits(place: Place, section: dict[str, Any], mode: str, folder: P
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("trend", "pairwise"), ("linear", "compensator"), ("logistic", "pairwise"), ("components", "compensator")],
+    [
+        ("chi_square", "pairwise"),
+        ("trend", "compensator"),
+        ("linear", "pairwise"),
+        ("logistic", "pairwise"),
+        ("components", "compensator"),
+    ],
 )
 async def test_a_study_on_the_platform_has_the_bits_of_its_rehearsal(
     simulated: Place, name: str, mode: str, tmp_path: Path
 ) -> None:
     await check_bits(simulated, SIMULATED[name], mode, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "mode"), [("chi_square", "compensator"), ("chi_square", "pairwise"), ("linear", "pairwise")]
-)
-async def test_hapmap1_in_three_cohorts_has_the_bits_of_its_rehearsal(
-    hapmap: Place, name: str, mode: str, tmp_path: Path
-) -> None:
-    await check_bits(hapmap, HAPMAP[name], mode, tmp_path)
 
 
 async def test_an_error_in_a_cohorts_files_ends_the_study_and_is_told(simulated: Place, tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ async def deployment(simulated: Simulated, tmp_path_factory: pytest.TempPathFact
         for name, prefix in simulated.cohorts.items()
     }
     schema = {"kind": "genotypes", "phenotypes": ["TRAIT"], "covariates": ["AGE"]}
-    async with Deployment(tmp_path_factory.mktemp("sites"), "gwas", files, schema, policy=POLICY) as started:
+    folder = tmp_path_factory.mktemp("sites")
+    async with Deployment(folder, "gwas", files, schema, policy=POLICY, nursery=True) as started:
         yield started
 
 

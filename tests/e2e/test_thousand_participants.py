@@ -23,10 +23,10 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site import SiteLink, enrol
 
 PARTICIPANTS = int(os.environ.get("HANSE_PARTICIPANTS", "1000"))
-ROUNDS = 20
+ROUNDS = 8
 SILENT = 0.1
 JOINING_AT_ONCE = 16
-GROWTH_MIB = 40
+GROWTH_MIB = 16
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])

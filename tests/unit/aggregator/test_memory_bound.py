@@ -1,4 +1,4 @@
-"""Bounded memory, in a process of its own: models of 200 MB (other than plain means: 80), few and many participants."""
+"""Bounded memory, in a process of its own: a model of 200 MB of two participants, one of 60 MB of many."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ kind = sys.argv[3] if len(sys.argv) > 3 else "weighted_mean"
 strategy = {"optimizer": {"name": "adam"}}
 if kind not in ("masked", "weighted_mean"):
     strategy["reduction"] = {"name": kind} | ({"byzantine": 2} if kind == "krum" else {})
-tensors = 10 if kind == "weighted_mean" else 4
+tensors = 10 if count == 2 else 3
 layout = Layout.of([Entry(f"w{k}", "F32", (5 << 20,)) for k in range(tensors)])
 path = folder / "update"
 with path.open("wb") as file:
