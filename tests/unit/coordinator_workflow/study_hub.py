@@ -20,7 +20,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import ObjectRef, Reduced, Refusal, Result, SealedSeed, StudyJob, Task, TaskKind
 from hanse_fabric.messages.masking import Ring
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE, Role
-from hanse_genomics.together import together
+from hanse_genomics.bounded import run_bounded
 from hanse_genomics.verbs import Asked, Handle, Made, StudyVerbs
 from hanse_schemas.job import Job, check_job
 from hanse_schemas.study import Study
@@ -57,7 +57,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
         verbs.note("progress", "chunks", done=chunk)
         return made.outputs["sum"]
 
-    sums = await together([partial(one, chunk) for chunk in range(CHUNKS)], study.in_flight)
+    sums = await run_bounded([partial(one, chunk) for chunk in range(CHUNKS)], study.in_flight)
     at_hub = {f"c{chunk}": made for chunk, made in enumerate(sums)}
     collected: Made = await verbs.compute(Asked("collect", "collect", at_hub=at_hub, sites=False))
     return {"results": collected.outputs["all"], "summary": collected.outputs["count"]}

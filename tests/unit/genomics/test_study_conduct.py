@@ -15,12 +15,12 @@ import pytest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, rings
 from hanse_genomics.arrays import Arrays
+from hanse_genomics.bounded import run_bounded
 from hanse_genomics.files import text
 from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.reasons import WORDS, Reason, words
 from hanse_genomics.rehearsal import RehearsalVerbs, rehearse
 from hanse_genomics.study import conduct, cut
-from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Made
 from hanse_privacy.ring.plan import capacity, largest_sum
 from hanse_schemas.study import Study
@@ -295,7 +295,7 @@ def test_the_first_failure_ends_all_others() -> None:
         return number
 
     async def run() -> None:
-        await together([lambda number=number: one(number) for number in range(5)], 3)
+        await run_bounded([lambda number=number: one(number) for number in range(5)], 3)
 
     with pytest.raises(HanseError, match="the second fails"):
         asyncio.run(asyncio.wait_for(run(), 30))
@@ -314,7 +314,7 @@ def test_no_more_are_in_flight_than_allowed_and_results_keep_their_order() -> No
         return number
 
     async def run() -> list[Any]:
-        return await together([lambda number=number: one(number) for number in range(20)], 3)
+        return await run_bounded([lambda number=number: one(number) for number in range(20)], 3)
 
     assert asyncio.run(run()) == list(range(20))
     assert most == 3

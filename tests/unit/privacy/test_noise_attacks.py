@@ -14,7 +14,7 @@ import pytest
 from hanse_fabric.errors import HanseError
 from hanse_privacy.attacks import adversaries
 from hanse_privacy.attacks.__main__ import main
-from hanse_privacy.attacks.collusion import Outcome, run_collusion, run_control, run_reuse
+from hanse_privacy.attacks.collusion import AttackOutcome, run_collusion, run_control, run_reuse
 from hanse_privacy.attacks.membership import infer_by_logits, infer_by_loss, largest_advantage
 from hanse_privacy.attacks.parties import play_oblivious, send_all
 from hanse_privacy.attacks.views import find_secret, view_of
@@ -27,7 +27,7 @@ def source(number: int = 0) -> NoiseSource:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str], Outcome]:
+def outcomes() -> dict[tuple[str, str], AttackOutcome]:
     return {(outcome.noise, outcome.attack): outcome for outcome in run_collusion(100, 1000, source=source())}
 
 
@@ -45,7 +45,7 @@ def outcomes() -> dict[tuple[str, str], Outcome]:
     ],
 )
 def test_adversaries_reach_their_closed_forms(
-    outcomes: dict[tuple[str, str], Outcome], noise: str, attack: str, r2: float
+    outcomes: dict[tuple[str, str], AttackOutcome], noise: str, attack: str, r2: float
 ) -> None:
     found = outcomes[noise, attack]
     assert found.r2 == pytest.approx(r2, abs=0.03)
@@ -55,7 +55,7 @@ def test_adversaries_reach_their_closed_forms(
 
 
 def test_oblivious_noise_resists_the_five_published_adversaries_and_not_the_one_that_pools_views(
-    outcomes: dict[tuple[str, str], Outcome],
+    outcomes: dict[tuple[str, str], AttackOutcome],
 ) -> None:
     assert outcomes["local-laplace", "non-oblivious"].r2 >= 0.85
     assert all(outcomes["oblivious", attack].r2 <= 0.18 for attack in ("naive", "random", "difference", "mean"))
@@ -64,7 +64,7 @@ def test_oblivious_noise_resists_the_five_published_adversaries_and_not_the_one_
     assert outcomes["oblivious-shuffled", "pooled with compensator"].r2 >= 0.90
 
 
-def test_the_mean_error_grows_with_the_root_of_the_sites(outcomes: dict[tuple[str, str], Outcome]) -> None:
+def test_the_mean_error_grows_with_the_root_of_the_sites(outcomes: dict[tuple[str, str], AttackOutcome]) -> None:
     ratio = outcomes["oblivious", "naive"].mu / outcomes["local-laplace", "non-oblivious"].mu
     assert 8 < ratio < 15  # 1.128 sqrt(99) = 11.2, not the 99 of Mugunthan (2022)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, regression, rings
+from hanse_genomics.bounded import run_bounded
 from hanse_genomics.groups import Ploidy
 from hanse_genomics.names import covariates
 from hanse_genomics.structure.conduct import components, remarks
-from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
 from hanse_schemas.study import Study
 
@@ -61,7 +61,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     """
     _check_cohorts(verbs, study)
     first = (Asked("open", "open"), Asked("ready", "ready", sites=False))
-    opened, _ = await together([partial(verbs.compute, asked) for asked in first], len(first))
+    opened, _ = await run_bounded([partial(verbs.compute, asked) for asked in first], len(first))
     snps = opened.outputs["snps"]
     numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.cohorts)))
     sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=numbers))
@@ -89,7 +89,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
         verbs.note("progress", "chunks", done=done, of=len(chunks))
         return results
 
-    results = await together([partial(one, chunk) for chunk in chunks], study.in_flight)
+    results = await run_bounded([partial(one, chunk) for chunk in chunks], study.in_flight)
     keys = [chunk.key for chunk in chunks]
     collected = await verbs.compute(
         Asked(

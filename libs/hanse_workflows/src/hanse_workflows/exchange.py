@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
-from hanse_learning.config.together import round_patience
+from hanse_learning.config.exchange_patience import round_patience
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hanse_fabric.messages import Lineage
 from hanse_workflows.registry import plugins_of
-from hanse_workflows.rounds import Trained
+from hanse_workflows.rounds import TrainedRound
 from hanse_workflows.verbs import Verbs
 
 
-def lineage_of(run: Verbs, number: int, trained: Trained, parent: str | None) -> Lineage:
+def lineage_of(run: Verbs, number: int, trained: TrainedRound, parent: str | None) -> Lineage:
     """Where a round's model came from: those whose updates are in it."""
     codes = sorted({answer.code_digest for answer in trained.answers if answer.code_digest is not None})
     return Lineage(
@@ -18,6 +18,6 @@ def lineage_of(run: Verbs, number: int, trained: Trained, parent: str | None) ->
     )  # fmt: skip
 
 
-def _devices(trained: Trained) -> tuple[str, ...] | None:
+def _devices(trained: TrainedRound) -> tuple[str, ...] | None:
     device = trained.reduction.device
     return None if device is None else tuple(device.split(", "))

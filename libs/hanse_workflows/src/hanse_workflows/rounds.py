@@ -32,7 +32,7 @@ from hanse_workflows.verbs import Verbs
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedRound:
     """A round's new model.
 
     Attributes:
@@ -48,7 +48,7 @@ class Trained:
 
 async def train(
     run: Verbs, protocol: MaskingProtocol | None, ask: Ask, state: RoundState, *, prefix: str = ""
-) -> Trained:
+) -> TrainedRound:
     """Have participants train, and their updates reduced to the next model.
 
     Args:
@@ -74,14 +74,14 @@ async def train(
         if patience_of(run.job, ask.round) is not None:
             sent += of_sums(ask.model, gathered.answers)
         metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=sent)
-        return Trained(reduction, metrics, used, examples)
+        return TrainedRound(reduction, metrics, used, examples)
     gathered, summed, sent = await _summed(run, protocol, step, reduce_step, ask, state)
     if summed.reduction is None or summed.tally is None:
         raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
     overall = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
     examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
     metrics = RoundMetrics(overall, traffic=sent)
-    return Trained(summed.reduction, metrics, _used(gathered, summed.participants), examples)
+    return TrainedRound(summed.reduction, metrics, _used(gathered, summed.participants), examples)
 
 
 async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> RoundMetrics:

@@ -23,7 +23,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.keys import session_key
-from hanse_workflows.masking.protocols import MaskingProtocol, Session, protocol_of
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, protocol_of
 from hanse_workflows.outcomes import Answer, Computed, Gathered
 from hanse_workflows.reducing import Unmasking, told
 from hanse_workflows.verbs import Body, Verbs
@@ -62,7 +62,7 @@ class StudySums:
         self._section = study.model_dump(mode="json")
         self._beside = _STEPS_OF_ONE * study.in_flight
         self._protocol = _protocol(run, len(cohorts))
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, MaskedSession] = {}
         self._agreed = not (study.few_cohorts or study.few_samples)
 
     @property

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from hanse.demo.scenario import Outcome
+from hanse.demo.scenario import DemoOutcome
 
 
-def emit_report(outcome: Outcome) -> None:
+def emit_report(outcome: DemoOutcome) -> None:
     """Print what was found."""
     console = Console()
     found = outcome.comparison

@@ -44,7 +44,7 @@ def job(rounds: int, seed: int, sites: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoOutcome:
     """What the demonstration found. Accuracies are shares of 1."""
 
     comparison: Comparison
@@ -83,7 +83,7 @@ class Scenario:
         chosen = folder or Path(".hanse/demo") / datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         return cls(chosen.absolute(), names, rounds, seed)
 
-    async def play(self, *, quiet: bool) -> Outcome:
+    async def play(self, *, quiet: bool) -> DemoOutcome:
         """Run everything; the hub and the sites are stopped when it returns."""
         began = psutil.Process().create_time()
         data = asyncio.create_task(self._make_data())
@@ -109,7 +109,7 @@ class Scenario:
             print("Comparing with each site alone, and with the data pooled ...", flush=True)
         comparison = await compare(self.folder, path, self.sites)
         total = time.time() - began
-        return Outcome(comparison, digest, first, total, self.rounds, self.folder, examples)
+        return DemoOutcome(comparison, digest, first, total, self.rounds, self.folder, examples)
 
     async def _train(self, project: Project, *, quiet: bool, began: float) -> tuple[Run, float]:
         body = job(self.rounds, self.seed, len(self.sites))

@@ -22,7 +22,7 @@ EXPLAINED = 1e-14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sums:
+class RegressionSums:
     """Of the samples with a genotype, over the covariates in the frame with 1 before them (d columns).
 
     Attributes:
@@ -38,7 +38,7 @@ class Sums:
     square: Floats
 
     @classmethod
-    def read(cls, sums: Floats, own: Genotypes, d: int) -> Sums:
+    def read(cls, sums: Floats, own: Genotypes, d: int) -> RegressionSums:
         """From a site's array `sums` and the counts."""
         ends = np.cumsum([d - 1, 1, packed_size(d) - 1, d, 1])
         with_snp, snp, inner, outcome, square = np.split(sums, ends[:-1], axis=1)
@@ -51,8 +51,8 @@ class Sums:
             square=square[:, 0],
         )
 
-    def part(self, rows: slice) -> Sums:
-        return Sums(*(getattr(self, name)[rows] for name in self.__slots__))
+    def part(self, rows: slice) -> RegressionSums:
+        return RegressionSums(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 def linear(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
@@ -69,7 +69,7 @@ def linear(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapp
     frame = given["frame"]
     d = columns_of(frame, settings["ploidy"]) + 1
     results = prepared(study, counted, own, d + 1)
-    sums = Sums.read(total["sums"], own, d)
+    sums = RegressionSums.read(total["sums"], own, d)
     fits = [_fit(study, frame, sums.part(rows)) for rows in blocks(len(own.n), d + 1)]
     b, variance, left, dependent = (np.concatenate(parts) for parts in zip(*fits, strict=True))
     refuse(results, dependent, Reason.COLLINEAR)
@@ -93,7 +93,7 @@ def columns_of(frame: Arrays, ploidy: str) -> int:
     return all_of_them - int(frame["x_sex"][0]) if ploidy != "x" else all_of_them
 
 
-def _fit(study: Study, frame: Arrays, sums: Sums) -> tuple[Floats, Floats, Floats, Array]:
+def _fit(study: Study, frame: Arrays, sums: RegressionSums) -> tuple[Floats, Floats, Floats, Array]:
     """Coefficient of the copies, its variance by that of the residuals, the residuals' sum of squares, and whether the
     predictors depend on each other: (S,) each.
     """
@@ -105,7 +105,7 @@ def _fit(study: Study, frame: Arrays, sums: Sums) -> tuple[Floats, Floats, Float
     return forward[:, -1] / last, 1.0 / last**2, np.maximum(left, 0.0), dependent
 
 
-def _collinear(study: Study, frame: Arrays, sums: Sums) -> Array:
+def _collinear(study: Study, frame: Arrays, sums: RegressionSums) -> Array:
     q = sums.inner.shape[1] - 1
     back = np.linalg.inv(frame["white"][:q, :q])
     n = sums.inner[:, 0, 0]

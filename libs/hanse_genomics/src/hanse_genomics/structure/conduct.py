@@ -12,8 +12,8 @@ from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, rings
+from hanse_genomics.bounded import run_bounded
 from hanse_genomics.structure import ranges
-from hanse_genomics.together import together
 from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
 from hanse_schemas.study import Study
 
@@ -126,7 +126,7 @@ async def _candidates(
                 rings={"counts": ranges.limbs(cohorts)},
             )
         )  # fmt: skip
-    made = await together([partial(verbs.compute, one) for one in asked], study.in_flight)
+    made = await run_bounded([partial(verbs.compute, one) for one in asked], study.in_flight)
     at_hub = {f"counts-{at:05}": one.outputs["counts"] for at, one in enumerate(made)}
     return await verbs.compute(
         Asked(
@@ -149,7 +149,7 @@ async def _prune(verbs: StudyVerbs, study: Study, known: Made) -> tuple[Made, in
         )
         for at in range(_int(known, "chunks"))
     ]  # fmt: skip
-    made = await together([partial(verbs.compute, one) for one in asked], study.in_flight)
+    made = await run_bounded([partial(verbs.compute, one) for one in asked], study.in_flight)
     at_hub = {f"links-{at:05}": one.outputs["links"] for at, one in enumerate(made)}
     at_hub["candidates"] = known.outputs["candidates"]
     panel = await verbs.compute(Asked("structure-panel", "structure-panel", at_hub=at_hub, sites=False))

@@ -19,6 +19,7 @@ from hanse_learning.config.algorithms import (
 )
 from hanse_learning.config.checks import check_learning, check_model, check_train
 from hanse_learning.config.combinations import check_together, state_rules
+from hanse_learning.config.exchange_patience import patience_of, round_patience
 from hanse_learning.config.models import (
     BUILT_IN,
     AnyModel,
@@ -35,7 +36,6 @@ from hanse_learning.config.models import (
     has_batch_statistics,
 )
 from hanse_learning.config.state import StateRule
-from hanse_learning.config.together import patience_of, round_patience
 from hanse_learning.config.training import (
     ALL_EXAMPLES,
     AdamConfig,

@@ -29,7 +29,7 @@ _VICTIM = "site-0000"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttackOutcome:
     """What one adversary achieved.
 
     Attributes:
@@ -81,7 +81,7 @@ def run_collusion(
     spread: float = SPREAD,
     source: NoiseSource | None = None,
     noise: tuple[str, ...] = ("local-laplace", "oblivious", "oblivious-shuffled"),
-) -> list[Outcome]:
+) -> list[AttackOutcome]:
     """Play the sums and let each adversary estimate.
 
     Args:
@@ -136,7 +136,7 @@ def run_reuse(sites: int = 30, rounds: int = 100, *, count: int = 200, source: N
     return float(np.mean(error**2) / 2)
 
 
-def run_control(sites: int = 100, iterations: int = 1000, *, source: NoiseSource | None = None) -> Outcome:
+def run_control(sites: int = 100, iterations: int = 1000, *, source: NoiseSource | None = None) -> AttackOutcome:
     """The negative control: the victim publishes its coins, and the pooled attack must get better.
 
     The members' parts for it become known as well: a residual of (n - 1)/2 + 1 parts.
@@ -180,10 +180,10 @@ def _updates(plan: ObliviousPlan, spread: float, source: NoiseSource) -> dict[st
     return made
 
 
-def _outcome(attack: _Attack, sites: int, truth: NDArray[np.float64], guess: NDArray[np.float64]) -> Outcome:
+def _outcome(attack: _Attack, sites: int, truth: NDArray[np.float64], guess: NDArray[np.float64]) -> AttackOutcome:
     predicted = attack.residual(sites) / sites
     error = np.abs(truth - guess) / (np.abs(truth) + 1)
-    return Outcome(
+    return AttackOutcome(
         noise=attack.noise,
         attack=attack.name,
         r2=float(np.corrcoef(truth, guess)[0, 1] ** 2),

@@ -17,7 +17,7 @@ from hanse_workflows.exchange import spared
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import exchange
 from hanse_workflows.keys import attempt_key, session_key
-from hanse_workflows.masking.protocols import MaskingProtocol, Session
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
 from hanse_workflows.outcomes import Gathered, Summed
 from hanse_workflows.reducing import sum_masked
 from hanse_workflows.round_state import RoundState, reduce_options
@@ -78,7 +78,7 @@ async def sum_together(
     )
 
 
-def _of_all(ask: Ask, session: Session, patience: float) -> Ask:
+def _of_all(ask: Ask, session: MaskedSession, patience: float) -> Ask:
     return replace(
         ask, to=session.to, masking=session.masking, payload=session.payload, peers=len(session.to),
         needed=len(session.to), enough=0, grace=None, patience=patience, spare=spared(patience),

@@ -23,7 +23,7 @@ from hanse_workflows.verbs import Verbs
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class MaskedSession:
     """A masked step: its part in every task, who is asked, what each is sent besides, and how many must answer."""
 
     masking: Masking
@@ -43,12 +43,12 @@ class MaskingProtocol(Protocol):
         *,
         least: Callable[[int], int],
         plan: RingPlan | None = None,
-    ) -> Session:
+    ) -> MaskedSession:
         """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
         how it is summed, None: as the job's updates are."""
         ...
 
-    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
         ...
 
@@ -56,7 +56,7 @@ class MaskingProtocol(Protocol):
         """Before many sessions of the same participants are open at once: what all of these have in common."""
         ...
 
-    def release(self, session: Session) -> None:
+    def release(self, session: MaskedSession) -> None:
         """The session's sum is made; nobody asks for anything of it again."""
         ...
 
@@ -77,7 +77,7 @@ class RingOnly:
         *,
         least: Callable[[int], int],  # noqa: ARG002
         plan: RingPlan | None = None,
-    ) -> Session:
+    ) -> MaskedSession:
         """See `MaskingProtocol.prepare`."""
         masking = Masking(
             mode=self.mode,
@@ -86,16 +86,16 @@ class RingOnly:
             ring=plan or plan_of(self._run.job, self._settings, len(chosen)),
             compensator=await self._key(),
         )
-        return Session(masking, chosen)
+        return MaskedSession(masking, chosen)
 
-    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
         """See `MaskingProtocol.unmask`."""
         return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
 
     async def meet(self, chosen: tuple[str, ...]) -> None:
         """See `MaskingProtocol.meet`. There is nothing."""
 
-    def release(self, session: Session) -> None:
+    def release(self, session: MaskedSession) -> None:
         """See `MaskingProtocol.release`. Nothing is kept."""
 
     async def _key(self) -> bytes | None:
@@ -117,7 +117,7 @@ class Compensated(RingOnly):
         """See `MaskingProtocol.meet`. The compensator's key is recorded once."""
         await self._key()
 
-    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """See `MaskingProtocol.unmask`."""
         masking = session.masking
         seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
@@ -149,13 +149,13 @@ class Pairwise(RingOnly):
         *,
         least: Callable[[int], int],
         plan: RingPlan | None = None,
-    ) -> Session:
+    ) -> MaskedSession:
         """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
         plan = plan or plan_of(self._run.job, self._settings, len(chosen))
         opened = await self._sessions.prepare(session, round_number, chosen, plan, least)
-        return Session(opened.masking, opened.members, opened.order, opened.request.threshold)
+        return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
 
-    async def unmask(self, session: Session, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """See `MaskingProtocol.unmask`."""
         return await self._sessions.unmask(session.masking.session, round_number, answers)
 
@@ -163,7 +163,7 @@ class Pairwise(RingOnly):
         """See `MaskingProtocol.meet`. Keys are advertised, and the roster is fixed."""
         await self._sessions.meet(chosen)
 
-    def release(self, session: Session) -> None:
+    def release(self, session: MaskedSession) -> None:
         """See `MaskingProtocol.release`. What was shared is removed from the bus."""
         self._sessions.release(session.masking.session)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def together(begin: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
+async def run_bounded(begin: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
     """Run them all, begun in their order, and return what they return, in their order.
 
     Raises:
