@@ -29,6 +29,7 @@ from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.port import Worker
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -44,13 +45,15 @@ from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
 from hanse_reduction.engine import Engine
 from hanse_schemas.job import check_job
-from hanse_schemas.schema import OpenSchema
+from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
 from simulation.network import DistantBus, Network, Weather
 from simulation.trainer import Trainer
 
 PROJECT, RUN = "triage", "run000000001"
+MakeWorker = Callable[[VirtualClock, int], Worker]
+OPEN = OpenSchema()
 KEY = {"project": PROJECT, "run": RUN}
 ENDED = ("completed", "failed", "cancelled")
 
@@ -165,11 +168,11 @@ class League:
             self.process(f"aggregator-{number}", aggregate)
         self.process("registry", register)
 
-    async def add_site(self, number: int, *, seconds: float = 5.0) -> None:
+    async def add_site(self, number: int, worker: Worker, schema: DataSchema) -> None:
         """Enrol a site as the hub's API would, and start its datapod's agent."""
         name = f"site-{number}"
         home = self.folder / name
-        identity = enrolled(home, name, self.clock)
+        identity = enrolled(home, name, self.clock, schema)
         record = ParticipantRecord(
             project=PROJECT, participant=name, public_key=base64.b64encode(identity.signing_key.public_bytes),
             bus_key="U", enrolled_at=self.clock.now(),
@@ -180,7 +183,7 @@ class League:
             with closing(TaskJournal(home, clock=self.clock)) as journal, closing(Outbox(home, self.clock)) as outbox:
                 link = SiteLink(bus, identity, DirectoryTransfer(self.folder / "store", self.clock))
                 await Agent(
-                    link, Trainer(self.clock, number, seconds), home=home, policy=self.policy, schema=identity.schema,
+                    link, worker, home=home, policy=self.policy, schema=identity.schema,
                     journal=journal, outbox=outbox,
                 ).run()  # fmt: skip
 
@@ -193,11 +196,11 @@ class League:
         )
         await self.buckets.runs.create(record, **KEY)
 
-    async def model(self) -> np.ndarray:
-        """The weights of the newest version in the registry."""
+    async def model(self) -> dict[str, np.ndarray]:
+        """The newest version in the registry."""
         versions = await Bucket(self.owner, MODELS, ModelVersion).list(project=PROJECT)
         newest = max((entry.value for entry in versions), key=lambda version: version.version)
-        return decode_tensors(self.store.get(newest.key, limit=1 << 20))[1]["weight"]
+        return decode_tensors(self.store.get(newest.key, limit=1 << 24))[1]
 
     def messages(self) -> list[str]:
         """Subjects of all that is on the bus, in order, stream by stream."""
@@ -230,25 +233,27 @@ async def league(
     coordinators: int = 1,
     weather: Weather | None = None,
     seed: int = 0,
+    worker: MakeWorker | None = None,
+    schema: DataSchema = OPEN,
 ) -> AsyncIterator[League]:
     """A hub with its sites at work, in the virtual time that runs already."""
     async with asyncio.TaskGroup() as group:
         made = League(clock, folder, Network(clock, weather or Weather(), seed), group)
         made.start_hub(coordinators=coordinators)
         for number in range(sites):
-            await made.add_site(number)
+            await made.add_site(number, worker(clock, number) if worker else Trainer(clock, number), schema)
         yield made
         for process in made.processes.values():
             await process.crash()
 
 
-def enrolled(home: Path, name: str, clock: VirtualClock) -> SiteIdentity:
+def enrolled(home: Path, name: str, clock: VirtualClock, schema: DataSchema) -> SiteIdentity:
     """A home as enrolling leaves it."""
     home.mkdir(parents=True)
     SigningKey.load_or_create(home / SIGNING_KEY)
     record = SiteRecord(
         hub="http://hub.example", hub_name="hub", project=PROJECT, participant=name, bus_url="nats://hub.example",
-        api_key="", data_schema=OpenSchema(), token_id="t", joined_at=clock.now(),
+        api_key="", data_schema=schema, token_id="t", joined_at=clock.now(),
     )  # fmt: skip
     (home / RECORD).write_bytes(record.encode())
     found = load_identity(home)
@@ -265,7 +270,7 @@ class Played:
         lost: messages that the network lost.
         takings: how often a coordinator took up the run.
         messages: subjects of all that is on the bus, in order, stream by stream.
-        model: weights of the newest version.
+        model: the newest version.
     """
 
     job: dict[str, Any]
@@ -274,7 +279,7 @@ class Played:
     lost: int
     takings: int
     messages: list[str]
-    model: np.ndarray
+    model: dict[str, np.ndarray]
 
 
 def play(
@@ -286,16 +291,24 @@ def play(
     seed: int = 0,
     weather: Weather | None = None,
     trouble: Callable[[League], Awaitable[None]] | None = None,
+    worker: MakeWorker | None = None,
+    schema: DataSchema = OPEN,
 ) -> Played:
     """Simulate a run from its submission to its completion.
 
     Args:
         trouble: acts beside the run; it is cut short where the run ends first.
+        worker: makes a site's, by its number; None: `Trainer`.
+        schema: of the project's data.
     """
     clock = VirtualClock()
 
     async def main() -> Played:
-        async with league(clock, folder, sites=sites, coordinators=coordinators, seed=seed, weather=weather) as made:
+        simulation = league(
+            clock, folder, sites=sites, coordinators=coordinators, weather=weather, seed=seed, worker=worker,
+            schema=schema,
+        )  # fmt: skip
+        async with simulation as made:
             acting = made.group.create_task(_act(made, trouble))
             await made.submit(**job)
             record = await made.ended()

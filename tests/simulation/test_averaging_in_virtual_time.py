@@ -31,7 +31,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 def test_its_rounds_find_the_weights_that_the_data_were_made_from(calm: Played) -> None:
     assert (calm.record.round, calm.lost, calm.takings) == (calm.job["rounds"], 0, 1)
-    np.testing.assert_allclose(calm.model, TRUE, atol=0.02)
+    np.testing.assert_allclose(calm.model["weight"], TRUE, atol=0.02)
 
 
 def test_the_same_seed_is_the_same_run_to_the_order_of_its_messages(calm: Played, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Trainer:
     kinds = TRAINING_KINDS
     device = "cpu"
 
-    def __init__(self, clock: Clock, site: int, seconds: float) -> None:
+    def __init__(self, clock: Clock, site: int, seconds: float = 5.0) -> None:
         self._clock, self._seconds = clock, seconds
         draw = np.random.default_rng(site)
         self._x = draw.normal(size=(EXAMPLES + site, FEATURES))  # (examples, features)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse_fabric.clock import Clock, SystemClock
-from hanse_fabric.virtual_time import VirtualClock
+from hanse_fabric.virtual_time import VirtualClock, VirtualLoop
 
 Run = Callable[[Callable[[Clock], Coroutine[Any, Any, Any]]], Any]
 
@@ -222,6 +222,27 @@ def test_a_thread_may_wait_for_the_loop_that_runs_it() -> None:
         return await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(answer(), loop).result())
 
     assert clock.run(main()) == "answer"
+
+
+def test_virtual_time_passes_while_a_thread_waits_for_what_the_loop_does_for_it() -> None:
+    clock = VirtualClock()
+
+    async def sleeper() -> float:
+        await clock.sleep(60)
+        return clock.monotonic()
+
+    async def failing() -> None:
+        raise ValueError("no answer")
+
+    async def main() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        answered = await asyncio.to_thread(lambda: loop.answer(sleeper()))
+        with pytest.raises(ValueError, match="no answer"):
+            await asyncio.to_thread(lambda: loop.answer(failing()))
+        return answered, clock.monotonic()
+
+    assert clock.run(main()) == (60.0, 60.0)
 
 
 def test_blocking_calls_end_in_the_order_in_which_they_were_made_however_long_they_take() -> None:

@@ -107,6 +107,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._called.set()
         return handle
 
+    def answer(self, asked: Coroutine[Any, Any, _T]) -> _T:
+        """Called in a thread: run `asked` in the loop and wait for its result. Meanwhile the thread does not work, so
+        that virtual time may pass."""
+        result: Future[_T] = Future()
+
+        def begin() -> None:
+            self.working -= 1
+            self.create_task(asked).add_done_callback(end)
+
+        def end(task: asyncio.Task[_T]) -> None:
+            self.working += 1
+            self._called.clear()
+            if task.cancelled():
+                result.cancel()
+            elif (error := task.exception()) is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(task.result())
+            self._called.wait(_ALONE_S)
+
+        self.call_soon_threadsafe(begin)
+        return result.result()
+
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
         super().close()

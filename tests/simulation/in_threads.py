@@ -1,0 +1,55 @@
+"""A site's true worker, built-in trainers and all, in a thread in place of its process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from hanse_datapod.worker.client.sum_requests import answer_sum
+from hanse_datapod.worker.port import AskSum, OnProgress
+from hanse_datapod.worker.server.answering import answer
+from hanse_datapod.worker.server.training import TrainingServer
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.virtual_time import VirtualLoop
+
+
+class ThreadedProcess:
+    """Answers requests as `WorkerProcess` does, without telling progress, which depends on real time.
+
+    Args:
+        seconds: of virtual time that a request takes.
+    """
+
+    pid = None
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    async def start(self) -> None:
+        """Nothing is to be started."""
+
+    async def close(self) -> None:
+        """Nothing is to be stopped."""
+
+    async def request(
+        self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
+        exchange: AskSum | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        await self._clock.sleep(self._seconds)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        told: list[dict[str, Any]] = []
+
+        def send(frame: dict[str, Any]) -> None:
+            if frame["kind"] == "sum":
+                assert exchange is not None
+                told[:] = [loop.answer(answer_sum(exchange, frame, limit=time_limit))]
+            elif frame["kind"] != "progress":
+                told[:] = [frame]
+
+        await asyncio.to_thread(answer, body, TrainingServer(send, lambda: told[0]).do, send)
+        done = told[0]
+        if done["kind"] == "error":
+            raise HanseError(ErrorCode.of(done["code"]), done["message"], hint=done["hint"])
+        return done

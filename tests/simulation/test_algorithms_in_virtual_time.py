@@ -1,0 +1,70 @@
+"""Every job of the algorithm tests, with the true trainers, in virtual time: the same bits although all are killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.client.training import ProcessWorker
+from hanse_datapod.worker.work import modules
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_learning.digits import write_shares
+from hanse_site.identity import parse_schema
+from simulation.in_threads import ThreadedProcess
+from simulation.league import League, Played, play
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    write_shares(folder, SITES, seed=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digests() -> dict[str, str | None]:
+    """What the jobs have ended in so far."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def modules_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task builds its module, for the sites share a process here, and FedTAN's are at work at the same time."""
+    monkeypatch.setattr(modules, "_reused", modules._reused.__wrapped__)
+
+
+def simulated(folder: Path, data: Path, job: dict[str, Any], trouble: Any = None) -> Played:
+    def worker(clock: VirtualClock, number: int) -> ProcessWorker:
+        mine = data / SITES[number]
+        settings = DataSettings(train=mine / "train.npz", test=mine / "test.npz")
+        return ProcessWorker(settings, process=ThreadedProcess(clock, 5.0))
+
+    return play(folder, job, sites=len(SITES), trouble=trouble, worker=worker, schema=parse_schema(SCHEMA))
+
+
+async def kill_all(made: League) -> None:
+    await made.clock.sleep(9)
+    for name in ("site-1", "coordinator-0", "aggregator-0", "site-0", "registry"):
+        await made.restart(name, after=0.5)
+        await made.clock.sleep(2)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_ends_in_the_same_bits_although_all_are_killed(
+    data: Path, digests: dict[str, str | None], tmp_path: Path, name: str
+) -> None:
+    calm = simulated(tmp_path / "calm", data, JOBS[name])
+    assert calm.record.round == ROUNDS
+    hit = simulated(tmp_path / "hit", data, JOBS[name], kill_all)
+    assert hit.takings == 2
+    if name not in SAMPLED:  # who is drawn again depends on who is there
+        assert hit.record.model_digest == calm.record.model_digest
+    # Nothing is silently something else.
+    group = next((group for group in SAME if name in group), {name})
+    same = {other for other, digest in digests.items() if digest == calm.record.model_digest}
+    assert same <= group
+    digests[name] = calm.record.model_digest
