@@ -12,11 +12,22 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.clock import SystemClock
 from hanse_fabric.subjects import Role
 from hanse_operations.bus.provision import provision
 from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
+from hanse_operations.state.migrations import migrate
+
+
+async def stand_ready(url: str, authority: BusAuthority, tls: ssl.SSLContext | None = None) -> None:
+    """What the state job does, without which no service starts: streams, and the version of the stored state."""
+    creds = authority.service_credentials(Role.PROVISIONER)
+    await provision(url, creds.read_text(), tls=tls)
+    bus = await NatsBus.connect(url, Role.PROVISIONER.value, creds=creds, tls=tls)
+    await migrate(bus, SystemClock())
+    await bus.close()
 
 
 class NatsServer:
@@ -66,8 +77,7 @@ class NatsServer:
         self.start()
 
     async def provision(self, tls: ssl.SSLContext | None = None) -> None:
-        path = self.authority.service_credentials(Role.PROVISIONER)
-        await provision(self.url, path.read_text(), tls=tls)
+        await stand_ready(self.url, self.authority, tls)
 
     async def connect(self, role: Role, **options: object) -> NatsBus:
         """The connection of a service."""

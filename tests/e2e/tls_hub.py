@@ -21,11 +21,11 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import Role
-from hanse_operations.bus.provision import provision
 from hanse_operations.bus.server import ServerTls
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import Program, free_ports
 from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
+from servers import stand_ready
 
 _SERVICES = {
     Role.MODEL_REGISTRY: "hanse_model_registry",
@@ -81,8 +81,7 @@ class TlsHub:
                 cert=self.server.cert, key=self.server.key,
             )
         )  # fmt: skip
-        creds = self.authority.service_credentials(Role.PROVISIONER).read_text()
-        asyncio.run(provision(self.bus_url, creds, tls=self.context()))
+        asyncio.run(stand_ready(self.bus_url, self.authority, self.context()))
         store = self.store(self.ca.cert)
         store.make_bucket()
         store.close()

@@ -16,7 +16,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
 from hanse_fabric.service import Service
 from hanse_fabric.settings import ServiceSettings
-from hanse_fabric.state import STATE_VERSION, read_state, write_state
+from hanse_fabric.state import STATE_VERSION, check_state, read_state, write_state
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import KEYS, Role
 from hanse_operations.__main__ import main
@@ -62,13 +62,33 @@ async def test_a_service_waits_for_the_state_job_and_both_find_the_same_version(
     await bus.close()
 
 
+async def test_state_of_release_0_1_0_is_brought_to_version_2_and_that_release_is_refused_on_it(
+    new_nats: Callable[..., NatsServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = await asyncio.to_thread(new_nats)
+    creds = server.authority.service_credentials(Role.PROVISIONER)
+    bus = await NatsBus.connect(server.url, Role.PROVISIONER.value, creds=creds)
+    await write_state(bus, StateRecord(version=1, release="0.1.0", at=SystemClock().now()), await read_state(bus))
+    with pytest.raises(HanseError, match="has version 1") as waits:
+        await check_state(bus)
+    assert waits.value.code is ErrorCode.UNAVAILABLE
+    assert await asyncio.to_thread(state, server) == 0
+    assert "version 2 after 1 migrations" in capsys.readouterr().out
+    assert await check_state(bus) == 2
+    with pytest.raises(HanseError, match="knows up to 1") as refusal:
+        await check_state(bus, known=1)  # as release 0.1.0 calls it
+    assert refusal.value.code is ErrorCode.UNKNOWN_SCHEMA
+    await bus.close()
+
+
 async def test_a_downgrade_is_refused_by_the_job_and_by_every_service(
     new_nats: Callable[..., NatsServer], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = await asyncio.to_thread(new_nats)
     creds = server.authority.service_credentials(Role.PROVISIONER)
     bus = await NatsBus.connect(server.url, Role.PROVISIONER.value, creds=creds)
-    await write_state(bus, StateRecord(version=STATE_VERSION + 1, release="9.9.0", at=SystemClock().now()), None)
+    newer = StateRecord(version=STATE_VERSION + 1, release="9.9.0", at=SystemClock().now())
+    await write_state(bus, newer, await read_state(bus))
     await bus.close()
     assert await asyncio.to_thread(state, server) == ErrorCode.UNKNOWN_SCHEMA.value.exit_status
     told = capsys.readouterr().err

@@ -26,10 +26,10 @@ from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.subjects import PUBLISH_MODEL, REGISTRY, Role
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
-from hanse_operations.bus.provision import provision
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
 from hanse_operations.servers.seaweedfs import BUCKET, store_keys
+from servers import stand_ready
 
 PROJECT = "triage"
 
@@ -65,8 +65,7 @@ class NatsServer:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     made = NatsServer(tmp_path_factory.mktemp("nats"))
-    creds = made.authority.service_credentials(Role.PROVISIONER).read_text()
-    asyncio.run(provision(made.url, creds))
+    asyncio.run(stand_ready(made.url, made.authority))
     yield made
     made.process.kill()
     made.process.wait(60)

@@ -13,6 +13,7 @@ import hanse_privacy.pairwise.messages
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.messages import CompensatorRecord, MaskRecord, Message, StateRecord
 from hanse_fabric.records import Bucket
+from hanse_fabric.state import STATE_VERSION
 from hanse_fabric.subjects import COMPENSATORS, LEASES, MASK_RECORDS, MASKS, STATE, UPDATE
 from hanse_fabric.tensors.file import decode_tensors
 from releases.coordinator import Buckets, JournalEntry, LeaseRecord
@@ -46,6 +47,9 @@ SCHEMAS = {
     "mask_request", "model_version", "participant_record", "presence", "progress", "project_record", "publish_model",
     "reduce_job", "reduced", "registry_reply", "result", "run_event", "run_record", "state_record", "study_job", "task",
 }  # fmt: skip
+
+STORED_SINCE = {"hanse.journal_entry/2": 2}
+"""Schemas of what the hub stores that the release cannot read, with the version of the stored state that says so."""
 
 
 def classes(of: type[Message] = Message) -> Iterator[type[Message]]:
@@ -116,6 +120,14 @@ def test_every_message_is_read_and_written_as_it_was(name: str) -> None:
                 assert message.encode() == data, f"{said.subject} is written in other bytes than in {RELEASE}"
             read += 1
     assert read > 20
+
+
+def test_a_stored_form_that_the_release_cannot_read_comes_with_a_higher_version_of_the_stored_state() -> None:
+    every = chain.from_iterable(run_recording(RELEASE, name).said for name in RUNS)
+    recorded = {schema_of(one.data) for one in every if one.stored and is_message(one) and one.data}
+    now = {by_schema()[schema].schema_id for schema in recorded}
+    assert now - recorded == STORED_SINCE.keys()
+    assert max(STORED_SINCE.values()) == STATE_VERSION
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -13,7 +13,8 @@ from hanse_fabric.messages.state import StateRecord
 from hanse_fabric.records import Bucket, Entry
 from hanse_fabric.subjects import STATE, STREAMS
 
-STATE_VERSION = 1
+STATE_VERSION = 2
+"""What each version changed is in the migrations (`hanse_operations.state.migrations`)."""
 RELEASE = version("hanse-fabric")
 STATE_STREAM = next(stream for stream in STREAMS if stream is STATE.stream)
 _NAME = "version"
