@@ -15,13 +15,14 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint mutants chaos soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint mutants chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
 	@echo "make gwas-demo    three cohorts study their genomes together, beside the pooled analysis and meta-analysis"
 	@echo "make test         linters and every test, with real servers"
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
+	@echo "make simulate     short runs in virtual time: losses, slow and cut links, crashes, drawn from seeds (SEEDS=10)"
 	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
@@ -123,6 +124,9 @@ test-large: $(VENV)/.developer
 
 chaos: $(VENV)/.developer
 	@HANSE_CHAOS_SEEDS=$(SEEDS) $(BIN)/pytest tests/chaos --timeout 7200 $(ARGS)
+
+simulate: $(VENV)/.developer
+	@HANSE_SIMULATION_SEEDS=0..$(SEEDS) $(BIN)/pytest tests/simulation/test_any_seed.py --timeout 7200 $(ARGS)
 
 bench: $(VENV)/.developer
 	@$(BIN)/python benchmarks/bench.py $(ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -237,6 +238,7 @@ async def league(
     schema: DataSchema = OPEN,
 ) -> AsyncIterator[League]:
     """A hub with its sites at work, in the virtual time that runs already."""
+    random.seed(seed)  # writers of a record that lost a race wait for a moment by chance
     async with asyncio.TaskGroup() as group:
         made = League(clock, folder, Network(clock, weather or Weather(), seed), group)
         made.start_hub(coordinators=coordinators)
