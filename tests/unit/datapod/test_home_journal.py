@@ -61,13 +61,16 @@ def test_an_answer_that_the_disk_spoiled_is_not_served(journal: TaskJournal, tmp
     assert (again.find(given.id), again.finished) == (None, ())
 
 
-def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(journal: TaskJournal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", [1, 5], ids=["its end alone", "more"])
+def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(
+    journal: TaskJournal, tmp_path: Path, torn: int
+) -> None:
     first, second, third = asked(1), asked(2), asked(3)
     for given in (first, second):
         journal.finish(given, finished(given))
     journal.close()
     path = tmp_path / FILE
-    path.write_bytes(path.read_bytes()[:-5])
+    path.write_bytes(path.read_bytes()[:-torn])
     assert TaskJournal.counts(tmp_path) == (0, 1)
     again = TaskJournal(tmp_path)
     assert again.finished == (first.id,)
