@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from memory_sites import LinearSite
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Task
+from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
 from hanse_workflows.memory import Made, conduct
@@ -87,6 +88,16 @@ class Breaking:
         return self._site.work(task, objects)
 
 
+def test_ctrl_c_ends_a_run_within_the_task_that_is_under_way() -> None:
+    class Interrupted(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError(f"went on with {task.step}")
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(job_of(), {name: Interrupted(0) for name in sites()})
+
+
 async def careless(run: Verbs) -> None:
     """Trains at two sites of one round under the same keys."""
     model = await first_model(run)
@@ -122,6 +133,16 @@ def test_a_site_that_fails_is_named_with_its_reason() -> None:
     assert raised.value.code is ErrorCode.QUORUM
 
 
+def test_a_run_goes_on_from_the_model_that_another_has_made() -> None:
+    first = conduct(job_of(), sites())
+    further = job_of(initial_model=first.digest)
+    assert conduct(further, sites(), initial=first.model).digest == conduct(job_of(rounds=6), sites()).digest
+    with pytest.raises(RunFailure, match="the given bytes are not those of"):
+        conduct(further, sites(), initial=b"another")
+    with pytest.raises(RunFailure, match="no bytes are given for"):
+        conduct(further, sites())
+
+
 def test_too_few_sites_are_told_at_once() -> None:
     with pytest.raises(RunFailure, match="the job's minimum is 5"):
         conduct(job_of(participants={"minimum": 5}), sites())
@@ -131,6 +152,23 @@ def test_noise_of_sites_is_refused_for_no_ledger_stands_behind_it() -> None:
     privacy = {"placement": "local", "mechanism": "gaussian", "epsilon": 1.0}
     with pytest.raises(HanseError, match=r"privacy.placement: 'local' is not central, in a run in memory"):
         conduct(job_of(privacy=privacy), sites())
+
+
+def test_sites_that_add_their_noise_are_told_what_noise_the_job_wants() -> None:
+    """The caller stands for these sites: a rehearsal, in which nothing leaves."""
+    asked: list[PrivacyTerms | None] = []
+
+    class Noisy(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            if task.kind is TaskKind.TRAIN:
+                asked.append(task.privacy)
+            return super().work(task, objects)
+
+    job = job_of(privacy={"placement": "local", "mechanism": "gaussian", "epsilon": 1.0})
+    conduct(job, {name: Noisy(number) for number, name in enumerate(sites())}, sites_add_noise=True)
+    assert [terms and (terms.round, terms.active) for terms in asked] == [
+        (n, SITES) for n in (1, 2, 3) for _ in sites()
+    ]
 
 
 def test_a_workflow_that_is_not_installed_is_refused_with_those_that_are() -> None:

@@ -51,6 +51,7 @@ def conduct(
     told: Told = lambda _kind, _round, _data: None,
     published: OnVersion = lambda _model, _lineage: None,
     secret: Callable[[int], bytes] = secrets.token_bytes,
+    sites_add_noise: bool = False,
 ) -> Conducted:
     """Conduct a run in this process; not from within an event loop.
 
@@ -64,12 +65,18 @@ def conduct(
         told: is told news: kind, round, data.
         published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
+        sites_add_noise: whether `MemorySite.work` adds the noise of `task.privacy` to its update. Without it, a job
+            whose sites add noise (placement local or distributed) is refused, for its model would have none.
 
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
     """
     conducting = workflow or workflow_of(job)
     conducting.check(job)
+    if job.privacy is not None and job.privacy.placement != "central" and not sites_add_noise:
+        raise invalid(
+            "privacy.placement", job.privacy.placement, "central, in a run in memory: no site's ledger stands behind it"
+        )
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
         objects = MemoryObjects(DirectoryStore(Path(folder)))
         verbs = MemoryVerbs(
@@ -83,7 +90,9 @@ def conduct(
             secret=secret,
         )  # fmt: skip
         try:
-            asyncio.run(_one_reason(conducting.conduct(verbs)))
+            # Not asyncio.run: it keeps Ctrl-C back until the workflow awaits something outside, which it never does.
+            with asyncio.Runner() as runner:
+                runner.get_loop().run_until_complete(_one_reason(conducting.conduct(verbs)))
             return _conducted(verbs, objects)
         finally:
             objects.store.close()
@@ -102,10 +111,6 @@ async def _one_reason(run: object) -> None:
 
 
 def _without_masks(job: Job) -> Job:
-    if job.privacy is not None and job.privacy.placement != "central":
-        raise invalid(
-            "privacy.placement", job.privacy.placement, "central, in a run in memory: no site's ledger stands behind it"
-        )
     sums = job.secure_aggregation
     if sums is None:
         return job

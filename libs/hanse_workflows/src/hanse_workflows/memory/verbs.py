@@ -196,10 +196,11 @@ class MemoryVerbs:
         """See `Verbs.initial_model`."""
         if self._initial is None:
             raise RunFailure(ErrorCode.NOT_FOUND, f"initial_model: no bytes are given for {digest}")
-        ref = ref_of_bytes(self._initial)
+        ref = ref_of_bytes(self._initial, key=f"models/{PROJECT}/{digest}")
         if ref.digest != digest:
             raise RunFailure(ErrorCode.TAMPERED, f"initial_model: the given bytes are not those of {digest}")
-        return self._objects.add(self._initial)
+        self._objects.store.put(f"models/{PROJECT}/{digest}", self._initial)  # where reductions look for models
+        return ref
 
     async def publish(
         self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
