@@ -110,9 +110,12 @@ def test_a_scale_of_zero_clips_the_update_and_adds_no_noise(bench: Bench) -> Non
     assert norm <= 0.01
 
 
-@pytest.mark.parametrize("mechanism", ["dp_sgd", "gaussian"])
-def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, mechanism: str) -> None:
-    section = {"placement": "local", "mechanism": mechanism, "noise_multiplier": 1e-3}
+@pytest.mark.parametrize(
+    ("placement", "mechanism"),
+    [("local", "dp_sgd"), ("local", "gaussian"), ("distributed", "gaussian"), ("central", "gaussian")],
+)
+def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, placement: str, mechanism: str) -> None:
+    section = {"placement": placement, "mechanism": mechanism, "noise_multiplier": 1e-3}
     body = {"rounds": 1, "model": {"name": "logistic"}, "train": {"batch_size": 20}}
     data, results = bench.folder / "ward.npz", []
     for privacy in (section, section, None, None):

@@ -1,19 +1,35 @@
-"""Rehearsals of algorithms with two halves: the hub's is done, too, and test data are never trained on."""
+"""Rehearsals are runs of one site: the hub's part is done, too, and test data are never trained on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hanse_datapod.cli import main
 from hanse_datapod.rehearsal.training import evaluate_file, rehearse
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
 from hanse_schemas.job import check_job
 
 STEPS: dict[str, Any] = {"steps": 5, "batch_size": "all"}
+FAILING = """
+import numpy as np
+
+def initialize(config):
+    return {{"weight": np.zeros(4, np.float32)}}
+
+def train(model, data, config):
+    open({count!r}, "a").write("x")
+    raise ValueError("nothing fits")
+
+def test(model, data, config):
+    return 1, {{"loss": 0.0}}
+"""
 
 
 def write(path: Path, seed: int) -> Path:
@@ -62,6 +78,95 @@ def test_a_rehearsal_uses_the_jobs_server_optimizer(tmp_path: Path, data: tuple[
     for name, array in plain.items():
         np.testing.assert_allclose(still[name], array, atol=1e-15)
     assert np.abs(moved["output.weight"] - plain["output.weight"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"reduction": {"name": "norm_clipping", "norm": 1e-3}},
+        {"optimizer": {"name": "adam", "lr": 1e-3}, "reduction": {"name": "median"}},
+    ],
+)
+def test_a_rehearsal_reduces_as_the_strategy_says(
+    tmp_path: Path, data: tuple[Path, Path], strategy: dict[str, Any]
+) -> None:
+    _, plain = rehearsed(tmp_path, data, rounds=1)
+    _, reduced = rehearsed(tmp_path, data, rounds=1, strategy=strategy)
+    assert not np.array_equal(plain["output.weight"], reduced["output.weight"])
+
+
+def test_a_reduction_that_takes_several_updates_becomes_the_mean_and_the_user_is_told(
+    tmp_path: Path, data: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    krum = {"reduction": {"name": "krum", "byzantine": 1}}
+    _, plain = rehearsed(tmp_path, data, rounds=2)
+    job = tmp_path / "job.json"
+    body = {"rounds": 2, "model": {"name": "mlp", "dtype": "float64"}, "train": STEPS, "strategy": krum}
+    job.write_text(json.dumps(body))
+    asked = [
+        "rehearse",
+        str(job),
+        "--data",
+        str(data[0]),
+        "--test",
+        str(data[1]),
+        "--output",
+        str(tmp_path / "by-krum"),
+    ]
+    assert main(asked) == 0
+    assert "note: strategy.reduction: krum takes 5 updates at least" in capsys.readouterr().err
+    for name, array in read_tensors(tmp_path / "by-krum")[1].items():
+        np.testing.assert_array_equal(array, plain[name])
+
+
+def test_one_site_is_enough_whatever_the_job_says_of_many(tmp_path: Path, data: tuple[Path, Path]) -> None:
+    _, plain = rehearsed(tmp_path, data, rounds=2)
+    many: dict[str, Any] = {
+        "participants": {"minimum": 7, "fraction": 0.5, "quorum": 0.9},
+        "secure_aggregation": {"mode": "pairwise", "minimum": 5},
+    }
+    _, alone = rehearsed(tmp_path, data, rounds=2, **many)
+    for name, array in plain.items():
+        np.testing.assert_array_equal(alone[name], array)
+
+
+def test_a_rehearsal_stops_where_the_run_would(tmp_path: Path, data: tuple[Path, Path]) -> None:
+    at_once = {"stop": {"metric": "loss", "mode": "min", "target": 1e9}, "evaluate": {"every": 2}}
+    stopped, _ = rehearsed(tmp_path, data, rounds=30, **at_once)
+    assert stopped == rehearsed(tmp_path, data, rounds=2)[0]
+
+
+def test_a_rehearsal_begins_with_the_jobs_initial_model(tmp_path: Path, data: tuple[Path, Path]) -> None:
+    _, four = rehearsed(tmp_path, data, rounds=4)
+    rehearsed(tmp_path, data, rounds=2)
+    first = (tmp_path / "model").rename(tmp_path / "first")
+    body = {"rounds": 2, "model": {"name": "mlp", "dtype": "float64"}, "train": STEPS}
+    job = check_job(body | {"initial_model": hashlib.sha256(first.read_bytes()).hexdigest()})
+    rehearse(job, data[0], [data[1]], initial=first, output=tmp_path / "model")
+    for name, array in read_tensors(tmp_path / "model")[1].items():
+        np.testing.assert_allclose(array, four[name], rtol=1e-12)
+    with pytest.raises(HanseError, match="initial: None is not the file of the job's initial_model"):
+        rehearse(job, data[0], [data[1]])
+    with pytest.raises(HanseError, match="not those of"):
+        rehearse(job, data[0], [data[1]], initial=tmp_path / "model")
+    with pytest.raises(HanseError, match="the job names no initial_model"):
+        rehearse(check_job(body), data[0], [data[1]], initial=first)
+
+
+def test_what_the_work_fails_by_is_told_as_it_is(
+    tmp_path: Path, data: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not as a run that missed its quorum. A second try would fail likewise: there is none."""
+    code = tmp_path / "code.py"
+    count = tmp_path / "count"
+    code.write_text(FAILING.format(count=str(count)))
+    described = {"name": "code", "digest": hashlib.sha256(code.read_bytes()).hexdigest()}
+    job = tmp_path / "job.json"
+    job.write_text(json.dumps({"rounds": 3, "code": described}))
+    asked = ["rehearse", str(job), "--data", str(data[0]), "--test", str(data[1]), "--code", str(code)]
+    assert main(asked) == ErrorCode.TRAINING_FAILED.value.exit_status
+    assert "error: site code code.py, line 9: train raised ValueError: nothing fits\n" in capsys.readouterr().err
+    assert count.read_text() == "x"
 
 
 def test_a_rehearsal_evaluates_with_local_entries_and_a_model_file_without_them_is_refused(

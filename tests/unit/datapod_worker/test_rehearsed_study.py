@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,17 @@ def test_the_command_prints_the_report_as_json(tmp_path: Path, capsys: pytest.Ca
     report = json.loads(capsys.readouterr().out)
     assert {"leaves", "refused", "summary"} == report.keys()
     assert all(entry["masked"] for entry in report["leaves"] if entry["step"] != "open")
+
+
+def test_a_study_is_rehearsed_without_torch(tmp_path: Path) -> None:
+    job = tmp_path / "study.yaml"
+    job.write_bytes(JOB)
+    run = (
+        "import sys; from hanse_datapod.cli import main; assert main(sys.argv[1:]) == 0; print('torch' in sys.modules)"
+    )
+    asked = ["rehearse", str(job), "--data", str(COHORT), "--json"]
+    done = subprocess.run([sys.executable, "-c", run, *asked], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_a_job_that_trains_still_needs_test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

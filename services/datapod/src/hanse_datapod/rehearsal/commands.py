@@ -25,6 +25,7 @@ def add_rehearse(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     rehearsal.add_argument("--covariates", type=Path, help="of a study: file of covariates")
     rehearsal.add_argument("--policy", type=Path, help="of a study: the site's policy, which may be against it")
     rehearsal.add_argument("--code", type=Path, help="site code that the job names")
+    rehearsal.add_argument("--initial", type=Path, help="file of the job's initial_model, where it names one")
     rehearsal.add_argument("--output", type=Path, help="write the trained model here")
     rehearsal.set_defaults(run=_rehearse)
     evaluation = commands.add_parser("evaluate", help="evaluate a model file on test data")
@@ -61,9 +62,11 @@ def _rehearse(given: argparse.Namespace) -> None:
         return
     if given.test is None:
         raise invalid("--test", None, "test data, for a job that trains a model")
-    schema = _schema(given.schema)
-    tests = [given.test, *given.also]
-    _print(rehearse(job, given.data, tests, schema=schema, code=given.code, output=given.output), as_json=given.json)
+    metrics = rehearse(
+        job, given.data, [given.test, *given.also], schema=_schema(given.schema), code=given.code,
+        initial=given.initial, output=given.output, told=lambda text: print(f"note: {text}", file=sys.stderr),
+    )  # fmt: skip
+    _print(metrics, as_json=given.json)
 
 
 def _rehearse_study(job: Job, given: argparse.Namespace) -> None:

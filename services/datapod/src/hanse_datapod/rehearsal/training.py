@@ -1,65 +1,71 @@
-"""A job's rounds of training at one site, without a hub, and the evaluation of a model file."""
+"""A job's run at one site, without a hub, and the evaluation of a model file."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.rehearsal.rounds import RehearsedRounds
-from hanse_fabric.messages import PrivacyTerms, TaskKind
+from hanse_fabric.durable import write_durably
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.names import derive_seed
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
 if TYPE_CHECKING:
-    from hanse_datapod.worker.work.execute import WorkReport
+    from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_learning.site.examples import Examples
+    from hanse_workflows.memory import Conducted
 
 Metrics = dict[str, dict[str, float]]
+_ALONE = "rehearsal"
 
 
 def rehearse(
     job: Job, data: Path, tests: list[Path], *, schema: DataSchema | None = None, code: Path | None = None,
-    output: Path | None = None,
+    initial: Path | None = None, output: Path | None = None, told: Callable[[str], None] = lambda _text: None,
 ) -> Metrics:  # fmt: skip
-    """Train for the job's rounds as a single participant would, then evaluate. The server's optimizer is the job's; its
-    reduction has one update to reduce.
+    """Do the job's workflow with this site as its single participant, then evaluate the last model.
+
+    The number of participants, their quorum and masks are not the job's, for the site is alone. A strategy that takes
+    more updates than one becomes the mean.
+
+    Args:
+        tests: test data; the run's own evaluations, by which it may stop, are on the first.
+        initial: file of the model that the job names as its `initial_model`.
+        output: where the trained model is written; None: nowhere.
+        told: is told in words what is done in another way than the job says.
 
     Returns:
         Metrics by test file.
 
     Raises:
-        HanseError: as the worker's tasks.
+        HanseError: as the worker's tasks; INVALID_INPUT for a job that cannot be done; what else the run failed by.
     """
-    from hanse_datapod.data.load import read_examples
-    from hanse_fabric.tensors.file import read_tensors, write_tensors
+    from hanse_datapod.data.load import SiteData, read_examples
+    from hanse_datapod.rehearsal.site import RehearsedSite
+    from hanse_workflows.round_asks import config_of
 
-    known = learnable(schema or OpenSchema())
-    settings = DataSettings(train=data)
+    if not tests:
+        raise invalid("tests", tests, "a test file or more")
+    known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
     train = read_examples(data, settings, known)
     tested = {str(path): read_examples(path, settings, known) for path in tests}
-    config = _config(job, known, [train, *tested.values()])
+    job = _with_outputs(_alone(job, told), known, [train, *tested.values()])
+    first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
-        model, update = Path(folder) / "model", Path(folder) / "update"
-        _work(TaskKind.INITIALIZE, config, derive_seed(job.seed, "initialize"), 0, None, model, known, code, train)
-        hub = RehearsedRounds(job, model)
-        for number in range(1, job.rounds + 1):
-            seed = derive_seed(job.seed, number, "rehearsal", "train")
-            told = config | _private(job, config, number, len(train), model)
-            done = _work(TaskKind.TRAIN, told, seed, number, model, update, known, code, train, extras=hub.extras)
-            hub.take(update, done.extras)
+        sites = {path: RehearsedSite(Path(folder), SiteData(train, test), known, code) for path, test in tested.items()}
+        run = _conducted(job, sites[str(tests[0])], first)
+        if run.model is None or run.lineage is None:
+            raise invalid("workflow", job.workflow, "a workflow that publishes a model")
         if output is not None:
-            layout, arrays = read_tensors(model)
-            write_tensors(output, layout, arrays)
-        return {
-            name: _work(
-                TaskKind.EVALUATE, config, 0, job.rounds + 1, model, update, known, code, train, test=test
-            ).metrics
-            for name, test in tested.items()
-        }
+            write_durably(output, run.model, mode=0o644)
+        number = run.lineage.round
+        seed = derive_seed(job.seed, number, _ALONE, "evaluate")
+        config = config_of(job)
+        return {path: site.evaluate(config, run.model, seed=seed, round=number) for path, site in sites.items()}
 
 
 def evaluate_file(
@@ -70,21 +76,75 @@ def evaluate_file(
     Raises:
         HanseError: as the worker's tasks; INVALID_INPUT where the job keeps entries of the model at the sites.
     """
-    from hanse_datapod.data.load import read_examples
+    from hanse_datapod.data.load import SiteData, read_examples
+    from hanse_datapod.rehearsal.site import RehearsedSite
 
     known = learnable(schema or OpenSchema())
     tested = {str(path): read_examples(path, DataSettings(train=path), known) for path in tests}
     _require_whole(job)
-    config = _config(job, known, list(tested.values()))
-    config["train"] = {name: value for name, value in job.train.items() if name == "loss"}
-    return {
-        name: _work(TaskKind.EVALUATE, config, 0, 1, model, model, known, code, test, test=test).metrics
-        for name, test in tested.items()
+    job = _with_outputs(job, known, list(tested.values()))
+    config = {
+        "model": job.model,
+        "train": {name: value for name, value in job.train.items() if name == "loss"},
+        "code": None if job.code is None else job.code.model_dump(mode="json"),
     }
+    trained = _bytes(model, "model")
+    with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
+        return {
+            path: RehearsedSite(Path(folder), SiteData(test, test), known, code).evaluate(
+                config, trained, seed=0, round=1
+            )
+            for path, test in tested.items()
+        }
+
+
+def _conducted(job: Job, site: RehearsedSite, initial: bytes | None) -> Conducted:
+    """The run; where it fails because the site has failed, the site's own error."""
+    from hanse_workflows import RunFailure
+    from hanse_workflows.memory import conduct
+
+    try:
+        return conduct(job, {_ALONE: site}, initial=initial, sites_add_noise=True)
+    except RunFailure as failure:
+        raise site.failure or failure from None
+
+
+def _alone(job: Job, told: Callable[[str], None]) -> Job:
+    """The job, as it is done by a single participant. What that participant cannot do, it cannot do a second time."""
+    from hanse_learning.server.config import check_strategy
+
+    strategy, reduction = job.strategy, check_strategy(job.strategy).reduction
+    if reduction.least() > 1:
+        strategy = {**strategy, "reduction": {"name": "weighted_mean"}}
+        told(
+            f"strategy.reduction: {reduction.name} takes {reduction.least()} updates at least, a rehearsal has one: "
+            "weighted_mean stands in for it"
+        )
+    alone = {"minimum": 1, "fraction": 1.0, "quorum": 1.0, "retries": 0}
+    participants = job.participants.model_copy(update=alone)
+    return job.model_copy(
+        update={"participants": participants, "secure_aggregation": None, "strategy": strategy}
+    )  # fmt: skip
+
+
+def _initial_model(job: Job, given: Path | None) -> bytes | None:
+    if given is None:
+        if job.initial_model is not None:
+            raise invalid("initial", None, f"the file of the job's initial_model, {job.initial_model}")
+        return None
+    if job.initial_model is None:
+        raise invalid("initial", str(given), "absent, as the job names no initial_model")
+    return _bytes(given, "initial")
+
+
+def _bytes(path: Path, field: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{field}: {path}: {error.strerror or error}") from None
 
 
 def _require_whole(job: Job) -> None:
-    from hanse_fabric.errors import ErrorCode, HanseError
     from hanse_learning.config import check_model, state_rules
     from hanse_learning.config.checks import has_own_model
     from hanse_learning.config.state import own_state_rules
@@ -99,43 +159,14 @@ def _require_whole(job: Job) -> None:
         )
 
 
-def _private(job: Job, config: dict[str, Any], number: int, examples: int, model: Path) -> dict[str, Any]:
-    """What the worker is told of the job's privacy: it adds all the noise, that of hub and other sites, too."""
-    if job.privacy is None:
-        return {}
-    from hanse_datapod.privacy.terms import terms_of_work
-
-    terms = PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=number, active=1)
-    noise, told = terms_of_work(terms, "rehearsal", config, examples=examples, model=model)
-    return {"privacy": told | {"mechanism": noise.mechanism, "clip": noise.clip, "scale": noise.scale}}
-
-
-def _config(job: Job, schema: LearnableSchema, parts: list[Examples]) -> dict[str, Any]:
-    """The task's config. Where no schema tells the number of classes, the labels of all files together do."""
+def _with_outputs(job: Job, schema: LearnableSchema, parts: list[Examples]) -> Job:
+    """The job; where neither it nor a schema tells the number of classes, the labels of all files together do."""
     from hanse_learning.config import BUILT_IN
 
-    model = dict(job.model)
+    name = job.model.get("name")
     labels = [int(part.y.max()) for part in parts if len(part) and part.y.dtype.kind == "i"]
     told = schema.kind != "open" and (schema.task == "regression" or schema.classes is not None)
-    classified = job.train.get("loss") not in ("mse", "binary") and model.get("name") != "linear"
-    if not told and labels and classified and model.get("name") in BUILT_IN and "outputs" not in model:
-        model["outputs"] = max(2, max(labels) + 1)
-    code = job.code.model_dump() if job.code is not None else None
-    return {"model": model, "train": job.train, "code": code}
-
-
-def _work(
-    kind: TaskKind, config: dict[str, Any], seed: int, number: int, model: Path | None, output: Path,
-    schema: LearnableSchema, code: Path | None, train: Examples, *, test: Examples | None = None,
-    extras: Mapping[str, Path] | None = None,
-) -> WorkReport:  # fmt: skip
-    from hanse_datapod.data.load import SiteData
-    from hanse_datapod.worker.work.execute import WorkContext, execute
-    from hanse_learning.site.sums import Alone
-
-    return execute(
-        WorkContext(
-            kind, config, seed, number, model, output, output.parent / "state", schema, code,
-            lambda: SiteData(train, test), lambda _fraction, _text: None, extras=extras or {}, sums=Alone(),
-        )
-    )  # fmt: skip
+    classified = job.train.get("loss") not in ("mse", "binary") and name != "linear"
+    if told or not labels or not classified or name not in BUILT_IN or "outputs" in job.model:
+        return job
+    return job.model_copy(update={"model": {**job.model, "outputs": max(2, max(labels) + 1)}})

@@ -1,0 +1,87 @@
+"""The one site of a rehearsal: what the worker's process does for a task, done in this process on the given data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import Task, TaskKind
+from hanse_workflows.memory import Made
+
+if TYPE_CHECKING:
+    from hanse_datapod.data.load import SiteData
+    from hanse_datapod.worker.work.execute import WorkReport
+    from hanse_schemas.schema import LearnableSchema
+
+
+class RehearsedSite:
+    """A `MemorySite`, which adds its noise by itself.
+
+    Args:
+        folder: for files of tasks, and what the site keeps from round to round.
+
+    Attributes:
+        failure: why the last task failed; None where it did not.
+    """
+
+    def __init__(self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None) -> None:
+        self._received, self._made, self._state = (folder / name for name in ("received", "made", "state"))
+        self._data, self._schema, self._code = data, schema, code
+        self.failure: HanseError | None = None
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        """See `MemorySite.work`."""
+        from hanse_datapod.worker.port import extra_output
+
+        self.failure = None
+        extras = {name: self._file(name, data) for name, data in objects.items()}
+        model = extras.pop("model", None)
+        try:
+            config = task.config | self._privacy(task, model)
+            done = self._do(task.kind, config, task.seed, task.round, model, extras=extras, trained=task.trained)
+        except HanseError as error:
+            self.failure = error
+            raise
+        update = self._made.read_bytes() if done.wrote else None
+        changes = {name: extra_output(self._made, name).read_bytes() for name in done.extras}
+        return Made(update, done.examples, done.metrics, changes, done.info, done.code_digest)
+
+    def evaluate(self, config: dict[str, Any], model: bytes, *, seed: int, round: int) -> dict[str, float]:  # noqa: A002
+        """A model's metrics on the test data, with what the site has kept of the rounds up to `round`."""
+        return self._do(TaskKind.EVALUATE, config, seed, round, self._file("model", model)).metrics
+
+    def _file(self, name: str, data: bytes) -> Path:
+        self._received.mkdir(exist_ok=True)
+        path = self._received / name
+        path.unlink(missing_ok=True)  # what was read from the former file may still be mapped
+        path.write_bytes(data)
+        return path
+
+    def _privacy(self, task: Task, model: Path | None) -> dict[str, Any]:
+        """What the worker is told of the job's privacy: this site is alone, so its noise is all that a sum would have.
+
+        Central noise is the reduction's.
+        """
+        if task.privacy is None or task.privacy.privacy.placement == "central":
+            return {}
+        from hanse_datapod.privacy.terms import terms_of_work
+
+        examples = len(self._data.train)
+        noise, told = terms_of_work(task.privacy, task.participant, task.config, examples=examples, model=model)
+        return {"privacy": told | {"scale": noise.scale}}
+
+    def _do(
+        self, kind: TaskKind, config: dict[str, Any], seed: int, round: int, model: Path | None, *,  # noqa: A002
+        extras: Mapping[str, Path] | None = None, trained: int | None = None,
+    ) -> WorkReport:  # fmt: skip
+        from hanse_datapod.worker.work.execute import WorkContext, execute
+        from hanse_learning.site.sums import Alone
+
+        return execute(
+            WorkContext(
+                kind, config, seed, round, model, self._made, self._state, self._schema, self._code,
+                lambda: self._data, lambda _fraction, _text: None, extras=extras or {}, trained=trained, sums=Alone(),
+            )
+        )  # fmt: skip
