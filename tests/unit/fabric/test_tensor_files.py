@@ -228,6 +228,14 @@ def test_a_damaged_header_never_gives_anything_but_a_layout_or_a_refusal(data: s
         assert error.code is ErrorCode.INVALID_INPUT  # noqa: PT017
 
 
+def test_a_file_that_was_cut_is_refused_after_a_whole_one_with_the_same_header_was_read() -> None:
+    arrays = {"weight": np.ones(3, dtype=np.float32)}
+    whole = encode_tensors(Layout.of([Entry("weight", "F32", (3,))]), arrays)
+    assert decode_tensors(whole)[1]["weight"].tolist() == [1, 1, 1]
+    with pytest.raises(HanseError, match=f"{len(whole) - 4} bytes, its header describes {len(whole)}"):
+        decode_tensors(whole[:-4])
+
+
 def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(HanseError) as caught:
         read_tensors(tmp_path / "absent")

@@ -31,21 +31,22 @@ _DESCRIBING = frozenset({"METADATA", "entry_points.txt"})
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What one package offers under one name."""
+    """What one package offers under one name.
+
+    Attributes:
+        built_in: whether it is Hanse's own.
+    """
 
     group: str
     name: str
     entry: EntryPoint
+    built_in: bool
 
     @property
     def distribution(self) -> str:
         """The package and its version."""
-        return _named(self.entry)
-
-    @property
-    def built_in(self) -> bool:
-        """Whether it is Hanse's own."""
-        return self.entry.dist is not None and self.entry.dist.name in _OURS
+        dist = self.entry.dist
+        return f"{dist.name} {dist.version}" if dist else self.entry.module
 
     @property
     def title(self) -> str:
@@ -147,10 +148,10 @@ def find(group: str, name: str) -> Plugin:
     if len(offered) > 1:
         raise HanseError(
             ErrorCode.CONFLICT,
-            f"{KINDS[group]} {name} is offered by {' and by '.join(sorted(map(_named, offered)))}",
+            f"{KINDS[group]} {name} is offered by {' and by '.join(sorted(each.distribution for each in offered))}",
             hint="uninstall all of them but one",
         )
-    return Plugin(group, name, offered[0])
+    return offered[0]
 
 
 def built_in(group: str) -> tuple[Plugin, ...]:
@@ -160,15 +161,13 @@ def built_in(group: str) -> tuple[Plugin, ...]:
 
 
 @cache
-def _found(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:  # noqa: ARG001 - part of the key
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+def _found(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Plugin, ...]]:  # noqa: ARG001 - part of the key
+    found: dict[str, tuple[Plugin, ...]] = {}
     for entry in entry_points(group=group):
-        found[entry.name] = (*found.get(entry.name, ()), entry)
+        # Kept, because a distribution reads its file each time that it is asked for its name.
+        built_in = entry.dist is not None and entry.dist.name in _OURS
+        found[entry.name] = (*found.get(entry.name, ()), Plugin(group, entry.name, entry, built_in))
     return found
-
-
-def _named(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
 
 
 def _files(entry: EntryPoint) -> Iterator[tuple[str, Path]]:

@@ -13,13 +13,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 MAX_HEADER_BYTES = 16 << 20
+_KEPT_HEADER_BYTES = 64 << 10
 _WRITE = "write it with hanse_fabric.tensors"
 _ALIGN = 64
 
@@ -158,7 +159,12 @@ class Layout:
     @cached_property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return self.data_start + sum(entry.nbytes for entry in self.entries)
+        return self.data_start + self.data_bytes
+
+    @cached_property
+    def data_bytes(self) -> int:
+        """Bytes behind the header."""
+        return sum(entry.nbytes for entry in self.entries)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -222,6 +228,15 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
         HanseError: INVALID_INPUT when it is not safetensors, when offsets overlap, leave holes, or exceed `size`
             (the file's bytes), or when entries stand in another order.
     """
+    # The updates of a round have one header among them: it is read once.
+    layout = _read_before(header) if len(header) <= _KEPT_HEADER_BYTES else _read(header)
+    described = len(header) + layout.data_bytes
+    if size is not None and described != size:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {size} bytes, its header describes {described}")
+    return layout
+
+
+def _read(header: bytes) -> Layout:
     try:
         body = json.loads(header[8:])
         meta = body.pop("__metadata__", {})
@@ -240,7 +255,6 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: malformed safetensors header ({error})") from None
     layout = Layout.of(entries)
-    base = len(header)
     expected, offset = {}, 0
     for entry in layout:
         expected[entry.name] = (offset, offset + entry.nbytes)
@@ -252,9 +266,10 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
                 f"tensor file: entry {name} lies at bytes {start}..{stop}, not at {expected[name]}",
                 hint=_WRITE,
             )
-    if size is not None and base + offset != size:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: {size} bytes, its header describes {base + offset}")
     return layout
+
+
+_read_before = lru_cache(maxsize=16)(_read)
 
 
 def _known(entry: Entry) -> Entry:
