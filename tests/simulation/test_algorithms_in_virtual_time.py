@@ -1,4 +1,5 @@
-"""Every job of the algorithm tests, with the true trainers, in virtual time: the same bits although all are killed."""
+"""Every job of the algorithm tests, with the true trainers, in virtual time: the same bits as in memory, whoever is
+killed."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES
+from e2e.jobs_in_memory import digest_in_memory
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.work import modules
@@ -54,11 +56,13 @@ async def kill_all(made: League) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_ends_in_the_same_bits_although_all_are_killed(
+def test_a_job_ends_in_the_same_bits_as_in_memory_although_all_are_killed(
     data: Path, digests: dict[str, str | None], tmp_path: Path, name: str
 ) -> None:
     calm = simulated(tmp_path / "calm", data, JOBS[name])
     assert calm.record.round == ROUNDS
+    files = {f"site-{number}": data / site / "train.npz" for number, site in enumerate(SITES)}
+    assert digest_in_memory(JOBS[name], SCHEMA, files) == calm.record.model_digest, "in memory it is another model"
     hit = simulated(tmp_path / "hit", data, JOBS[name], kill_all)
     assert hit.takings == 2
     if name not in SAMPLED:  # who is drawn again depends on who is there
