@@ -48,7 +48,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",
     ),
     "hanse_datapod.home.journal": (
-        f"{_DATAPOD}/test_home_journal.py", f"{_DATAPOD}/test_agent.py", f"{_DATAPOD}/test_killed.py",
+        f"{_DATAPOD}/test_home_journal.py", f"{_DATAPOD}/test_agent.py",
     ),
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import stat
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -12,6 +14,8 @@ from masked_actors import masked_task
 from site_actors import task
 
 from hanse_datapod.home.journal import FILE, FinishedTask, TaskJournal, work_of
+from hanse_fabric import durable
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Outcome, Task
 from hanse_site.link import result_for
 
@@ -57,13 +61,17 @@ def test_an_answer_that_the_disk_spoiled_is_not_served(journal: TaskJournal, tmp
     assert (again.find(given.id), again.finished) == (None, ())
 
 
-def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(journal: TaskJournal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", [1, 5], ids=["its end alone", "more"])
+def test_a_line_torn_by_a_crash_is_cut_off_and_the_lines_before_it_stay(
+    journal: TaskJournal, tmp_path: Path, torn: int
+) -> None:
     first, second, third = asked(1), asked(2), asked(3)
     for given in (first, second):
         journal.finish(given, finished(given))
     journal.close()
     path = tmp_path / FILE
-    path.write_bytes(path.read_bytes()[:-5])
+    path.write_bytes(path.read_bytes()[:-torn])
+    assert TaskJournal.counts(tmp_path) == (0, 1)
     again = TaskJournal(tmp_path)
     assert again.finished == (first.id,)
     again.finish(third, finished(third))
@@ -137,3 +145,42 @@ def test_the_same_work_is_known_by_what_is_asked_whoever_asks_and_wherever_the_m
     other = ObjectRef(digest="0" * 64, size=model.size, key="models/triage/m")
     changed = [at(model=other), at(model=None), at(seed=8), at(round=2), at(config={}), at(run="b" * 12)]
     assert len({at(), *changed}) == 1 + len(changed)
+
+
+def test_a_line_that_is_whole_and_no_entry_is_taken_for_a_torn_one(journal: TaskJournal, tmp_path: Path) -> None:
+    given = asked(1)
+    journal.finish(given, finished(given))
+    journal.close()
+    text = b"[1,2]"
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(hashlib.sha256(text).hexdigest()[:16].encode() + b" " + text + b"\n")
+    assert TaskJournal.counts(tmp_path) == (0, 1)
+    assert TaskJournal(tmp_path).finished == (given.id,)
+
+
+def test_an_answer_that_could_not_be_written_leaves_the_file_as_it_was(
+    journal: TaskJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = asked(1), asked(2)
+    journal.finish(first, finished(first))
+    before, write_all = (tmp_path / FILE).read_bytes(), durable.write_all
+
+    def half(descriptor: int, data: bytes) -> None:
+        write_all(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_all", half)
+        with pytest.raises(HanseError) as caught:
+            journal.finish(second, finished(second))
+    assert caught.value.code is ErrorCode.NO_SPACE
+    assert (tmp_path / FILE).read_bytes() == before
+    assert journal.finished == (first.id,)
+    journal.finish(second, finished(second))
+    assert TaskJournal(tmp_path).finished == (first.id, second.id)
+
+
+def test_a_closed_journal_has_given_its_file_back(tmp_path: Path) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    TaskJournal(tmp_path).close()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_datapod.cli import main
-from hanse_datapod.home.outbox import HEAD, LOG, Leaving, Outbox, verify_log
+from hanse_datapod.home.outbox import HEAD, LOG, RESERVE, Leaving, Outbox, verify_log
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -122,3 +122,16 @@ def test_the_command_names_the_first_broken_entry(tmp_path: Path, capsys: pytest
     (tmp_path / LOG).write_text(content)
     assert main(["verify-log", "--home", str(tmp_path)]) == ErrorCode.TAMPERED.value.exit_status
     assert "entry 2 is broken" in capsys.readouterr().out
+
+
+def test_the_reserve_is_given_up_for_a_full_disk_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = Outbox(tmp_path)
+
+    def tampered(*_: object) -> None:
+        raise HanseError(ErrorCode.TAMPERED, "outbox.jsonl: another has written here")
+
+    monkeypatch.setattr(outbox._log, "append", tampered)
+    with pytest.raises(HanseError) as caught:
+        outbox.append(Leaving("update", "subject", 1))
+    assert caught.value.code is ErrorCode.TAMPERED
+    assert (tmp_path / RESERVE).exists()

@@ -460,3 +460,8 @@ async def test_who_may_not_delete_a_version_is_told_what_to_do_first(hub: Hub) -
         assert caught.value.hint == "archive it first"
     await hub.promote(1, Stage.ARCHIVED)
     assert (await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")).deleted
+
+
+async def test_the_holders_of_a_stage_are_told_by_number(hub: Hub) -> None:
+    made = [await hub.put(number) for number in (1, 2, 3)]
+    assert [version.version for version in rules.holders(made[::-1], Stage.CANDIDATE)] == [1, 2, 3]

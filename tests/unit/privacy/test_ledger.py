@@ -278,3 +278,10 @@ def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_pa
         one.reserve(charge("more"))
     one.close()
     two.close()
+
+
+def test_the_ledgers_files_are_the_owners_alone(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.reserve(charge("r1"))
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
+        f"{NAME}.{part}": 0o600 for part in ("jsonl", "head", "lock")
+    }

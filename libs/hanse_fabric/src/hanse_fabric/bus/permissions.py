@@ -79,7 +79,7 @@ def _ask_leader(stream: str) -> str:
 
 
 def _bound(row: Subject, own: dict[str, str]) -> str:
-    return row.wildcard(**{name: value for name, value in own.items() if name in row.tokens})
+    return row.wildcard(**own)
 
 
 def _prefix(row: Subject, own: dict[str, str]) -> str:
