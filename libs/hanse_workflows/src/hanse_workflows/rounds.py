@@ -7,7 +7,7 @@ again in a new session, with new masks, without those whose answers were refused
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
@@ -82,6 +82,17 @@ async def train(
     examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
     metrics = RoundMetrics(overall, traffic=sent)
     return TrainedRound(summed.reduction, metrics, _used(gathered, summed.participants), examples)
+
+
+def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:
+    """Of trainings that went on from each other, one that says whose updates are in the last one's model. Pure."""
+    answers = tuple(answer for each in trainings for answer in each.answers)
+    participants = tuple(sorted(answer.participant for answer in answers))
+    sent = sum((each.metrics.traffic for each in trainings), Traffic())
+    return TrainedRound(
+        trainings[-1].reduction.model_copy(update={"participants": participants}),
+        replace(summarize(answers, prefix="train_"), traffic=sent), answers, sum(each.examples for each in trainings),
+    )  # fmt: skip
 
 
 async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> RoundMetrics:

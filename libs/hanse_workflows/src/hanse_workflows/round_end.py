@@ -1,0 +1,57 @@
+"""The end of a round, whichever way its model was made: evaluated, published where that is due, told of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hanse_workflows.lineage import lineage_of
+from hanse_workflows.masking.protocols import MaskingProtocol
+from hanse_workflows.metrics import EarlyStopping, RoundMetrics
+from hanse_workflows.round_asks import due, evaluation
+from hanse_workflows.round_state import RoundState
+from hanse_workflows.rounds import TrainedRound, evaluate
+from hanse_workflows.verbs import Verbs
+
+
+class RoundEnds:
+    """The ends of a run's rounds.
+
+    Args:
+        protocol: how evaluations are masked; None: not at all.
+    """
+
+    def __init__(self, run: Verbs, protocol: MaskingProtocol | None) -> None:
+        self._run, self._protocol = run, protocol
+        self._stopping = EarlyStopping(run.job.stop)
+        self._parent: str | None = run.job.initial_model
+
+    async def end(self, number: int, chosen: tuple[str, ...], trained: TrainedRound, state: RoundState) -> bool:
+        """End a round; returns whether it was the last.
+
+        Args:
+            chosen: who evaluates: the round's participants.
+
+        Raises:
+            RunFailure: QUORUM where too few evaluate; what the registry refused; INVALID_INPUT for a metric to stop by
+                that the sites do not report.
+        """
+        run, job, model = self._run, self._run.job, trained.reduction.model
+        evaluated, stop = RoundMetrics(), ""
+        if due(job.evaluate.every, number, job.rounds):
+            asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
+            evaluated = await evaluate(run, self._protocol, asked)
+            stop = self._stopping.observe(evaluated.overall)
+        final = bool(stop) or number == job.rounds
+        overall = trained.metrics.overall | evaluated.overall
+        if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
+            lineage = lineage_of(run, number, trained, self._parent)
+            version = await run.publish(
+                f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
+            )  # fmt: skip
+            self._parent = version.digest
+        run.note(
+            "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
+            participants=list(trained.reduction.participants), digest=model.digest,
+            bytes=(trained.metrics.traffic + evaluated.traffic).body(),
+        )  # fmt: skip
+        return final
