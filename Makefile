@@ -89,6 +89,9 @@ lint: $(VENV)/.developer
 
 # Unit tests wait more than they compute, so three share two cores; of files that start real servers two run at a time.
 # How long all of it took stands in build/suite.json, for `make bench-conduct`.
+# One thread each: threads of linear algebra that wait for each other on a busy core cost several times their work.
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: suite-begins lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/simulation tests/deploy $(ARGS)
