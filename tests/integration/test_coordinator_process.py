@@ -250,8 +250,12 @@ async def test_the_coordinator_at_rest_takes_little_memory(nats_server: NatsServ
         assert psutil.Process(replica.process.pid).memory_info().rss / 2**20 < IDLE_MIB
 
 
-def test_a_taken_port_ends_it_with_a_line_that_says_so(nats_server: NatsServer, start: Start) -> None:
+async def test_a_taken_port_ends_it_with_a_line_that_says_so(
+    nats_server: NatsServer, start: Start, api_key: str
+) -> None:
     first = start(nats_server)
+    async with client_of(api_key) as client:
+        await ready(first, client)  # before, it could not end in order
     other = start(nats_server, HANSE_HTTP_PORT=str(nats_server.port))
     assert other.process.wait(60) == 10
     assert other.process.stderr is not None

@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from hanse_coordinator import authority as authority_module
 from hanse_coordinator.authority import BusCredentials
 from hanse_fabric.bus.authority import BusAuthority, write_secret
 from hanse_fabric.bus.jwt import credentials
@@ -110,7 +109,7 @@ async def test_a_site_that_was_let_in_again_with_the_same_key_can_be_revoked_aga
     bus = await mortal_nats.connect(Role.COORDINATOR)
     hub = BusCredentials(mortal_nats.authority, bus, mortal_nats.url)
     with monkeypatch.context() as earlier:
-        earlier.setattr(authority_module, "time", SimpleNamespace(time=lambda: time.time() - 60))
+        earlier.setattr(hub, "_clock", SimpleNamespace(now=lambda: datetime.now(UTC) - timedelta(minutes=1)))
         site = Site(mortal_nats.authority, "north")
         await hub.revoke(site.key.public)
     assert await site.connects(mortal_nats.url), "its token is newer"

@@ -174,7 +174,7 @@ def test_an_upload_succeeds_when_the_killed_store_is_back(mortal: Any, key: str)
     killed: list[bool] = []
 
     def blocks() -> Iterator[bytes | memoryview]:
-        for number, block in enumerate(whole.blocks()):
+        for number, block in enumerate(whole.content()):
             if number == 20 and not killed:
                 killed.append(True)
                 mortal.kill()
