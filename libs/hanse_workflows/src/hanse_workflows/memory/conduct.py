@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,13 +80,7 @@ def conduct(
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
         objects = MemoryObjects(DirectoryStore(Path(folder)))
         verbs = MemoryVerbs(
-            _without_masks(job),
-            sites,
-            objects,
-            journal=journal,
-            initial=initial,
-            told=told,
-            published=published,
+            _without_masks(job), sites, objects, journal=journal, initial=initial, told=told, published=published,
             secret=secret,
         )  # fmt: skip
         try:
@@ -98,10 +92,10 @@ def conduct(
             objects.store.close()
 
 
-async def _one_reason(run: object) -> None:
+async def _one_reason(run: Awaitable[None]) -> None:
     """Of several errors that ended computations side by side, raise the first that people can act on."""
     try:
-        await run  # type: ignore[misc]
+        await run
     except BaseExceptionGroup as several:
         matched, rest = several.split(HanseError)
         group = matched or rest
