@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from datetime import UTC
 from typing import Any
 
@@ -283,3 +284,22 @@ def test_a_virtual_clock_goes_on_where_its_last_run_ended() -> None:
     clock.run(clock.sleep(5))
     clock.run(clock.sleep(6))
     assert clock.monotonic() == 11.0
+
+
+def test_a_call_that_is_slow_to_end_lets_the_loop_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what the loop does meanwhile comes before or after the next call's result, as the machine has time."""
+    ended = VirtualLoop._ended
+
+    def slow(loop: VirtualLoop, call: Future[Any]) -> None:
+        time.sleep(0.05)
+        ended(loop, call)
+
+    monkeypatch.setattr(VirtualLoop, "_ended", slow)
+
+    async def main() -> None:
+        await asyncio.to_thread(time.sleep, 0.05)
+        call = asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.2)
+        await asyncio.sleep(0)
+        assert call.done(), "the loop went on beside the call"
+
+    VirtualClock().run(main())

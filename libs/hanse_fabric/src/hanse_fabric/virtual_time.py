@@ -95,7 +95,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _ended(self, _: Future[Any]) -> None:
         if not self.is_closed():
-            self.call_soon_threadsafe(self._one_less)
+            # The result came before. By now the loop may wait for the next call, and must not be woken from that.
+            super().call_soon_threadsafe(self._one_less)
 
     def _one_less(self) -> None:
         self.working -= 1
