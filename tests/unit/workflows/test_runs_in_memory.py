@@ -17,6 +17,7 @@ from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
 from hanse_workflows.memory import Made, conduct
 from hanse_workflows.memory.verbs import Journal
+from hanse_workflows.registry import workflow_of
 from hanse_workflows.round_asks import training
 from simulation.league import play
 
@@ -184,3 +185,24 @@ def test_a_workflow_that_is_not_installed_is_refused_with_those_that_are() -> No
 def test_cyclic_transfer_refuses_masks_for_a_sum_of_one_is_no_secret() -> None:
     with pytest.raises(HanseError, match=r"secure_aggregation.mode: 'compensator' is not absent"):
         conduct(job_of(workflow="cyclic_weight_transfer", **JOBS["masked"]), sites())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"participants": {"minimum": 2, "quorum": 0.5}}, r"participants.quorum: 0.5 is not 1 "),
+        ({"utility_preserving": True}, r"utility_preserving: True is not false"),
+        ({"strategy": {"reduction": {"name": "krum", "byzantine": 1}}}, r"krum takes 5 updates at least"),
+        (
+            {
+                "model": {"name": "mlp", "hidden": [3], "batch_norm": True},
+                "train": {"algorithm": {"name": "fedtan"}},
+            },
+            r"train.algorithm.name: 'fedtan' is not one without sums among sites",
+        ),
+    ],
+)
+def test_cyclic_transfer_refuses_what_needs_several_sites_at_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(HanseError, match=message) as raised:
+        workflow_of(job_of(workflow="cyclic_weight_transfer", **changes))
+    assert raised.value.code is ErrorCode.INVALID_INPUT

@@ -6,7 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hanse_fabric.errors import invalid
+from hanse_learning.server.config import check_strategy
+from hanse_learning.server.config.checks import check_participants
 from hanse_schemas.job import Job
+from hanse_workflows.exchange import patience_of
 from hanse_workflows.first_model import first_model
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
@@ -40,9 +43,16 @@ async def cyclic_weight_transfer(run: Verbs) -> None:
 
 
 def check(job: Job) -> None:
-    """Refuse what needs several sites at once."""
+    """Refuse what needs several sites at once, and what would not hold for one after another."""
     if job.secure_aggregation is not None:
         raise invalid("secure_aggregation.mode", job.secure_aggregation.mode, "absent (a sum of one site)")
+    if job.participants.quorum < 1:
+        raise invalid("participants.quorum", job.participants.quorum, "1 (each site of a round has its turn)")
+    if job.utility_preserving:
+        raise invalid("utility_preserving", True, "false (sites train one after another, not on pooled data)")
+    check_participants(check_strategy(job.strategy), 1, "updates of one turn:")
+    if patience_of(job, 1) is not None:
+        raise invalid("train.algorithm.name", job.train["algorithm"]["name"], "one without sums among sites")
 
 
 workflow = Workflow(cyclic_weight_transfer, check)
