@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Mapping
 from dataclasses import replace
@@ -102,6 +103,15 @@ def test_ctrl_c_ends_a_run_within_the_task_that_is_under_way() -> None:
             conduct(job_of(), {name: Interrupted(0) for name in sites()})
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_in_a_notebook_is_conducted_while_its_event_loop_waits() -> None:
+    async def cell() -> str | None:
+        digest = conduct(job_of(), sites()).digest
+        await asyncio.sleep(0)  # the notebook's own loop goes on
+        return digest
+
+    assert asyncio.run(cell()) == conduct(job_of(), sites()).digest
 
 
 async def careless(run: Verbs) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def conduct(
     secret: Callable[[int], bytes] = secrets.token_bytes,
     sites_add_noise: bool = False,
 ) -> Conducted:
-    """Conduct a run in this process; not from within an event loop.
+    """Conduct a run in this process. Within a running event loop, as a notebook has one, that loop waits for the run.
 
     Sums of a job with `secure_aggregation` are made in its ring, but no masks are put on and taken off: they would hide
     nothing from the process that has them all. The model has the bits of the masked run.
@@ -80,22 +81,38 @@ def conduct(
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
         objects = MemoryObjects(DirectoryStore(Path(folder)))
         verbs = MemoryVerbs(
-            _without_masks(job), sites, objects, journal=journal, initial=initial, told=told, published=published,
+            _without_masks(job),
+            sites,
+            objects,
+            journal=journal,
+            initial=initial,
+            told=told,
+            published=published,
             secret=secret,
         )  # fmt: skip
         try:
-            # Not asyncio.run: it keeps Ctrl-C back until the workflow awaits something outside, which it never does.
-            with asyncio.Runner() as runner:
-                runner.get_loop().run_until_complete(_one_reason(conducting.conduct(verbs)))
+            _complete(_one_reason(conducting.conduct(verbs)))
             return _conducted(verbs, objects)
         finally:
             objects.store.close()
 
 
-async def _one_reason(run: Awaitable[None]) -> None:
+def _complete(run: Coroutine[None, None, None]) -> None:
+    """Run a coroutine to its end in this thread, also where a loop is running in it, which waits meanwhile."""
+    around = _get_running_loop()
+    _set_running_loop(None)
+    try:
+        # Not asyncio.run: it keeps Ctrl-C back until the workflow awaits something outside, which it never does.
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.get_loop().run_until_complete(run)
+    finally:
+        _set_running_loop(around)
+
+
+async def _one_reason(run: object) -> None:
     """Of several errors that ended computations side by side, raise the first that people can act on."""
     try:
-        await run
+        await run  # type: ignore[misc]
     except BaseExceptionGroup as several:
         matched, rest = several.split(HanseError)
         group = matched or rest
