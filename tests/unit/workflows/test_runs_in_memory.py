@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from memory_sites import LinearSite
+from memory_sites import LinearSite, encoded
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
-from hanse_workflows.memory import Made, conduct
-from hanse_workflows.memory.verbs import Journal
+from hanse_workflows.memory import Journal, Made, conduct
 from hanse_workflows.registry import workflow_of
 from hanse_workflows.round_asks import training
 from simulation.league import play
@@ -62,17 +62,48 @@ def test_all_jobs_make_different_models() -> None:
 def test_a_run_that_broke_off_anywhere_goes_on_at_the_step_that_was_open() -> None:
     whole = conduct(job_of(), sites()).digest
     for last in range(1 + 3 * 2 * SITES):  # one site makes the first model; all train and evaluate in three rounds
-        journal: Journal = {}
+        journal = Journal()
         tired = sites()
         broken = {name: Breaking(site, last) for name, site in tired.items()}
         Breaking.left = last
         with pytest.raises(KeyboardInterrupt):
             conduct(job_of(), broken, journal=journal)
-        done_before = {step for site in tired.values() for step in site.done} & journal.keys()
+        done_before = {step for site in tired.values() for step in site.done} & journal.outcomes.keys()
         for site in tired.values():
             site.done.clear()
         assert conduct(job_of(), tired, journal=journal).digest == whole
         assert not done_before & {step for site in tired.values() for step in site.done}
+
+
+class WideSite(LinearSite):
+    """A site with a model that is too large to be inside a reference."""
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        made = Made(encoded(np.full(100_000, self.weight)), 1, {"loss": 0.0})
+        return replace(made, update=None) if task.kind is TaskKind.EVALUATE else made
+
+    weight = 0.5
+
+
+def test_a_run_of_a_large_model_that_broke_off_finds_its_objects_again() -> None:
+    wide = {name: WideSite(0) for name in sites()}
+    whole = conduct(job_of(), wide)
+    journal = Journal()
+    Breaking.left = 1 + 3 * SITES  # within the second round
+    with pytest.raises(KeyboardInterrupt):
+        conduct(job_of(), {name: Breaking(site, 0) for name, site in wide.items()}, journal=journal)
+    assert conduct(job_of(), wide, journal=journal) == whole
+
+
+def test_a_run_that_was_over_is_told_again_from_its_journal() -> None:
+    journal = Journal()
+    first = conduct(job_of(), sites(), journal=journal)
+    assert conduct(job_of(), sites(), journal=journal) == first
+
+
+def test_bytes_of_a_first_model_that_the_job_does_not_name_are_refused() -> None:
+    with pytest.raises(HanseError, match="initial: '3 bytes' is not absent, for the job names no initial_model"):
+        conduct(job_of(), sites(), initial=b"abc")
 
 
 class Breaking:
@@ -130,7 +161,7 @@ def test_a_key_that_is_used_twice_ends_the_run() -> None:
 
 
 def test_another_job_over_the_journal_of_a_run_is_told_apart() -> None:
-    journal: Journal = {}
+    journal = Journal()
     conduct(job_of(), sites(), journal=journal)
     with pytest.raises(RunFailure, match="the run's journal has it with fingerprint") as raised:
         conduct(job_of(seed=8), sites(), journal=journal)

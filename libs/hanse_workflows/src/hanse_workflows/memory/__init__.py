@@ -7,6 +7,7 @@ ends in the bits of the same run on a hub.
 from __future__ import annotations
 
 from hanse_workflows.memory.conduct import Conducted, conduct
+from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.sites import Made, MemorySite
 
-__all__ = ["Conducted", "Made", "MemorySite", "conduct"]
+__all__ = ["Conducted", "Journal", "Made", "MemorySite", "conduct"]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import tempfile
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import Lineage
-from hanse_fabric.store.directory import DirectoryStore
 from hanse_schemas.job import Job
+from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.objects import MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
-from hanse_workflows.memory.verbs import Journal, MemoryVerbs, OnVersion, Told
+from hanse_workflows.memory.verbs import MemoryVerbs, OnVersion, Told
 from hanse_workflows.registry import workflow_of
 from hanse_workflows.workflow import Workflow
 
@@ -62,7 +60,7 @@ def conduct(
     Args:
         workflow: in place of the one that is installed under the job's `workflow`.
         initial: bytes of the first model, where the job names one.
-        journal: outcomes of an earlier pass that was interrupted; a mapping that is added to.
+        journal: of an earlier pass that was interrupted; it is added to. Its objects go with it.
         told: is told news: kind, round, data.
         published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
@@ -78,23 +76,18 @@ def conduct(
         raise invalid(
             "privacy.placement", job.privacy.placement, "central, in a run in memory: no site's ledger stands behind it"
         )
-    with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:
-        objects = MemoryObjects(DirectoryStore(Path(folder)))
-        verbs = MemoryVerbs(
-            _without_masks(job),
-            sites,
-            objects,
-            journal=journal,
-            initial=initial,
-            told=told,
-            published=published,
-            secret=secret,
-        )  # fmt: skip
-        try:
-            _complete(_one_reason(conducting.conduct(verbs)))
-            return _conducted(verbs, objects)
-        finally:
-            objects.store.close()
+    if initial is not None and job.initial_model is None:
+        raise invalid("initial", f"{len(initial)} bytes", "absent, for the job names no initial_model")
+    kept = Journal() if journal is None else journal
+    verbs = MemoryVerbs(
+        _without_masks(job), sites, kept, initial=initial, told=told, published=published, secret=secret
+    )  # fmt: skip
+    try:
+        _complete(_one_reason(conducting.conduct(verbs)))
+        return _conducted(verbs, kept.objects)
+    finally:
+        if journal is None:
+            kept.close()
 
 
 def _complete(run: Coroutine[None, None, None]) -> None:

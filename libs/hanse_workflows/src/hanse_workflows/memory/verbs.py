@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -34,8 +34,8 @@ from hanse_workflows.attendance import too_few_present
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
+from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.masked import masked
-from hanse_workflows.memory.objects import MemoryObjects
 from hanse_workflows.memory.sites import Made, MemorySite
 from hanse_workflows.outcomes import Answer, Failure, Gathered, Published
 from hanse_workflows.verbs import Body
@@ -45,8 +45,6 @@ _LARGEST_UPDATE = 1 << 40
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 """Nothing has a deadline here: every site is asked and answers, or fails."""
 
-Journal = MutableMapping[str, tuple[str, Body]]
-"""Fingerprint and outcome by step's key."""
 Told = Callable[[str, int, Mapping[str, Any]], None]
 """Is told news: kind, round, data."""
 OnVersion = Callable[[bytes, Lineage], None]
@@ -58,7 +56,7 @@ class MemoryVerbs:
 
     Args:
         sites: by name.
-        journal: outcomes of an earlier pass, which are not made again; it is added to.
+        journal: its outcomes are not made again; it is added to.
         initial: bytes of the owner's first model.
         told: is told news.
         published: is given each version.
@@ -69,9 +67,8 @@ class MemoryVerbs:
         self,
         job: Job,
         sites: Mapping[str, MemorySite],
-        objects: MemoryObjects,
+        journal: Journal,
         *,
-        journal: Journal | None = None,
         initial: bytes | None = None,
         told: Told = lambda _kind, _round, _data: None,
         published: OnVersion = lambda _model, _lineage: None,
@@ -79,9 +76,9 @@ class MemoryVerbs:
     ) -> None:
         self.project, self.run, self.job = PROJECT, RUN, job
         self._sites = dict(sorted(sites.items()))
-        self._journal: Journal = {} if journal is None else journal
+        self._outcomes, self._objects = journal.outcomes, journal.objects
         self._initial, self._told, self._published, self._secret = initial, told, published, secret
-        self._objects, self._engine = objects, Engine(objects.store, threads=1)
+        self._engine = Engine(self._objects.store, threads=1)
         self._keys = UsedKeys()
         self.versions: list[tuple[ObjectRef, Lineage, dict[str, float]]] = []
         self.outputs: dict[str, ObjectRef] = {}
@@ -98,12 +95,12 @@ class MemoryVerbs:
     ) -> Body:
         """See `Verbs.once`."""
         mark = fingerprint(asked)
-        recorded = self._journal.get(key)
+        recorded = self._outcomes.get(key)
         self._keys.use(key, mark, None if recorded is None else recorded[0])
         if recorded is not None:
             return recorded[1]
         body = await do()
-        self._journal[key] = mark, body
+        self._outcomes[key] = mark, body
         self.forget(leaving)
         return body
 
@@ -208,14 +205,15 @@ class MemoryVerbs:
         """See `Verbs.publish`. A version is listed in `versions`."""
 
         async def store() -> Body:
-            if self.versions and self.versions[-1][0].digest != model.digest:
-                self._objects.forget([self.versions[-1][0]])  # the newest is enough
-            self.versions.append((model, lineage, metrics))
             self._published(self._objects.read(model), lineage)
-            return Published(version=len(self.versions), digest=model.digest).body()
+            return Published(version=len(self.versions) + 1, digest=model.digest).body()
 
         asked = {"model": model, "lineage": lineage, "metrics": metrics, "final": final}
-        return Published.of(await self.once(key, asked, store))
+        version = Published.of(await self.once(key, asked, store))
+        if self.versions and self.versions[-1][0].digest != model.digest:
+            self._objects.forget([self.versions[-1][0]])  # the newest is enough
+        self.versions.append((model, lineage, metrics))
+        return version
 
     async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
         """See `Verbs.combine`. By the engine of the aggregators."""
