@@ -180,6 +180,50 @@ def test_a_site_that_fails_is_named_with_its_reason() -> None:
     assert raised.value.code is ErrorCode.QUORUM
 
 
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"metrics": {"loss": float("nan")}}, r"metrics.loss: .* finite"),
+        ({"examples": -3}, r"examples: .* \(given -3\)"),
+    ],
+)
+def test_an_answer_that_is_no_result_is_a_failure_of_its_site(answer: dict[str, Any], reason: str) -> None:
+    class Wrong(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            return replace(super().work(task, objects), **answer)
+
+    with pytest.raises(RunFailure, match=f"site-1 failed \\({reason}"):
+        conduct(job_of(), {**sites(), "site-1": Wrong(1)})
+
+
+def test_a_metric_however_large_leaves_the_mean_finite() -> None:
+    class Loud(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            return replace(super().work(task, objects), metrics={"loss": 1.7e308})
+
+    run = conduct(job_of(), {name: Loud(number) for number, name in enumerate(sites())})
+    assert run.metrics["loss"] == 1.7e308
+
+
+def test_a_site_with_a_name_that_no_participant_has_is_refused() -> None:
+    with pytest.raises(HanseError, match=r"sites: 'Site A' is not a name of lower-case letters"):
+        conduct(job_of(), {**sites(), "Site A": LinearSite(9)})
+
+
+def test_a_job_that_must_preserve_utility_is_refused_where_it_does_not() -> None:
+    with pytest.raises(HanseError, match="utility_preserving"):
+        conduct(job_of(utility_preserving=True, **JOBS["a median"]), sites())
+
+
+@pytest.mark.parametrize("key", ["R1", "r1_train", "", "r" * 65, "r1\n"])
+def test_a_key_that_a_hub_would_not_take_is_refused(key: str) -> None:
+    async def conduct_it(run: Verbs) -> None:
+        await run.participants(key)
+
+    with pytest.raises(RunFailure, match="a key has 1 to 64 lower-case letters, digits and hyphens"):
+        conduct(job_of(), sites(), workflow=Workflow(conduct_it))
+
+
 def test_a_run_goes_on_from_the_model_that_another_has_made() -> None:
     first = conduct(job_of(), sites())
     further = job_of(initial_model=first.digest)

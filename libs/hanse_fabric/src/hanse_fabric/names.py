@@ -8,11 +8,13 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+SLUG = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 """A project's or participant's name: lower-case letters, digits and inner hyphens, at most 63 characters."""
 
 RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{12}$")]
-StepKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+STEP_KEY = r"^[a-z0-9][a-z0-9-]{0,63}$"
+StepKey = Annotated[str, StringConstraints(pattern=STEP_KEY)]
 """A workflow step's key, such as `r3-train`: the same at every replay."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

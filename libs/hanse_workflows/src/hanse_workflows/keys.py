@@ -5,7 +5,11 @@ A key is the same at every pass through the workflow, and is used once in each.
 
 from __future__ import annotations
 
-from hanse_workflows.failures import step_changed, step_reused
+import re
+
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.names import STEP_KEY
+from hanse_workflows.failures import RunFailure, step_changed, step_reused
 from hanse_workflows.fingerprint import comparable
 
 
@@ -33,8 +37,14 @@ class UsedKeys:
             recorded: of what the journal has an outcome of; None where it has none, or was written by release 0.1.0.
 
         Raises:
-            RunFailure: STEP_CHANGED for a key that was used before, or whose outcome is of another question.
+            RunFailure: STEP_CHANGED for a key that was used before, or whose outcome is of another question;
+                INVALID_INPUT for what is no key.
         """
+        if not re.fullmatch(STEP_KEY, key):
+            raise RunFailure(
+                ErrorCode.INVALID_INPUT,
+                f"step {key!r}: a key has 1 to 64 lower-case letters, digits and hyphens, such as r3-p2-train",
+            )
         if key in self._used:
             raise step_reused(key, self._used[key], mark)
         if recorded is not None and recorded != mark and comparable(recorded, mark):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from hanse_fabric.errors import ErrorCode
 from hanse_schemas.job import EarlyStop
@@ -33,9 +34,17 @@ def summarize(answers: Iterable[Answer], *, prefix: str = "") -> RoundMetrics:
     overall: dict[str, float] = {}
     for name in names:
         pairs = [(answer.metrics[name], max(answer.examples, 1)) for answer in ordered if name in answer.metrics]
-        overall[f"{prefix}{name}"] = math.fsum(value * weight for value, weight in pairs) / sum(w for _, w in pairs)
+        overall[f"{prefix}{name}"] = _mean(pairs)
         overall[f"{prefix}{name}_min"] = min(value for value, _ in pairs)
     return RoundMetrics(overall, {answer.participant: dict(answer.metrics) for answer in ordered})
+
+
+def _mean(pairs: Sequence[tuple[float, int]]) -> float:
+    """The mean of values by weights; finite where these are, however large what one site reports."""
+    total = sum(weight for _, weight in pairs)
+    if math.isfinite(sum(abs(value) * weight for value, weight in pairs)):
+        return math.fsum(value * weight for value, weight in pairs) / total
+    return float(sum(Fraction(value) * weight for value, weight in pairs) / total)
 
 
 class EarlyStopping:

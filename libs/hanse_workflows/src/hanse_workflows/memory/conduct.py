@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Coroutine, Mapping
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import Lineage
+from hanse_fabric.names import SLUG
+from hanse_learning.utility import require_utility
 from hanse_schemas.job import Job
 from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.objects import MemoryObjects
@@ -78,6 +81,10 @@ def conduct(
         )
     if initial is not None and job.initial_model is None:
         raise invalid("initial", f"{len(initial)} bytes", "absent, for the job names no initial_model")
+    if wrong := [name for name in sites if not re.fullmatch(SLUG, name)]:
+        raise invalid("sites", wrong[0], "a name of lower-case letters, digits and inner hyphens, at most 63")
+    if job.utility_preserving:
+        require_utility(job)
     kept = Journal() if journal is None else journal
     verbs = MemoryVerbs(
         _without_masks(job), sites, kept, initial=initial, told=told, published=published, secret=secret

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     JobKind,
@@ -23,6 +25,7 @@ from hanse_fabric.messages import (
     StudyJob,
     Task,
 )
+from hanse_fabric.messages.base import explain
 from hanse_fabric.names import derive_id
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_reduction.engine import Engine
@@ -159,6 +162,11 @@ class MemoryVerbs:
             given["model"] = self._objects.read(task.model)
         try:
             result = self._result(task, self._sites[task.participant].work(task, given))
+        except ValidationError as wrong:
+            return Failure(
+                participant=task.participant, outcome=Outcome.FAILED, code=ErrorCode.INVALID_INPUT.code,
+                reason=explain(wrong)[:500],
+            )  # fmt: skip
         except HanseError as error:
             outcome = Outcome.REFUSED if error.code is ErrorCode.POLICY else Outcome.FAILED
             return Failure(
