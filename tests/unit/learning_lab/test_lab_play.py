@@ -160,3 +160,16 @@ def test_strategies_and_algorithms_of_packages_are_played_in_the_labs_processes_
     command = ["-m", "hanse_lab", "run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_cell_is_played_anew_when_its_package_has_changed_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install(tmp_path / "site", "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY)
+    monkeypatch.syspath_prepend(site)
+    algorithms = {"own": {"strategy": {"reduction": {"name": "winsorized_mean"}}}, "FedAvg": {}}
+    before = [cell.task.key for cell in cells(algorithms=algorithms)]
+    assert [cell.task.key for cell in cells(algorithms=algorithms)] == before
+    (site / "winsorized.py").write_text(WINSORIZED.replace("total / len(rows)", "total"))
+    after = [cell.task.key for cell in cells(algorithms=algorithms)]
+    assert (after[0] != before[0], after[1] == before[1]) == (True, True)

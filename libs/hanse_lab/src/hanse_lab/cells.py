@@ -17,6 +17,7 @@ from hanse_fabric.messages.base import explain
 from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
 from hanse_learning.config import check_learning
 from hanse_learning.server.config.checks import check_job_strategy
+from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job
 
 _FORMAT = 1
@@ -37,11 +38,14 @@ class Task(Frozen):
     participation: float
     test: str
     job: Job
+    plugins: dict[str, str] = {}
+    """Digests of the packages that the job's strategy and algorithm are from; none of Hanse's own."""
 
     @property
     def key(self) -> str:
         """Names the outcome: equal for equal tasks, wherever the data file lies."""
-        body = {"format": _FORMAT, **self.model_dump(mode="json", exclude={"file"})}
+        left_out = {"file"} if self.plugins else {"file", "plugins"}
+        body = {"format": _FORMAT, **self.model_dump(mode="json", exclude=left_out)}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -65,6 +69,7 @@ def cells_of(experiment: Experiment, folder: Path) -> list[Cell]:
         HanseError: INVALID_INPUT naming the row and what is wrong with it; NOT_FOUND for the data file.
     """
     jobs = {name: _job(experiment, name) for name in experiment.algorithms}
+    plugins = {name: plugins_of(job) for name, job in jobs.items()}
     file, digest = _data_file(experiment.data, folder)
     return [
         Cell(
@@ -75,7 +80,7 @@ def cells_of(experiment: Experiment, folder: Path) -> list[Cell]:
                 partition={"name": "iid"} if variant.pooled else split,
                 attack=against if against is not None and against.share and not variant.pooled else None,
                 seed=seed, every=experiment.every, participation=experiment.participation, test=experiment.test,
-                job=jobs[algorithm].model_copy(update={"seed": seed}),
+                job=jobs[algorithm].model_copy(update={"seed": seed}), plugins=plugins[algorithm],
             ),
         )
         for seed in experiment.seeds
