@@ -58,6 +58,12 @@ def test_a_plugin_that_raises_when_it_is_imported_is_named_and_is_in_nobody_else
         find(ALGORITHMS, "broken_steps").load()
 
 
+def test_a_plugin_that_ends_the_process_when_it_is_imported_ends_nothing(installed):
+    installed("leaving", "raise SystemExit(1)", {"hanse.algorithms": {"leaving_steps": "leaving:Steps"}})
+    with pytest.raises(HanseError, match=r"leaving 1\.0 cannot be loaded: leaving:Steps raised SystemExit: 1"):
+        find(ALGORITHMS, "leaving_steps").load()
+
+
 def _digest(name: str) -> str:
     return find(STRATEGIES, name).digest()
 

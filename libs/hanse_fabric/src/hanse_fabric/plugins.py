@@ -64,7 +64,7 @@ class Plugin:
         """
         try:
             return self.entry.load()
-        except Exception as error:  # whatever a foreign module raises
+        except (Exception, SystemExit) as error:  # whatever a foreign module raises
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"{self} cannot be loaded: {self.entry.value} raised {type(error).__name__}: {error}",
