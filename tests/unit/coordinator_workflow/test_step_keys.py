@@ -30,7 +30,13 @@ def hub(tmp_path: Path) -> Hub:
 @pytest.fixture
 def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workflow that trains at two sites in one round under the same keys."""
-    entries = {"hanse.workflows": {"careless": "careless:workflow", "raising": "careless:raising"}}
+    entries = {
+        "hanse.workflows": {
+            "careless": "careless:workflow",
+            "raising": "careless:raising",
+            "leaving": "careless:leaving",
+        }
+    }
     monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
 
 
@@ -54,7 +60,11 @@ async def divides(run):
     return 1 / 0
 
 
-workflow, raising = Workflow(trains_twice_in_a_round), Workflow(divides)
+async def leaves(run):
+    raise SystemExit("enough")
+
+
+workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
 """
 
 
@@ -81,6 +91,15 @@ async def test_a_workflow_of_a_package_that_raises_ends_the_run_naming_the_packa
         record = await hub.ended()
     assert record.state == "failed"
     assert "workflow raising of careless 1.0 raised ZeroDivisionError in line 18 of careless.py" in record.reason
+
+
+@pytest.mark.usefixtures("careless")
+async def test_a_workflow_of_a_package_that_calls_for_an_exit_ends_its_run_and_not_the_coordinator(hub: Hub) -> None:
+    async with hub.running("north", "south"), at_work(hub.supervisor()):
+        await hub.submit(job_named("leaving"))
+        record = await hub.ended()
+    assert record.state == "failed"
+    assert "workflow leaving of careless 1.0 raised SystemExit in line 22 of careless.py: enough" in record.reason
 
 
 async def test_cyclic_transfer_passes_the_model_from_site_to_site(hub: Hub) -> None:

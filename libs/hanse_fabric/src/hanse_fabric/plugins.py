@@ -91,7 +91,7 @@ class Plugin:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
         return made.hexdigest()
 
-    def blamed(self, error: Exception) -> str | None:
+    def blamed(self, error: BaseException) -> str | None:
         """What to tell of an exception that this plug-in is the reason of, with the last line of its own code; None
         where it is Hanse's own, or where what it called of Hanse has failed."""
         top = self.entry.module.partition(".")[0]

@@ -34,7 +34,7 @@ def workflow_of(job: Job) -> Workflow:
 def blamed(job: Job, error: BaseException) -> RunFailure | None:
     """How the run ends where its workflow is a plug-in that raised the exception; None where Hanse has failed, or the
     run's state is the reason."""
-    if isinstance(error, HanseError) or not isinstance(error, Exception):
+    if isinstance(error, HanseError) or not isinstance(error, Exception | SystemExit):
         return None
     reason = find(WORKFLOWS, job.workflow).blamed(error)
     return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, reason, hint="mend the package")

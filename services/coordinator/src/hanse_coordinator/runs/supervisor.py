@@ -238,7 +238,7 @@ async def _conducted(verbs: DurableVerbs) -> None:
     except BaseExceptionGroup as several:
         first = first_reason(several)
         raise blamed(verbs.job, first) or first from several
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # whatever a foreign package raises: it may end the run, no coordinator
         if (reason := blamed(verbs.job, error)) is None:
             raise
         raise reason from error
