@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
 from hanse_fabric.errors import HanseError, invalid
@@ -109,10 +109,10 @@ def _complete(run: Coroutine[None, None, None]) -> None:
         _set_running_loop(around)
 
 
-async def _one_reason(run: object) -> None:
+async def _one_reason(run: Awaitable[None]) -> None:
     """Of several errors that ended computations side by side, raise the first that people can act on."""
     try:
-        await run  # type: ignore[misc]
+        await run
     except BaseExceptionGroup as several:
         matched, rest = several.split(HanseError)
         group = matched or rest
