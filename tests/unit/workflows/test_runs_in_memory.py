@@ -245,6 +245,23 @@ def test_noise_of_sites_is_refused_for_no_ledger_stands_behind_it() -> None:
         conduct(job_of(privacy=privacy), sites())
 
 
+@pytest.mark.parametrize("weighting", ["uniform", "examples"])
+def test_noise_that_would_not_be_in_the_model_is_refused_as_on_a_hub(weighting: str) -> None:
+    """A masked sum has no place for the hub's noise: the run ended with a model that had none."""
+    privacy = {"placement": "central", "mechanism": "gaussian", "epsilon": 1.0}
+    masked = JOBS["masked"] if weighting == "uniform" else {}
+    with pytest.raises(HanseError, match="central") as raised:
+        conduct(job_of(privacy=privacy, weighting=weighting, **masked), sites())
+    assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_noise_that_sites_draw_for_each_other_is_refused_for_they_exchange_nothing_here() -> None:
+    privacy = {"placement": "distributed", "mechanism": "laplace", "noise": "oblivious", "epsilon": 1.0}
+    job = job_of(privacy=privacy, weighting="uniform", **JOBS["masked"])
+    with pytest.raises(RunFailure, match="sites exchange keys or noise in it, which a run in memory does not"):
+        conduct(job, sites(), sites_add_noise=True)
+
+
 def test_sites_that_add_their_noise_are_told_what_noise_the_job_wants() -> None:
     """The caller stands for these sites: a rehearsal, in which nothing leaves."""
     asked: list[PrivacyTerms | None] = []

@@ -11,7 +11,8 @@ from hanse_workflows.outcomes import Answer, Failure
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
 _MOST_EXTRAS = 4
-_WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
+WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
+"""Steps of the masking and noise protocols: an answer is a protocol's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,11 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
 
 def _wants_payload(terms: Terms) -> bool:
     """In mode pairwise a masked answer comes with a signature over the set that it was masked with."""
-    return terms.kind in _WITH_PAYLOAD or (terms.masking is not None and terms.masking.mode is MaskingMode.PAIRWISE)
+    return terms.kind in WITH_PAYLOAD or (terms.masking is not None and terms.masking.mode is MaskingMode.PAIRWISE)
 
 
 def _wrong(result: Result, terms: Terms) -> str:
-    if terms.kind in _WITH_PAYLOAD:
+    if terms.kind in WITH_PAYLOAD:
         return "" if result.payload is not None else f"payload: none given, the {terms.kind.value} step needs one"
     if terms.masking is not None and terms.kind is not TaskKind.INITIALIZE:
         wrong = _wrongly_masked(result, terms.masking)

@@ -13,6 +13,7 @@ from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import Lineage
 from hanse_fabric.names import SLUG
 from hanse_learning.utility import require_utility
+from hanse_privacy.rules import check_rules
 from hanse_schemas.job import Job
 from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.objects import MemoryObjects
@@ -68,17 +69,19 @@ def conduct(
         published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
         sites_add_noise: whether `MemorySite.work` adds the noise of `task.privacy` to its update. Without it, a job
-            whose sites add noise (placement local or distributed) is refused, for its model would have none.
+            whose sites add noise (placement local or distributed) is refused, for its model would have none. With it,
+            the caller sees to it that the job's settings compose.
 
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
     """
     conducting = workflow or workflow_of(job)
     conducting.check(job)
-    if job.privacy is not None and job.privacy.placement != "central" and not sites_add_noise:
-        raise invalid(
-            "privacy.placement", job.privacy.placement, "central, in a run in memory: no site's ledger stands behind it"
-        )
+    if not sites_add_noise:
+        check_rules(job)
+        if job.privacy is not None and job.privacy.placement != "central":
+            expected = "central, in a run in memory: no site's ledger stands behind it"
+            raise invalid("privacy.placement", job.privacy.placement, expected)
     if initial is not None and job.initial_model is None:
         raise invalid("initial", f"{len(initial)} bytes", "absent, for the job names no initial_model")
     if wrong := [name for name in sites if not re.fullmatch(SLUG, name)]:

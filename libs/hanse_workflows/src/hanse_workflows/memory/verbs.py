@@ -31,7 +31,7 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_reduction.engine import Engine
 from hanse_reduction.study import run_study
 from hanse_schemas.job import Job
-from hanse_workflows.answers import Terms, judge
+from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import too_few_present
 from hanse_workflows.failures import RunFailure
@@ -119,7 +119,7 @@ class MemoryVerbs:
 
     async def gather(self, key: str, ask: Ask) -> Gathered:
         """See `Verbs.gather`."""
-        if ask.payload is not None:
+        if ask.payload is not None or ask.kind in WITH_PAYLOAD:
             raise RunFailure(
                 ErrorCode.INVALID_INPUT,
                 f"step {key}: sites exchange keys or noise in it, which a run in memory does not",
