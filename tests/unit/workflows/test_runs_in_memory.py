@@ -224,6 +224,27 @@ def test_a_key_that_a_hub_would_not_take_is_refused(key: str) -> None:
         conduct(job_of(), sites(), workflow=Workflow(conduct_it))
 
 
+@pytest.mark.parametrize("outcome", [{"pair": (1, 2)}, {"by": {1: 2}}, {"loss": float("inf")}, {"names": {"a"}}])
+def test_an_outcome_that_a_replay_would_read_otherwise_is_refused(outcome: dict[str, Any]) -> None:
+    async def once(run: Verbs) -> None:
+        async def do() -> dict[str, Any]:
+            return outcome
+
+        await run.once("mine", {}, do)
+
+    with pytest.raises(RunFailure, match="step mine: its outcome is not the same after a replay"):
+        conduct(job_of(), sites(), workflow=Workflow(once))
+
+
+@pytest.mark.parametrize("asked", [{"rate": float("nan")}, {"what": object()}, {"mixed": {1, "a"}}])
+def test_a_question_without_a_fingerprint_is_refused(asked: dict[str, Any]) -> None:
+    async def once(run: Verbs) -> None:
+        await run.once("mine", asked, NotImplemented)
+
+    with pytest.raises(RunFailure, match="what a step asks has no fingerprint: "):
+        conduct(job_of(), sites(), workflow=Workflow(once))
+
+
 def test_a_run_goes_on_from_the_model_that_another_has_made() -> None:
     first = conduct(job_of(), sites())
     further = job_of(initial_model=first.digest)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -26,3 +29,20 @@ def step_reused(key: str, first: str, second: str) -> RunFailure:
         f"step {key}: the workflow has used this key already, with fingerprint {first}, and asks again with {second}",
         hint="give each verb of a run a key of its own, such as r3-p2-train for the second site of round 3",
     )
+
+
+def check_recordable(key: str, body: dict[str, Any]) -> None:
+    """Check that a step's outcome is what a replay would read from the journal: JSON values, and names that are text.
+
+    Raises:
+        RunFailure: INVALID_INPUT for a tuple, a number for a name, what is not finite, or anything else.
+    """
+    try:
+        same = json.loads(json.dumps(body, allow_nan=False)) == body
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise RunFailure(
+            ErrorCode.INVALID_INPUT,
+            f"step {key}: its outcome is not the same after a replay; give JSON values, lists for tuples",
+        )

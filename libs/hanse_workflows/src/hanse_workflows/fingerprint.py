@@ -15,7 +15,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
+from hanse_workflows.failures import RunFailure
 
 VERSION = 1
 """Raised where a fingerprint covers another set of things. A journal with fingerprints of another version is replayed
@@ -26,8 +28,16 @@ _JOB_ID_DIGITS = 8
 
 
 def fingerprint(asked: Mapping[str, Any]) -> str:
-    """`<version>.<SHA-256>` of what was asked: JSON values, messages (by their fields), objects (by their digests)."""
-    return f"{VERSION}.{hashlib.sha256(_DOMAIN + _canonical(asked)).hexdigest()}"
+    """`<version>.<SHA-256>` of what was asked: JSON values, messages (by their fields), objects (by their digests).
+
+    Raises:
+        RunFailure: INVALID_INPUT for values of another kind, and for numbers that are not finite.
+    """
+    try:
+        canonical = _canonical(asked)
+    except (TypeError, ValueError) as error:
+        raise RunFailure(ErrorCode.INVALID_INPUT, f"what a step asks has no fingerprint: {error}") from None
+    return f"{VERSION}.{hashlib.sha256(_DOMAIN + canonical).hexdigest()}"
 
 
 def comparable(one: str, other: str) -> bool:

@@ -54,7 +54,8 @@ class Verbs(Protocol):
             beside: how many steps of the run may be open at once.
 
         Raises:
-            RunFailure: STEP_CHANGED where the key was used before in this pass, or has the outcome of another question.
+            RunFailure: STEP_CHANGED where the key was used before in this pass, or has the outcome of another question;
+                INVALID_INPUT for a key, a question or an outcome that cannot be recorded.
         """
         ...
 

@@ -34,7 +34,7 @@ from hanse_schemas.job import Job
 from hanse_workflows.answers import WITH_PAYLOAD, Terms, judge
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import too_few_present
-from hanse_workflows.failures import RunFailure
+from hanse_workflows.failures import RunFailure, check_recordable
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
@@ -103,6 +103,7 @@ class MemoryVerbs:
         if recorded is not None:
             return recorded[1]
         body = await do()
+        check_recordable(key, body)
         self._outcomes[key] = mark, body
         self.forget(leaving)
         return body

@@ -11,6 +11,7 @@ from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.verbs.failures import Paused
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.errors import HanseError
+from hanse_workflows.failures import check_recordable
 from hanse_workflows.fingerprint import fingerprint
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.verbs import Body
@@ -65,6 +66,7 @@ class Steps:
             return body
         self._begin()
         body = await do()
+        check_recordable(key, body)
         # What was told up to here is durable before the step is: a replay does not tell it again.
         await self._notices.flush()
         await self._journal.append("closed", key, body, fingerprint=mark)
