@@ -43,8 +43,9 @@ async def reduce(
     as long as `needed` remain.
 
     Args:
-        model: that the updates are differences to; None: the only update is the model.
-        state: the server optimizer's arrays.
+        model: that the updates are differences to; None: the only update is the model. It is removed when the outcome
+            is recorded, as the updates are, unless it is the version that was published last.
+        state: the server optimizer's arrays; removed likewise.
         options: what differs from a plain reduction by the job's strategy.
 
     Raises:
