@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from workflow_hub import PROJECT, RUN, Hub, at_work, job_of
+from workflow_hub import PROJECT, RUN, Hub, at_work, job_of, ref_of
 
 from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.runs.roster import Roster
@@ -15,7 +15,7 @@ from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.waiting import first_of
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Record
-from hanse_fabric.messages import ExchangeJob, Progress, TaskKind
+from hanse_fabric.messages import ExchangeJob, Lineage, ObjectRef, Progress, TaskKind
 from hanse_fabric.subjects import JOB, PROGRESS, TASK
 from hanse_workflows.ask import Ask
 from hanse_workflows.gathering import exchange
@@ -53,15 +53,38 @@ async def test_progress_of_a_site_is_passed_on_to_those_who_watch(hub: Hub) -> N
         assert event.data["fraction"] == 0.5
 
 
-async def test_exchange_opens_a_session_among_those_who_are_asked(hub: Hub) -> None:
+async def verbs_on(hub: Hub) -> DurableVerbs:
+    """As the supervisor makes them."""
     clock, bus = hub.clock, hub.bus
     roster = Roster(bus, hub.buckets.participants, clock)
     notices = Notices(bus, clock, PROJECT, RUN, actor="service:coordinator/one")
-    context = DurableVerbs(
+    return DurableVerbs(
         bus=bus, clock=clock, settings=WorkflowSettings(), project=PROJECT, run=RUN, job=job_of(),
         journal=await Journal.open(bus, PROJECT, RUN, holder="one"), roster=roster, notices=notices,
         objects=RunObjects(hub.store, PROJECT), progressed=lambda **_: None, pause=asyncio.Event(),
     )  # fmt: skip
+
+
+async def test_what_was_published_is_never_removed_whichever_version_a_workflow_goes_on_from(hub: Hub) -> None:
+    verbs, models = await verbs_on(hub), list[ObjectRef]()
+    for number in range(3):
+        data = f"model {number}".encode()
+        ref = ref_of(data, inline=False).model_copy(update={"key": f"models/{PROJECT}/{RUN}/r{number}/model"})
+        hub.store.put(str(ref.key), data)
+        models.append(ref)
+    async with hub.running():
+        for number, model in enumerate(models[:2]):
+            lineage = Lineage(
+                run=RUN, round=number, workflow="w", participants=("north",), examples=1, strategy={}, seed=0
+            )  # fmt: skip
+            await verbs.publish(f"r{number}-publish", model=model, lineage=lineage, metrics={}, final=False)
+        verbs.forget(models)
+        await verbs.settle()
+    assert [hub.store.exists(str(model.key)) for model in models] == [True, True, False]
+
+
+async def test_exchange_opens_a_session_among_those_who_are_asked(hub: Hub) -> None:
+    context = await verbs_on(hub)
     ask = Ask(
         kind=TaskKind.TRAIN, round=1, to=("north", "south"), config={}, seed=lambda _: 1, model=None, needed=2,
         grace=None, deadline=timedelta(minutes=1).total_seconds(), retries=0,

@@ -329,3 +329,8 @@ def test_cyclic_transfer_refuses_what_needs_several_sites_at_once(changes: dict[
     with pytest.raises(HanseError, match=message) as raised:
         workflow_of(job_of(workflow="cyclic_weight_transfer", **changes))
     assert raised.value.code is ErrorCode.INVALID_INPUT
+
+
+def test_a_workflow_that_is_no_async_function_is_refused_where_it_is_made() -> None:
+    with pytest.raises(HanseError, match="is not an async function over `Verbs`"):
+        Workflow(lambda _: None)  # type: ignore[arg-type, return-value]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from hanse_fabric.errors import invalid
 from hanse_schemas.job import Job
 from hanse_workflows.verbs import Verbs
 
@@ -26,3 +28,7 @@ class Workflow:
 
     conduct: Callable[[Verbs], Awaitable[None]]
     check: Callable[[Job], None] = _any_job
+
+    def __post_init__(self) -> None:
+        if not inspect.iscoroutinefunction(self.conduct):
+            raise invalid("Workflow.conduct", self.conduct, "an async function over `Verbs`")

@@ -98,7 +98,7 @@ class DurableVerbs:
         self._enrolled = EnrolledKeys(self._steps.once)
         self._warnings: set[str] = set()
         self._held: list[ObjectRef] = []
-        self._published = ""
+        self._published: set[str] = set()  # digests: what the registry has is never removed here
 
     # Recorded under a key.
 
@@ -187,7 +187,7 @@ class DurableVerbs:
                 ).body()
 
         published = Published.of(await self._steps.once(key, {"publish": request}, ask))
-        self._published = published.digest
+        self._published.add(published.digest)
         self._progressed(version=published.version, digest=published.digest)
         return published
 
@@ -240,7 +240,7 @@ class DurableVerbs:
     def forget(self, objects: Iterable[ObjectRef]) -> None:
         """See `Verbs.forget`. What is not the run's own, such as the owner's first model, stays too."""
         own = tuple(f"{kind}/{self.project}/{self.run}/" for kind in ("models", "updates", "masks"))
-        gone = [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest != self._published]
+        gone = [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._published]
         if gone:
             self._steps.later(self._objects.forget(gone))
 
