@@ -15,12 +15,13 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test test-large alerts-test dashboards dashboard-picture lint mutants chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
 	@echo "make gwas-demo    three cohorts study their genomes together, beside the pooled analysis and meta-analysis"
 	@echo "make test         linters and every test, with real servers"
+	@echo "make attack       every adversary of docs/privacy.md plays against the real agents, and fails"
 	@echo "make chaos        kill every process at random moments and compare bits (SEEDS=10)"
 	@echo "make simulate     short runs in virtual time: losses, slow and cut links, crashes, drawn from seeds (SEEDS=10)"
 	@echo "make soak         a masked run of 200 rounds whose sites drop out at random (ROUNDS=200)"
@@ -95,7 +96,7 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: suite-begins lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
 	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/simulation tests/deploy $(ARGS)
-	@$(BIN)/pytest -m 'not large' -n 2 --dist loadfile tests/integration tests/e2e tests/chaos $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 2 --dist loadfile tests/integration tests/e2e tests/chaos tests/adversary $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
 	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)
 
@@ -106,6 +107,9 @@ suite-begins: $(VENV)/.developer
 # Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.
 mutants: $(VENV)/.developer
 	@PYTHONPATH=tests nice $(BIN)/python -m mutants $(ARGS)
+
+attack: $(VENV)/.developer
+	@$(BIN)/pytest tests/adversary $(ARGS)
 
 soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)

@@ -7,7 +7,6 @@ role's view here is all that its credentials could get it, not what its program 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 import secrets
@@ -18,15 +17,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import nats
 import numpy as np
 import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
 from hanse_datapod.masking import answer as masked_answers
-from hanse_fabric.bus.jwt import user_jwt
-from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
 from hanse_fabric.tensors.file import decode_tensors
@@ -34,6 +30,7 @@ from hanse_privacy.attacks.views import Secret, find_secret
 from hanse_privacy.noise import exact, exchange, shuffled
 from hanse_privacy.noise.shuffled import PairedNoise
 from light_sites import TAIL, Fate, LightSite, update_of
+from overhearing import with_all_rights
 
 SITES, ROUNDS = 4, 2
 READS = {Verb.FOLLOW, Verb.LAST, Verb.WORK, Verb.SERVE}
@@ -98,15 +95,8 @@ def ring_of(values: np.ndarray, fraction: int, dtype: type) -> np.ndarray:
 @asynccontextmanager
 async def tapped(folder: Path, seen: Seen) -> AsyncIterator[None]:
     """Record all that is published on the bus, with a credential that only a test has."""
-    account = KeyPair.from_seed((folder / "hub" / "bus-authority" / "account.seed").read_text())
-    key = KeyPair.create(KeyKind.USER)
-    token = user_jwt(account, key.public, "tap", None)
     port = json.loads((folder / "hub" / "ports.json").read_text())["bus"]
-    client = await nats.connect(
-        f"nats://127.0.0.1:{port}",
-        user_jwt_cb=lambda: bytearray(token.encode()),
-        signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-    )
+    client = await with_all_rights(f"nats://127.0.0.1:{port}", folder / "hub" / "bus-authority")
 
     async def record(message: Any) -> None:
         seen.messages.append((message.subject, message.data))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -11,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import nats
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from hanse_fabric.bus.jwt import user_jwt
-from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.subjects import AUDIT, PRESENCE, STREAMS, SUBJECTS, Subject
+from overhearing import with_all_rights
 from releases.recording import Said
 
 _OURS = ("hanse.", "$KV.")
@@ -75,14 +72,8 @@ def row_of(subject: str) -> Subject:
 @asynccontextmanager
 async def tapped(hub: Path) -> AsyncIterator[Tap]:
     """Listen to the bus of the embedded hub in this folder, with a credential that only a test has."""
-    account = KeyPair.from_seed((hub / "bus-authority" / "account.seed").read_text())
-    key, tap = KeyPair.create(KeyKind.USER), Tap()
-    token = user_jwt(account, key.public, "tap", None)
-    client = await nats.connect(
-        f"nats://127.0.0.1:{json.loads((hub / 'ports.json').read_text())['bus']}",
-        user_jwt_cb=lambda: bytearray(token.encode()),
-        signature_cb=lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-    )
+    tap, port = Tap(), json.loads((hub / "ports.json").read_text())["bus"]
+    client = await with_all_rights(f"nats://127.0.0.1:{port}", hub / "bus-authority")
 
     async def hear(message: Any) -> None:
         tap.hear(message)

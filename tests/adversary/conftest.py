@@ -1,0 +1,32 @@
+"""What all attacks share: `attacked` is a stage with four cautious sites, a compensator, and a hub that lies.
+
+An attack is a test; its control is the same attack with the one defence taken away by the test (`monkeypatch`, another
+compensator, a policy without a pin), and it must succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adversary.lying_hub import LyingHub, lying_hub
+from adversary.stage import staged
+from servers import NatsServer
+
+Attacked = Callable[..., AbstractAsyncContextManager[LyingHub]]
+
+
+@pytest.fixture
+def attacked(nats_server: NatsServer, tmp_path: Path) -> Attacked:
+    """`async with attacked(sites=5, masking={...}) as hub`: the arguments are those of `staged`."""
+
+    @asynccontextmanager
+    async def play(**how: Any) -> AsyncIterator[LyingHub]:
+        async with staged(nats_server, tmp_path, **how) as stage, lying_hub(stage) as hub:
+            yield hub
+
+    return play
