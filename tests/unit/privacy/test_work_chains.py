@@ -1,0 +1,133 @@
+"""A hub combines the sums of one work as it likes: none speaks of fewer honest members than the minimum."""
+
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.works.chain import Chain, Work
+
+SITES = range(1, 9)
+MINIMUM, COLLUDING = 2, 1
+
+
+def members(*numbers):
+    return frozenset(bytes([number]) * 16 for number in numbers)
+
+
+def summed(*sets, gap):
+    work = Work()
+    for each in sets:
+        work = work.admit(members(*each), gap)
+    return work
+
+
+def rank(rows):
+    """Of a matrix of integers, over the rationals."""
+    rows, done = [[Fraction(x) for x in row] for row in rows], 0
+    for column in range(len(rows[0]) if rows else 0):
+        pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
+        if pivot is None:
+            continue
+        rows[done], rows[pivot] = rows[pivot], rows[done]
+        for row in range(done + 1, len(rows)):
+            factor = rows[row][column] / rows[done][column]
+            rows[row] = [a - factor * b for a, b in zip(rows[row], rows[done], strict=True)]
+        done += 1
+    return done
+
+
+def smallest_support(sets, honest):
+    """The fewest honest members that any rational combination of the sets' sums speaks of, at least one; None: none."""
+    rows = [[int(site in one) for site in honest] for one in sets]
+    whole = rank(rows)
+    for size in range(1, len(honest) + 1):
+        for kept in combinations(range(len(honest)), size):
+            # A combination that vanishes outside of `kept`, and not everywhere.
+            if rank([[row[at] for at in range(len(honest)) if at not in kept] for row in rows]) < whole:
+                return size
+    return None
+
+
+def test_the_support_of_a_span_is_found_where_only_three_sets_together_tell_it():
+    assert smallest_support([{1, 2, 3, 4, 5, 6, 7}, {1, 2, 3}, {4, 5, 6}], SITES) == 1
+    assert smallest_support([set(range(1, 9)), {1, 2, 3}], SITES) == 3
+    assert smallest_support([{1, 2}], [3, 4]) is None
+
+
+@pytest.mark.parametrize(
+    ("gap", "sets"),
+    [
+        (3, [range(1, 8), (1, 2, 3), (4, 5, 6)]),
+        (4, [range(1, 11), range(1, 6), range(6, 10)]),
+        (3, [range(1, 11), range(1, 10)]),
+        (3, [range(1, 6), range(1, 9)]),
+        (3, [(1, 2, 3), (4, 5, 6), range(1, 7)]),
+    ],
+)
+def test_sets_whose_sums_tell_of_few_together_are_refused(gap, sets):
+    with pytest.raises(HanseError) as caught:
+        summed(*sets, gap=gap)
+    assert caught.value.code is ErrorCode.CONFLICT
+
+
+def test_a_set_again_a_smaller_one_by_the_gap_and_strangers_are_summed():
+    work = summed(range(1, 11), range(1, 11), range(1, 8), range(1, 11), (1, 2, 3), (11, 12, 13), gap=3)
+    assert [len(chain.sets) for chain in work.chains] == [3, 1]
+    assert work.members == members(*range(1, 14))
+
+
+def test_the_largest_gap_that_anybody_of_a_chain_wanted_holds_for_its_next_set():
+    work = summed(range(1, 11), gap=5)
+    with pytest.raises(HanseError, match="at least 5"):
+        work.admit(members(*range(1, 8)), 3)
+    assert work.admit(members(*range(1, 6)), 3).chains == (Chain(5, (members(*range(1, 11)), members(*range(1, 6)))),)
+
+
+def test_fewer_members_than_the_gap_are_no_sum():
+    with pytest.raises(HanseError) as caught:
+        summed((1, 2), gap=3)
+    assert caught.value.code is ErrorCode.QUORUM
+
+
+def test_two_memories_of_a_work_know_together_what_either_knows():
+    shorter, longer = summed(range(1, 11), gap=3), summed(range(1, 11), range(1, 8), gap=3)
+    assert shorter.joined(longer) == longer.joined(shorter) == longer
+    with pytest.raises(HanseError):
+        longer.joined(summed(range(1, 10), gap=3))
+
+
+class LyingHub(RuleBasedStateMachine):
+    """Asks for any set, in any order, and knows what the colluding members sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.work, self.sets = Work(), set()
+
+    @rule(asked=st.frozensets(st.sampled_from(list(SITES)), min_size=1))
+    def ask_any(self, asked):
+        try:
+            self.work = self.work.admit(members(*asked), MINIMUM + COLLUDING)
+        except HanseError:
+            return
+        self.sets.add(asked)
+
+    @rule(data=st.data())
+    def ask_part(self, data):
+        whole = data.draw(st.sampled_from(sorted(map(sorted, self.sets)) or [list(SITES)]))
+        self.ask_any(frozenset(data.draw(st.lists(st.sampled_from(whole), min_size=3, unique=True))))
+
+    @invariant()
+    def no_combination_speaks_of_few(self):
+        for colluding in combinations(SITES, COLLUDING):
+            honest = [site for site in SITES if site not in colluding]
+            smallest = smallest_support(self.sets, honest) if self.sets else None
+            assert smallest is None or smallest >= MINIMUM
+
+
+LyingHub.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
+TestALyingHub = LyingHub.TestCase
