@@ -61,7 +61,8 @@ async def verbs_on(hub: Hub) -> DurableVerbs:
     return DurableVerbs(
         bus=bus, clock=clock, settings=WorkflowSettings(), project=PROJECT, run=RUN, job=job_of(),
         journal=await Journal.open(bus, PROJECT, RUN, holder="one"), roster=roster, notices=notices,
-        objects=RunObjects(hub.store, PROJECT), progressed=lambda **_: None, pause=asyncio.Event(),
+        objects=RunObjects(hub.store, PROJECT), models=hub.buckets.models, progressed=lambda **_: None,
+        pause=asyncio.Event(),
     )  # fmt: skip
 
 

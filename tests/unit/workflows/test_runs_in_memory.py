@@ -20,6 +20,9 @@ from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, re
 from hanse_workflows.memory import Journal, Made, conduct
 from hanse_workflows.registry import workflow_of
 from hanse_workflows.round_asks import training
+from hanse_workflows.round_end import RoundEnds
+from hanse_workflows.round_state import RoundState
+from hanse_workflows.rounds import train
 from simulation.league import play
 
 SITES = 4
@@ -93,6 +96,21 @@ def test_a_run_of_a_large_model_that_broke_off_finds_its_objects_again() -> None
     with pytest.raises(KeyboardInterrupt):
         conduct(job_of(), {name: Breaking(site, 0) for name, site in wide.items()}, journal=journal)
     assert conduct(job_of(), wide, journal=journal) == whole
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_workflow_trains_in_every_round_from_the_model_that_it_began_with(published: bool) -> None:
+    async def from_the_first(run: Verbs) -> None:
+        model, everybody, ends = await first_model(run), await run.participants("p"), RoundEnds(run, None)
+        for number in range(1, run.job.rounds + 1):
+            trained = await train(run, None, training(run.job, everybody, number, model), RoundState())
+            await ends.end(number, everybody, trained, RoundState())
+            if number == 1 and published:
+                model = trained.reduction.model
+
+    wide = {name: WideSite(0) for name in sites()}
+    job = job_of(checkpoint_every=1 if published else 0)
+    assert conduct(job, wide, workflow=Workflow(from_the_first)).model is not None
 
 
 def test_a_run_that_was_over_is_told_again_from_its_journal() -> None:

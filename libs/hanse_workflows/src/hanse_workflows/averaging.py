@@ -38,6 +38,7 @@ async def federated_averaging(run: Verbs) -> None:
             model, state = trained.reduction.model, state.after(number, trained.reduction)
             if await ends.end(number, chosen, trained, state):
                 return
+            run.forget(trained.spent)
 
 
 workflow = Workflow(federated_averaging)

@@ -38,8 +38,10 @@ async def cyclic_weight_transfer(run: Verbs) -> None:
                 asked = replace(asked, needed=1, peers=len(chosen), trained=state.counted)
                 passed.append(await train(run, None, asked, state, prefix=f"r{number}-p{place}"))
                 model, state = passed[-1].reduction.model, state.after(number, passed[-1].reduction)
-            if await ends.end(number, chosen, joined(passed), state):
+            whole = joined(passed)
+            if await ends.end(number, chosen, whole, state):
                 return
+            run.forget(whole.spent)
 
 
 def check(job: Job) -> None:

@@ -9,7 +9,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.outcomes import Gathered
-from hanse_workflows.reducing import reduce
+from hanse_workflows.reducing import reduce, sent_by
 from hanse_workflows.round_asks import config_of
 from hanse_workflows.sampling import sample
 from hanse_workflows.verbs import Verbs
@@ -28,6 +28,7 @@ async def first_model(run: Verbs) -> ObjectRef:
     chosen = sample(present, job, 0)
     made = await initialized(run, chosen)
     adopted = await reduce(run, "r0-adopt", round=0, answers=made.answers[:1], model=None, needed=1)
+    run.forget(sent_by(made.answers))
     return adopted.model
 
 

@@ -43,9 +43,8 @@ async def reduce(
     as long as `needed` remain.
 
     Args:
-        model: that the updates are differences to; None: the only update is the model. It is removed when the outcome
-            is recorded, as the updates are, unless it is the version that was published last.
-        state: the server optimizer's arrays; removed likewise.
+        model: that the updates are differences to; None: the only update is the model.
+        state: the server optimizer's arrays.
         options: what differs from a plain reduction by the job's strategy.
 
     Raises:
@@ -55,16 +54,11 @@ async def reduce(
     weighted = run.job.weighting == "examples"
     job = _job_of(run, step, round, answers, model, state, options, weighted=weighted)
     asked = {**_asked(job, answers), "extras": {name: _extra(extra) for name, extra in options.extras.items()}}
-    leaving: list[ObjectRef] = []
 
     async def do() -> Body:
-        outcome = await _reduced(run, step, asked, job, answers, needed, options)
-        leaving.extend(ref for answer in answers for ref in (answer.update, *answer.extras.values()) if ref is not None)
-        leaving.extend(extra.former for extra in options.extras.values() if extra.former is not None)
-        leaving.extend(_succeeded(model, state))
-        return outcome.body()
+        return (await _reduced(run, step, asked, job, answers, needed, options)).body()
 
-    return _held(run, Reduction.of(await run.once(step, asked, do, leaving=leaving)))
+    return Reduction.of(await run.once(step, asked, do))
 
 
 async def sum_masked(
@@ -97,26 +91,29 @@ async def sum_masked(
     job = _job_of(run, step, round, answers, model, state, replace(options, info=()), weighted=False)
     job = job.model_copy(update={"kind": JobKind.TALLY if tallied else JobKind.WHOLE})
     asked = {**_asked(job, answers), "session": session}
-    leaving: list[ObjectRef] = []
+    masks: list[ObjectRef] = []
 
     async def do() -> Body:
         with run.phase("unmask", step):
             unmasking = await unmask()
-        leaving.extend(answer.update for answer in answers if answer.update is not None)
         if unmasking.ring is None:
             return Summed(refused=unmasking.refused).body()
-        masks = unmasking.ring.masks
-        leaving.extend([masks.update] if masks is not None and masks.update is not None else [])
+        if unmasking.ring.masks is not None and unmasking.ring.masks.update is not None:
+            masks.append(unmasking.ring.masks.update)
         reduced = await run.combine(step, asked, job.model_copy(update={"sum": unmasking.ring}))
-        summed = _summed(run, step, round, reduced, job.updates, tallied=tallied)
-        if summed.reduction is not None:
-            leaving.extend(_succeeded(model, state))
-        return summed.body()
+        return _summed(run, step, round, reduced, job.updates, tallied=tallied).body()
 
-    summed = Summed.of(await run.once(step, asked, do, leaving=leaving))
-    if summed.reduction is not None:
-        _held(run, summed.reduction)
+    summed = Summed.of(await run.once(step, asked, do))
+    run.forget(masks)
+    if summed.tally is None:
+        run.forget(sent_by(answers))  # they are in no sum, and will be in none
     return summed
+
+
+def sent_by(answers: Iterable[Answer]) -> Iterator[ObjectRef]:
+    """The objects that came with answers."""
+    for answer in answers:
+        yield from (ref for ref in (answer.update, *answer.extras.values()) if ref is not None)
 
 
 def told(run: Verbs, step: str, round_number: int, reduced: Reduced) -> Reasons:
@@ -247,14 +244,3 @@ def _model_of(step: str, reduced: Reduced) -> ObjectRef:
     if "model" not in reduced.outputs:
         raise RunFailure(ErrorCode.INTERNAL, f"reduction {step}: the outcome has no output 'model'")
     return reduced.outputs["model"]
-
-
-def _held(run: Verbs, outcome: Reduction) -> Reduction:
-    run.hold([*outcome.state.values(), *outcome.extras.values()])
-    return outcome
-
-
-def _succeeded(model: ObjectRef | None, state: Mapping[str, ObjectRef]) -> Iterator[ObjectRef]:
-    """What a new model leaves behind: the former one, which stays where it was published, and the former state."""
-    former: Iterable[ObjectRef] = [] if model is None else [model]
-    yield from (*former, *state.values())

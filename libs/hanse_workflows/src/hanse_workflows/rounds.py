@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import MaskingMode, PrivacyTerms, TaskKind
+from hanse_fabric.messages import MaskingMode, ObjectRef, PrivacyTerms, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_privacy.noise.aggregate import least_answers
 from hanse_workflows.ask import Ask
@@ -25,7 +25,7 @@ from hanse_workflows.masking.noise_exchange import exchanged, exchanges, share_s
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import RoundMetrics, summarize
 from hanse_workflows.outcomes import Answer, Gathered, Reduction, Summed
-from hanse_workflows.reducing import reduce, sum_masked
+from hanse_workflows.reducing import reduce, sent_by, sum_masked
 from hanse_workflows.round_state import RoundState, extras_named, info_named, reduce_options
 from hanse_workflows.traffic import Traffic, of_sums, traffic
 from hanse_workflows.verbs import Verbs
@@ -38,12 +38,15 @@ class TrainedRound:
     Attributes:
         answers: of those whose updates are in it.
         examples: behind it; 0 where masked weights say nothing of them.
+        spent: what it was made of: the model before it, the optimizer's state, the updates. A workflow that will not
+            name them again forgets them.
     """
 
     reduction: Reduction
     metrics: RoundMetrics
     answers: tuple[Answer, ...]
     examples: int
+    spent: tuple[ObjectRef, ...] = ()
 
 
 async def train(
@@ -74,14 +77,15 @@ async def train(
         if patience_of(run.job, ask.round) is not None:
             sent += of_sums(ask.model, gathered.answers)
         metrics = replace(summarize(gathered.answers, prefix="train_"), traffic=sent)
-        return TrainedRound(reduction, metrics, used, examples)
+        return TrainedRound(reduction, metrics, used, examples, _spent(ask, state, gathered))
     gathered, summed, sent = await _summed(run, protocol, step, reduce_step, ask, state)
     if summed.reduction is None or summed.tally is None:
         raise RunFailure(ErrorCode.INTERNAL, f"step {reduce_step}: a masked sum without a model")
     overall = {f"train_{name}": value for name, value in sorted(summed.tally.metrics.items())}
     examples = round(summed.tally.weight) if run.job.weighting == "examples" else 0
     metrics = RoundMetrics(overall, traffic=sent)
-    return TrainedRound(summed.reduction, metrics, _used(gathered, summed.participants), examples)
+    used = _used(gathered, summed.participants)
+    return TrainedRound(summed.reduction, metrics, used, examples, _spent(ask, state, gathered))
 
 
 def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:
@@ -92,6 +96,7 @@ def joined(trainings: Sequence[TrainedRound]) -> TrainedRound:
     return TrainedRound(
         trainings[-1].reduction.model_copy(update={"participants": participants}),
         replace(summarize(answers, prefix="train_"), traffic=sent), answers, sum(each.examples for each in trainings),
+        tuple(ref for each in trainings for ref in each.spent),
     )  # fmt: skip
 
 
@@ -147,6 +152,7 @@ async def _summed(
             # Too few for the noise that was shared out, or to recover the masks of the others. Nothing was unmasked:
             # those who are there make another sum.
             left = tuple(answer.participant for answer in answers)
+            run.forget(sent_by(answers))
             continue
         summed = await sum_masked(
             run, attempt_key(sum_step, attempt), round=ask.round, answers=answers, state=state.state, session=name,
@@ -209,6 +215,11 @@ def _least(run: Verbs, ask: Ask) -> Callable[[int], int]:
 
 def _traffic(ask: Ask, gathered: Gathered) -> Traffic:
     return traffic((ask.model, *ask.extras.values()), len(gathered.asked), gathered.answers)
+
+
+def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:
+    before = (ask.model, *state.state.values(), *state.extras.values())
+    return (*(ref for ref in before if ref is not None), *sent_by(gathered.answers))
 
 
 def _used(gathered: Gathered, participants: tuple[str, ...]) -> tuple[Answer, ...]:

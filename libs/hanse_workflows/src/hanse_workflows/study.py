@@ -113,9 +113,9 @@ class StudySums:
             return (await self._computed(session, asked, leaving)).body()
 
         body = await self._run.once(
-            f"{session}-made", self._question(asked), do, covers=_steps_of(session), leaving=leaving,
-            beside=self._beside,
-        )  # fmt: skip
+            f"{session}-made", self._question(asked), do, covers=_steps_of(session), beside=self._beside
+        )
+        self._run.forget(leaving)
         # What was shared for the session is needed until the outcome is recorded.
         opened = self._open.pop(session, None)
         if opened is not None:

@@ -41,7 +41,6 @@ class Verbs(Protocol):
         do: Callable[[], Awaitable[Body]],
         *,
         covers: tuple[str, ...] = (),
-        leaving: Iterable[ObjectRef] = (),
         beside: int = 1,
     ) -> Body:
         """The outcome of `do`, which is done once, however often it is asked for.
@@ -50,7 +49,6 @@ class Verbs(Protocol):
             asked: all that the outcome depends on, for the fingerprint: JSON values, messages, objects.
             do: may use other verbs; what these record is of no account once the outcome is recorded.
             covers: keys that `do` may use, so that what they leave behind is removed.
-            leaving: objects of which there is no need any more when the outcome is recorded.
             beside: how many steps of the run may be open at once.
 
         Raises:
@@ -142,12 +140,13 @@ class Verbs(Protocol):
 
     # Objects.
 
-    def hold(self, objects: Iterable[ObjectRef]) -> None:
-        """Objects that the next round needs, in the stead of those held before; the run's end removes them."""
-        ...
-
     def forget(self, objects: Iterable[ObjectRef]) -> None:
-        """Remove objects that were made in vain, in the background. Published ones stay."""
+        """The workflow will not name these objects again: they are removed, in the background.
+
+        This is the one rule for what a run has made and was sent: it stays as long as the workflow may name it, which
+        is until the workflow says otherwise here, and at the latest until the run ends. Published versions, and what is
+        kept as the run's outcome, stay beyond that.
+        """
         ...
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:

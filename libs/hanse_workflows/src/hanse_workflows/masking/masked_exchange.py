@@ -19,7 +19,7 @@ from hanse_workflows.gathering import exchange
 from hanse_workflows.keys import attempt_key, session_key
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
 from hanse_workflows.outcomes import Gathered, Summed
-from hanse_workflows.reducing import sum_masked
+from hanse_workflows.reducing import sent_by, sum_masked
 from hanse_workflows.round_state import RoundState, reduce_options
 from hanse_workflows.traffic import Traffic, traffic
 from hanse_workflows.verbs import Verbs
@@ -55,6 +55,7 @@ async def sum_together(
         if len(gathered.answers) < len(whole):
             missing = gathered.explain()
             _tell(run, ask, name, whole)
+            run.forget(sent_by(gathered.answers))
             if any(failure.outcome is Outcome.REFUSED for failure in gathered.failures):
                 break  # as it would again
             continue

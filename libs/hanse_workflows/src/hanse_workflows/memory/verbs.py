@@ -85,6 +85,7 @@ class MemoryVerbs:
         self._keys = UsedKeys()
         self.versions: list[tuple[ObjectRef, Lineage, dict[str, float]]] = []
         self.outputs: dict[str, ObjectRef] = {}
+        self._going: list[ObjectRef] = []
 
     async def once(
         self,
@@ -93,7 +94,6 @@ class MemoryVerbs:
         do: Callable[[], Awaitable[Body]],
         *,
         covers: tuple[str, ...] = (),  # noqa: ARG002 - nothing is left behind here
-        leaving: Iterable[ObjectRef] = (),
         beside: int = 1,  # noqa: ARG002
     ) -> Body:
         """See `Verbs.once`."""
@@ -105,7 +105,6 @@ class MemoryVerbs:
         body = await do()
         check_recordable(key, body)
         self._outcomes[key] = mark, body
-        self.forget(leaving)
         return body
 
     async def participants(self, key: str) -> tuple[str, ...]:
@@ -219,8 +218,6 @@ class MemoryVerbs:
 
         asked = {"model": model, "lineage": lineage, "metrics": metrics, "final": final}
         version = Published.of(await self.once(key, asked, store))
-        if self.versions and self.versions[-1][0].digest != model.digest:
-            self._objects.forget([self.versions[-1][0]])  # the newest is enough
         self.versions.append((model, lineage, metrics))
         return version
 
@@ -253,13 +250,12 @@ class MemoryVerbs:
         """See `Verbs.secret`."""
         return self._secret(count)
 
-    def hold(self, objects: Iterable[ObjectRef]) -> None:
-        """See `Verbs.hold`. All goes when the process or the caller lets it."""
-
     def forget(self, objects: Iterable[ObjectRef]) -> None:
-        """See `Verbs.forget`."""
+        """See `Verbs.forget`. Of the versions, no registry keeps any here: the newest alone stays, for the caller."""
         newest = self.versions[-1][0].digest if self.versions else ""
-        self._objects.forget(ref for ref in objects if ref.digest != newest)
+        going = (*self._going, *objects)
+        self._going = [ref for ref in going if ref.digest == newest]
+        self._objects.forget(ref for ref in going if ref.digest != newest)
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         """See `Verbs.keep`."""

@@ -182,6 +182,7 @@ class Supervisor:
         context = DurableVerbs(
             bus=self._bus, clock=self._clock, settings=self._settings, project=project, run=run, job=entry.value.job,
             journal=journal, roster=self._roster, notices=notices, objects=RunObjects(self._store, project),
+            models=self._buckets.models,
             progressed=status.progressed, pause=held.pause, asked_by=extract({"traceparent": entry.value.trace or ""}),
         )  # fmt: skip
         try:

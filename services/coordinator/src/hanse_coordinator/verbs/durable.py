@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -32,6 +33,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     Lineage,
     MaskAnswer,
+    ModelVersion,
     ObjectRef,
     PublishModel,
     Reduced,
@@ -39,6 +41,7 @@ from hanse_fabric.messages import (
     SealedSeed,
     StudyJob,
 )
+from hanse_fabric.records import Bucket
 from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 from hanse_schemas.job import Job
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN_S = 10.0
 """Presence ages without any message, so it is looked at again now and then."""
+_REPLAYED_FORGOTTEN = 4
+"""What was forgotten in the last few of a replay may not be gone; what before, is."""
 
 
 class DurableVerbs:
@@ -71,13 +76,14 @@ class DurableVerbs:
         roster: Roster,
         notices: Notices,
         objects: RunObjects,
+        models: Bucket[ModelVersion],
         progressed: Callable[..., None],
         pause: asyncio.Event,
         asked_by: Context | None = None,
     ) -> None:
         self.project, self.run, self.job, self.asked_by = project, run, job, asked_by
         self._bus, self._clock, self._settings = bus, clock, settings
-        self._roster, self._notices, self._objects = roster, notices, objects
+        self._roster, self._notices, self._objects, self._models = roster, notices, objects, models
         self._progressed = progressed
         self.vitals = RunVitals(project, run, clock)
         self._steps = Steps(journal, notices, run=run, pause=pause)
@@ -97,8 +103,8 @@ class DurableVerbs:
         self._attendance = Attendance(self._steps.once)
         self._enrolled = EnrolledKeys(self._steps.once)
         self._warnings: set[str] = set()
-        self._held: list[ObjectRef] = []
         self._published: set[str] = set()  # digests: what the registry has is never removed here
+        self._going: deque[list[ObjectRef]] = deque(maxlen=_REPLAYED_FORGOTTEN)
 
     # Recorded under a key.
 
@@ -109,7 +115,6 @@ class DurableVerbs:
         do: Callable[[], Awaitable[Body]],
         *,
         covers: tuple[str, ...] = (),
-        leaving: Iterable[ObjectRef] = (),
         beside: int = 1,
     ) -> Body:
         """See `Verbs.once`."""
@@ -119,9 +124,7 @@ class DurableVerbs:
                 self._steps.passed(former)
                 self._tasks.tidy_later(former, beside=beside)
 
-        body = await self._steps.once(key, asked, do, replayed=replayed)
-        self.forget(leaving)
-        return body
+        return await self._steps.once(key, asked, do, replayed=replayed)
 
     async def participants(self, key: str) -> tuple[str, ...]:
         """See `Verbs.participants`."""
@@ -233,16 +236,18 @@ class DurableVerbs:
 
     # Objects.
 
-    def hold(self, objects: Iterable[ObjectRef]) -> None:
-        """See `Verbs.hold`."""
-        self._held = list(objects)
-
     def forget(self, objects: Iterable[ObjectRef]) -> None:
-        """See `Verbs.forget`. What is not the run's own, such as the owner's first model, stays too."""
+        """See `Verbs.forget`. What is not the run's own, such as the owner's first model, stays too.
+
+        A coordinator that takes the run over does the last of it again, in case the one before died before it did; but
+        with the next that is live, for sites may have uploaded the same bytes in the step that is open."""
         own = tuple(f"{kind}/{self.project}/{self.run}/" for kind in ("models", "updates", "masks"))
-        gone = [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._published]
-        if gone:
-            self._steps.later(self._objects.forget(gone))
+        self._going.append(
+            [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._published]
+        )
+        if self._steps.live.is_set():
+            self._steps.later(self._objects.forget([ref for gone in self._going for ref in gone]))
+            self._going.clear()
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         """See `Verbs.keep`."""
@@ -308,12 +313,16 @@ class DurableVerbs:
             outputs: references to what stays, by name, as they are recorded.
         """
         await self._steps.tolerant(self._ending.purge())
-        await self._steps.tolerant(self._objects.forget(self._held))
         await self._steps.tolerant(self._objects.abort_uploads(self.run))
+        await self._steps.tolerant(self._clear({str(ref.get("key")) for ref in outputs.values()}))
         if self.job.study is not None:
-            kept = {str(ref.get("key")) for ref in outputs.values()}
-            await self._steps.tolerant(self._objects.clear(self.run, but=kept))
             await self._steps.tolerant(self._ending.tell_sites())
+
+    async def _clear(self, kept: set[str]) -> None:
+        """Remove the run's objects, but for those and what the registry has: also of a run that another coordinator
+        has conducted, which died before it could."""
+        versions = await self._models.list(project=self.project)
+        await self._objects.clear(self.run, but=kept | {entry.value.key for entry in versions})
 
     async def abandon(self) -> None:
         """Stop the background work at once: another coordinator has the run, or this one is stopping."""
