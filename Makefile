@@ -142,7 +142,7 @@ bench-reduce: $(VENV)/.developer
 	@$(BIN)/python benchmarks/reduce.py $(ARGS)
 
 bench-privacy: $(VENV)/.developer
-	@$(BIN)/python benchmarks/privacy.py $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python benchmarks/privacy.py $(ARGS)
 
 bench-gwas: $(VENV)/.developer
 	@$(BIN)/python benchmarks/bench_gwas.py $(ARGS)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.streams import residual_masks
+from pairwise_sites import Rehearsal
 
 PARAMETERS = 1_000_000
 

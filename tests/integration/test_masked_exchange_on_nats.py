@@ -14,10 +14,10 @@ from hanse_aggregator.exchange import hold_session
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import ExchangeJob
 from hanse_fabric.subjects import EXCHANGE, Role
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
+from pairwise_sites import Rehearsal
 from servers import NatsServer
 
 PROJECT, RUN, STEP = "triage", "a" * 12, "r1-train"

@@ -11,7 +11,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_privacy.masks.seal": (f"{_PRIVACY}/test_seed_seal.py", f"{_PRIVACY}/test_noise_exchange.py"),
     "hanse_privacy.ring.codec": (f"{_PRIVACY}/test_ring_exact.py", f"{_PRIVACY}/test_masked_files.py"),
     "hanse_privacy.ring.plan": (
-        f"{_PRIVACY}/test_ring_plan.py", f"{_PRIVACY}/test_ring_groups.py", f"{_PRIVACY}/test_noise_shares.py",
+        f"{_PRIVACY}/test_ring_plan.py", f"{_PRIVACY}/test_ring_codec.py", f"{_PRIVACY}/test_noise_shares.py",
     ),
     "hanse_privacy.ledger": (f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_budget.py"),
     "hanse_privacy.pairwise.shares": (

@@ -18,8 +18,8 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.pairwise.coordination import ask_unmask, order_masks, read_adverts, share_request
 from hanse_privacy.pairwise.messages import ShareRequest
 from hanse_privacy.pairwise.recovering import recover
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.streams import residual_masks
+from pairwise_sites import Rehearsal
 
 RUN, SESSION = "a" * 12, "r1-train"
 NAMES = ("east", "north", "south")

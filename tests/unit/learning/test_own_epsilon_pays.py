@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from hanse_privacy.noise.mechanisms import Laplace, sample
+from hanse_privacy.noise.mechanisms import Laplace, add
 from hanse_privacy.noise.source import NoiseSource
 
 SEEDS, ROUNDS, STEPS, RATE, TESTED = 24, 10, 20, 0.065, 1000
@@ -49,7 +49,7 @@ def scenario(epsilons: dict[int, float]) -> dict[int, float]:
     mine = {site: np.zeros((SEEDS, 65, 10)) for site in epsilons}
     for _ in range(ROUNDS):
         noise = {
-            site: sample(Laplace(2 / (count * least), epsilon), (SEEDS, 65, 10), source) if count > 1 else 0.0
+            site: add(np.zeros((SEEDS, 65, 10)), Laplace(2 / (count * least) / epsilon), source) if count > 1 else 0.0
             for site, epsilon in epsilons.items()
         }
         mean = sum(trained(mine[site], *data[site]) + noise[site] for site in epsilons) / count

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
-from hanse_privacy.accounting.calibration import noise_for, noise_multiplier_for
-from hanse_privacy.accounting.events import Event, discrete_gaussian, gaussian, laplace, pure
+from hanse_privacy.accounting.calibration import noise_for
+from hanse_privacy.accounting.events import Event, discrete_gaussian, gaussian, laplace
 from hanse_privacy.accounting.terms import Work, round_noise
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 
@@ -49,7 +49,7 @@ def test_the_noise_multipliers_of_published_private_runs_are_met_within_half_a_p
 
 
 def test_the_search_finds_the_least_noise_that_keeps_the_budget() -> None:
-    found = noise_multiplier_for(8, DELTA, 0.2048, 500)
+    found = noise_for("gaussian", 8, DELTA, 500, rate=0.2048)
     assert found == pytest.approx(3.056, rel=0.005)
     assert epsilon((gaussian(found, 0.2048), 500)) <= 8 < epsilon((gaussian(found * 0.999, 0.2048), 500))
 
@@ -79,7 +79,7 @@ def test_the_two_accountants_agree_under_sampling() -> None:
 
 
 @pytest.mark.parametrize("by", ["rdp", "pld"])
-@pytest.mark.parametrize("event", [laplace(4.0), pure(0.25)])
+@pytest.mark.parametrize("event", [laplace(4.0), Event("pure", 0.25)])
 def test_pure_releases_cost_at_most_their_sum_and_without_delta_exactly_it(by: AccountantName, event: Event) -> None:
     assert epsilon((event, 100), by=by, delta=0.0) == pytest.approx(25.0)
     assert epsilon((event, 100), by=by) < 25.0
@@ -100,7 +100,7 @@ def test_composition_does_not_depend_on_order_and_never_shrinks(parts: list[tupl
 
 
 def test_mixed_kinds_compose_and_cost_no_more_than_basic_composition() -> None:
-    mixed = epsilon((gaussian(5.0), 10), (laplace(10.0), 3), (pure(0.1), 2))
+    mixed = epsilon((gaussian(5.0), 10), (laplace(10.0), 3), (Event("pure", 0.1), 2))
     assert epsilon((gaussian(5.0), 10)) < mixed <= epsilon((gaussian(5.0), 10)) + 0.3 + 0.2
 
 
@@ -128,7 +128,7 @@ def test_events_that_make_no_sense_are_refused(kind: str, amount: float, rate: f
 @pytest.mark.parametrize(("budget", "delta", "steps"), [(0.0, DELTA, 1), (1.0, 0.0, 1), (1.0, DELTA, 0), (1.0, 1.0, 1)])
 def test_budgets_that_make_no_sense_are_refused(budget: float, delta: float, steps: int) -> None:
     with pytest.raises(HanseError):
-        noise_multiplier_for(budget, delta, 0.1, steps)
+        noise_for("gaussian", budget, delta, steps, rate=0.1)
 
 
 def test_a_budget_that_no_noise_can_keep_is_refused() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event, gaussian, laplace, pure
+from hanse_privacy.accounting.events import Event, gaussian, laplace
 from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, read_ledger, verify_ledger
 
-CHEAP = pure(0.3)
+CHEAP = Event("pure", 0.3)
 PURE = Budgets(site=Budget(2.0, 0.0), project=Budget(1.0, 0.0), projects={"beta": Budget(1.5, 0.0)})
 
 
@@ -39,14 +39,17 @@ def test_a_release_beyond_the_projects_budget_is_refused_and_what_remains_is_sai
     ) as caught:
         ledger.reserve(charge("r4"))
     assert caught.value.code is ErrorCode.POLICY
-    assert ledger.reserve(charge("r5", event=pure(0.09))).spent == pytest.approx(0.99)  # the refused cost nothing
+    # the refused cost nothing
+    assert ledger.reserve(charge("r5", event=Event("pure", 0.09))).spent == pytest.approx(
+        0.99
+    )  # the refused cost nothing
 
 
 def test_projects_share_the_budget_of_the_site(ledger: Ledger) -> None:
-    ledger.reserve(charge("a", event=pure(1.0)))
-    ledger.reserve(charge("b", project="beta", event=pure(0.9)))
+    ledger.reserve(charge("a", event=Event("pure", 1.0)))
+    ledger.reserve(charge("b", project="beta", event=Event("pure", 0.9)))
     with pytest.raises(HanseError, match="whole site"):
-        ledger.reserve(charge("c", project="beta", event=pure(0.2)))
+        ledger.reserve(charge("c", project="beta", event=Event("pure", 0.2)))
 
 
 def test_the_same_work_is_charged_once_until_its_answer_can_leave(ledger: Ledger) -> None:
@@ -59,7 +62,7 @@ def test_the_same_work_is_charged_once_until_its_answer_can_leave(ledger: Ledger
 def test_the_same_work_with_other_noise_is_a_conflict(ledger: Ledger) -> None:
     ledger.reserve(charge("r1"))
     with pytest.raises(HanseError) as caught:
-        ledger.reserve(charge("r1", event=pure(0.01)))
+        ledger.reserve(charge("r1", event=Event("pure", 0.01)))
     assert caught.value.code is ErrorCode.CONFLICT
 
 
@@ -93,19 +96,19 @@ def test_a_budget_can_be_spent_to_the_last_bit_in_equal_parts(tmp_path: Path, ro
 
 def test_a_smaller_budget_holds_for_what_was_spent_before_it(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
-    ledger.reserve(charge("r1", event=pure(0.8)))
+    ledger.reserve(charge("r1", event=Event("pure", 0.8)))
     ledger.close()
     ledger = Ledger(tmp_path, Budgets(project=Budget(0.5, 0.0)))
     with pytest.raises(HanseError, match=r"0\.8 of 0\.5 is spent at delta 0, 0 remains"):
-        ledger.reserve(charge("r2", event=pure(0.001)))
+        ledger.reserve(charge("r2", event=Event("pure", 0.001)))
     ledger.close()
 
 
 def test_two_holders_of_one_ledger_see_each_others_charges(tmp_path: Path) -> None:
     one, other = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
-    one.reserve(charge("r1", event=pure(0.6)))
+    one.reserve(charge("r1", event=Event("pure", 0.6)))
     with pytest.raises(HanseError, match="budget"):
-        other.reserve(charge("r2", event=pure(0.6)))
+        other.reserve(charge("r2", event=Event("pure", 0.6)))
     assert other.reserve(charge("r3")).spent == pytest.approx(0.9)
     assert one.balances()[1].spent == pytest.approx(0.9)
     one.close()
@@ -138,7 +141,7 @@ def test_a_ledger_that_is_damaged_while_it_is_open_charges_nothing_more(tmp_path
 
 def test_a_line_that_was_made_cheaper_is_seen_and_the_ledger_is_not_opened(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PURE)
-    ledger.reserve(charge("r1", event=pure(0.5)))
+    ledger.reserve(charge("r1", event=Event("pure", 0.5)))
     ledger.reserve(charge("r2"))
     ledger.close()
     file = tmp_path / f"{NAME}.jsonl"
@@ -175,7 +178,7 @@ def test_a_line_torn_by_a_crash_is_no_charge_and_no_damage(tmp_path: Path) -> No
 
 def test_an_unlimited_site_still_writes_everything_down(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, Budgets())
-    balance = ledger.reserve(charge("r1", event=pure(50.0)))
+    balance = ledger.reserve(charge("r1", event=Event("pure", 50.0)))
     assert (balance.spent, balance.remaining) == (50.0, None)
     ledger.close()
 
@@ -215,7 +218,7 @@ def test_no_order_of_charges_exceeds_the_budget_or_loses_a_charge(
         ledger = Ledger(Path(folder), PURE)
         spent, known = {"alpha": 0.0, "beta": 0.0}, dict[tuple[str, int], float]()
         for project, number, cost, what in steps:
-            asked = charge(f"r{number}", project=project, event=pure(cost))
+            asked = charge(f"r{number}", project=project, event=Event("pure", cost))
             if what == "restart":
                 ledger.close()
                 ledger = Ledger(Path(folder), PURE)
@@ -267,7 +270,7 @@ def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None
 def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_path: Path, look: str) -> None:
     one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
     one.reserve(charge("mine"))
-    two.reserve(charge("theirs", event=pure(0.5)))
+    two.reserve(charge("theirs", event=Event("pure", 0.5)))
     calls = {
         "reserve": lambda: one.reserve(charge("mine")), "settle": lambda: one.settle(charge("mine")),
         "balances": one.balances, "site_balance": one.site_balance,

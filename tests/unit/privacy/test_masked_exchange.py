@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
+from pairwise_sites import Rehearsal
 
 BOUND = 1000.0
 

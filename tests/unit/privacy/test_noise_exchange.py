@@ -9,6 +9,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
+from hanse_privacy.attacks.coalition import Coalition, pooled
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.noise.exchange import NoiseSite
 from hanse_privacy.noise.exchange_messages import (
@@ -19,6 +20,8 @@ from hanse_privacy.noise.exchange_messages import (
     noise_request,
     relay,
 )
+from hanse_privacy.noise.shuffled import unpack
+from hanse_privacy.noise.source import NoiseSource
 
 RUN, SESSION, STEPS = "a" * 12, "r1-train", 1 << 16
 
@@ -62,6 +65,33 @@ def test_the_sum_of_all_noise_is_one_whole_laplace_of_each_site() -> None:
     assert refused == ()
     total = sum(session.draw(name, payload) for name, payload in given.items()) / STEPS
     assert total.var() / 2 == pytest.approx(4, rel=0.15)
+
+
+def test_sites_that_pool_what_they_sent_and_opened_leave_one_laplace_of_a_true_exchange() -> None:
+    """What `hanse audit collusion` plays without messages: the members pool what they drew, opened and chose."""
+    session, count = Session.of(5), 4000
+    request = session.request()
+    given, _ = relay(request, session.shared(request, count=count))
+    names = sorted(session.sites)
+
+    def opened(receiver: str, sender: str) -> np.ndarray:
+        site, others = session.sites[receiver], [name for name in names if name != receiver]
+        kept = site._sessions[RUN, SESSION]
+        member = {member.participant: member for member in request.members}[sender]
+        sealed = NoiseShares.decode(given[receiver]).sealed[others.index(sender)]
+        return unpack(site._open(kept, RUN, SESSION, member, sealed))
+
+    victim, members = names[0], names[1:]
+    sent = np.concatenate([opened(victim, member) for member in members])  # the members drew it: they know it
+    received = np.concatenate([opened(member, victim) for member in members])
+    added = np.stack([session.sites[member]._sessions[RUN, SESSION].added for member in members])
+    drawn = {name: session.draw(name, given[name]) for name in names}
+    chosen = np.sum([drawn[name] for name in members], axis=0) - added.sum(axis=0)
+    total = np.sum(list(drawn.values()), axis=0)
+    none = np.zeros((0, count), dtype=np.int64)
+    coalition = Coalition(total, np.zeros_like(added), added, none, chosen, sent, received)
+    assert total.var() / STEPS**2 / 2 == pytest.approx(5, rel=0.15)
+    assert pooled(coalition, NoiseSource()).var() / STEPS**2 / 2 == pytest.approx(1, rel=0.15)
 
 
 def test_a_site_that_drops_out_after_sharing_leaves_the_others_noise_whole() -> None:

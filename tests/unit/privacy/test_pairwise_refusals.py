@@ -19,10 +19,10 @@ from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks,
 from hanse_privacy.pairwise.keys import RunKey, advert_statement
 from hanse_privacy.pairwise.messages import MaskOrder, ShareRequest, UnmaskAnswer, UnmaskRequest
 from hanse_privacy.pairwise.recovering import recover
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, SharePair, make_shares, open_share, share_checks
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
+from pairwise_sites import Rehearsal
 
 SESSION = "r1-train"
 LOW_ORDER = bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")

@@ -8,7 +8,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.coordination import ask_unmask
-from hanse_privacy.pairwise.rehearsal import Rehearsal
+from pairwise_sites import Rehearsal
 
 NAMES = ["east", "north", "south", "west"]
 SESSIONS = ["c00000-counts", "c00001-counts", "c00002-counts"]

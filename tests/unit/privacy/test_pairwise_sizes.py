@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hanse_privacy.pairwise.recovery import Recovery, decode_recovery, encode_recovery
-from hanse_privacy.pairwise.rehearsal import Rehearsal
+from pairwise_sites import Rehearsal
 
 
 def test_messages_of_a_hundred_sites_are_small(tmp_path: Path) -> None:

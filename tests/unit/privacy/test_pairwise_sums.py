@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.pairwise.rehearsal import Rehearsal
 from hanse_privacy.pairwise.streams import residual_masks
+from pairwise_sites import Rehearsal
 
 Elements = NDArray[np.uint64]
 

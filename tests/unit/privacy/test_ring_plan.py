@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.tensors.layout import Entry, Rule
+from hanse_privacy.noise.aggregate import Aggregate
 from hanse_privacy.ring.codec import decode, encode, error_bound
 from hanse_privacy.ring.plan import (
     capacity,
     check_plan,
-    headroom,
     largest_sum,
     make_plan,
     metric_ring,
-    noise_tail,
     ring_of,
     weighted,
 )
@@ -97,22 +96,15 @@ def test_a_plan_whose_sum_would_overflow_32_bits_is_refused() -> None:
     ring = Ring(bits=32, fraction=16, bound=8.0)
     with pytest.raises(HanseError, match="overflow a ring of 32 bits"):
         check_plan(RingPlan(participants=5000, default=ring))
-    assert headroom(ring, 5000) < 0
     assert make_plan(section(bits=32), participants=5000, weighting="uniform").default.fraction == 15
 
 
 def test_a_ring_leaves_room_for_the_noise() -> None:
     plain = make_plan(section(bits=32), participants=100, weighting="uniform").default
-    tail = noise_tail(50.0, count=100, probability=1e-9)
+    tail = Aggregate(50.0, 100).tail(1e-9)
     noisy = make_plan(section(bits=32), participants=100, weighting="uniform", tail=tail).default
     assert noisy.fraction < plain.fraction
-    assert headroom(noisy, 100, scale=50.0, count=100, probability=1e-9) >= 0
-    assert headroom(plain, 100, scale=50.0, count=100, probability=1e-9) < 0
-
-
-@pytest.mark.parametrize(("probability", "printed"), [(1e-2, 51.3), (1e-4, 72.8)])
-def test_the_tail_bound_of_noise_has_the_values_worked_out_for_100_sites(probability: float, printed: float) -> None:
-    assert noise_tail(1.0, count=100, probability=probability) == pytest.approx(printed, abs=0.05)
+    assert largest_sum(noisy, 100, tail=tail) <= capacity(32) < largest_sum(plain, 100, tail=tail)
 
 
 def test_a_ring_has_64_bits_only_where_the_largest_weight_is_not_given() -> None:
@@ -190,13 +182,3 @@ def test_the_errors_that_the_documentation_states_are_the_bounds() -> None:
         plan = make_plan(section(bits=bits), participants=participants, weighting="uniform")
         mean = error_bound(plan, plan.default, participants) / (participants * weight)
         assert mean == pytest.approx(stated, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("scale", "count", "probability"),
-    [(-1.0, 1, 0.5), (float("nan"), 1, 0.5), (1.0, 0, 0.5), (1.0, 1, 0.0), (1.0, 1, 1.0), (1.0, 1, float("nan"))],
-)
-def test_noise_that_is_none_has_no_tail(scale: float, count: int, probability: float) -> None:
-    with pytest.raises(HanseError, match="a scale of 0 or more, 1 or more variates") as caught:
-        noise_tail(scale, count=count, probability=probability)
-    assert caught.value.code is ErrorCode.INVALID_INPUT

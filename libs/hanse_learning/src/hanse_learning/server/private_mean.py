@@ -104,7 +104,7 @@ class PrivateMean:
             return None
         norms = self._norms(totals)
         deviation = self._count_noise(len(norms))
-        noisy = add(np.array([float((norms <= self.clip).sum())]), Gaussian(1.0, deviation), self._source(_COUNT))
+        noisy = add(np.array([float((norms <= self.clip).sum())]), Gaussian(deviation), self._source(_COUNT))
         share = float(noisy[0]) / len(norms)
         return self.clip * math.exp(-LEARNING_RATE * (share - self.quantile))
 
@@ -118,11 +118,11 @@ class PrivateMean:
     def _mechanism(self, count: int) -> Mechanism:
         sensitivity = 2 * self.clip / count
         if not self.normal:
-            return Laplace(sensitivity, 1 / self.noise)
+            return Laplace(sensitivity / (1 / self.noise))
         noise = self.noise
         if self.quantile is not None:
             noise = (noise**-2 - self._count_noise(count) ** -2) ** -0.5
-        return Gaussian(sensitivity, noise * sensitivity)
+        return Gaussian(noise * sensitivity)
 
     def _source(self, which: bytes) -> NoiseSource:
         if not self.context:

@@ -82,7 +82,7 @@ def train_privately(
     x, y = tensors(data, problem, module)
     count = sum(parameter.numel() for parameter in named.values())
     part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
-    mechanism = Gaussian(private.clip, private.scale)
+    mechanism = Gaussian(private.scale)
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
         total = np.zeros(count)

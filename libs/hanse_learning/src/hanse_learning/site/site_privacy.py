@@ -140,9 +140,9 @@ def _mechanism(terms: SitePrivacy) -> Mechanism:
     sensitivity = 2 * terms.clip
     match terms.mechanism:
         case "gaussian" | "discrete_gaussian":
-            return Gaussian(sensitivity, terms.scale)
+            return Gaussian(terms.scale)
         case "laplace" | "discrete_laplace":
-            return Laplace(sensitivity, sensitivity / terms.scale)
+            return Laplace(terms.scale)
         case "staircase":
             return Staircase(sensitivity, sensitivity / terms.scale)
         case _:

@@ -16,34 +16,15 @@ _PRECISION = 1e-4
 _SMALLEST = 1e-3
 
 
-def noise_multiplier_for(
-    epsilon: float, delta: float, rate: float, steps: int, *, accountant: AccountantName = "rdp"
-) -> float:
-    """The least noise (standard deviations per clip norm) of DP-SGD for a budget.
-
-    Args:
-        epsilon: of all steps together, at `delta`, between data sets that differ by one example, added or removed.
-        rate: the probability of an example to be in a batch.
-        steps: of all rounds.
-
-    Returns:
-        the multiplier, at most 1e-4 of it more than is needed, never less.
-
-    Raises:
-        HanseError: INVALID_INPUT where the numbers make no sense, or no noise suffices.
-    """
-    return noise_for("gaussian", epsilon, delta, steps, rate=rate, accountant=accountant)
-
-
 @lru_cache(maxsize=1024)
 def noise_for(
     kind: Kind, epsilon: float, delta: float, count: int, *, rate: float = 1.0, accountant: AccountantName = "rdp"
 ) -> float:
     """The least `Event.amount` (gaussian, laplace) or the largest (pure, concentrated) of `count` equal releases that
-    together keep (epsilon, delta).
+    together keep (epsilon, delta): at most 1e-4 of it more than is needed, never less.
 
     Raises:
-        HanseError: INVALID_INPUT as `noise_multiplier_for`.
+        HanseError: INVALID_INPUT where the numbers make no sense, or no noise suffices.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise invalid("epsilon", epsilon, "a number above 0")

@@ -89,11 +89,6 @@ def laplace(scale: float) -> Event:
     return Event("laplace", scale)
 
 
-def pure(epsilon: float) -> Event:
-    """A mechanism with `epsilon`, delta 0."""
-    return Event("pure", epsilon)
-
-
 def discrete_gaussian(noise: float) -> Event:
     """Discrete normal noise of parameter `noise` sensitivities: its Renyi curve is at most the normal one's."""
     return Event("concentrated", 0.5 / noise**2)

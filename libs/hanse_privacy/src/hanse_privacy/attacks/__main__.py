@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.attacks.collusion import SPREAD, run_collusion, run_control, run_reuse
+from hanse_privacy.attacks.collusion import SPREAD, run_collusion, run_reuse
 from hanse_privacy.attacks.membership import infer_by_loss
 
 Rows = list[dict[str, Any]]
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     collusion.add_argument("--iterations", type=int, default=1000)
     collusion.add_argument("--spread", type=float, default=SPREAD, help="sd(w_h)/lambda: the update against the noise")
     collusion.set_defaults(run=_collusion)
-    reuse = commands.add_parser("reuse", help="what is left of the noise when tuples are used again")
+    reuse = commands.add_parser("reuse", help="what is left of the noise when parts are used again")
     reuse.add_argument("--sites", type=int, default=30)
     reuse.add_argument("--rounds", type=int, default=100)
     reuse.set_defaults(run=_reuse)
@@ -57,9 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _collusion(options: argparse.Namespace) -> Rows:
-    outcomes = run_collusion(options.sites, options.iterations, spread=options.spread)
-    outcomes.append(run_control(options.sites, options.iterations))
-    return [asdict(outcome) for outcome in outcomes]
+    return [asdict(outcome) for outcome in run_collusion(options.sites, options.iterations, spread=options.spread)]
 
 
 def _reuse(options: argparse.Namespace) -> Rows:

@@ -1,93 +1,78 @@
-"""What the members of a coalition have seen of one sum with noise, and nothing else.
+"""What all other sites know together of one sum with noise, and what they make of it: the last site's update.
 
-An attack gets a `Coalition`: it cannot look at the victim's secrets, because they are not in it.
+The attacks get a `Coalition`: they cannot look at the victim's secrets, because they are not in it. `naive`, `random`
+and `mean` are adversaries of Mugunthan (2022, section 2.5.4), which use what each member drew. `pooled` is ours: it
+puts together what all of them have seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_privacy.noise.oblivious import Elements, Tuples
+from hanse_privacy.noise.source import NoiseSource
 
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A tuple as its receiver has it: both values, masked by the sender, and its own coins: (count,) each."""
-
-    first: Elements
-    second: Elements
-    coins: Bools
-
-    @property
-    def chosen(self) -> Elements:
-        return np.where(self.coins, self.second, self.first)
-
-    @property
-    def other(self) -> Elements:
-        return np.where(self.coins, self.first, self.second)
-
-
-@dataclass(frozen=True, slots=True)
-class SiteView:
-    """A participant's own view of one attempt.
-
-    Attributes:
-        encoded: its update in the ring, (count,).
-        own: the noise that it added and knows: its self term, or its whole local noise, (count,).
-        receivers, noise, masks: what it sent: (2, receivers, count) d0 and d1, (receivers, count) s.
-        received: by sender; empty where a shuffler chose.
-    """
-
-    name: str
-    encoded: Elements
-    own: Elements
-    receivers: tuple[str, ...] = ()
-    noise: Elements = field(default_factory=lambda: np.zeros((2, 0, 1), dtype=np.uint64))
-    masks: Elements = field(default_factory=lambda: np.zeros((0, 1), dtype=np.uint64))
-    received: Mapping[str, Received] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ShufflerView:
-    """The shuffler's: all tuples, and its coins by sender, (receivers, count)."""
-
-    tuples: Mapping[str, Tuples]
-    coins: Mapping[str, Bools]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Coalition:
-    """Those who pool their views.
+    """All sites but the victim, and what they know; in steps of the ring's grid.
 
     Attributes:
-        sites: all but the victim.
         total: the published sum, (count,).
-        shuffler: if it is one of them.
+        updates, added: of the members, (members, count): their own, and the noise that each added by itself.
+        differences: D = d1 - d0 of all pairs that the members drew, (pairs, count); the first d0 is in `added`.
+        chosen: the sum of those D of which they know that they are in the total, (count,).
+        uncertain: those of their own D that may be in it or not, (k, count).
+        received: the D of the victim that they have seen, (l, count).
     """
 
-    sites: tuple[SiteView, ...]
-    total: Elements
-    shuffler: ShufflerView | None = None
-
-    def remainder(self, *, own_noise: bool) -> NDArray[np.float64]:
-        """The sum less the members' own updates, and their own noise: (count,), in steps.
-
-        It is the victim's update, and noise.
-        """
-        rest = self.total.copy()
-        for site in self.sites:
-            rest -= site.encoded
-            if own_noise:
-                rest -= site.own
-        return signed(rest)
+    total: Integers
+    updates: Integers
+    added: Integers
+    differences: Integers
+    chosen: Integers
+    uncertain: Integers
+    received: Integers
 
 
-def signed(elements: Elements) -> NDArray[np.float64]:
-    """Ring elements as numbers, in steps."""
-    return elements.view(np.int64).astype(np.float64)
+Adversary = Callable[[Coalition, NoiseSource], Floats]
+
+
+def naive(coalition: Coalition, _source: NoiseSource) -> Floats:
+    """Takes off the members' updates, and none of their noise."""
+    rest: Floats = np.subtract(coalition.total, coalition.updates.sum(axis=0), dtype=np.float64)
+    return rest
+
+
+def random(coalition: Coalition, source: NoiseSource) -> Floats:
+    """Takes off one of the two parts of every pair, at random."""
+    drawn = coalition.differences
+    coins = source.bits(drawn.size).reshape(drawn.shape)
+    rest: Floats = _without_own(coalition) - np.where(coins, drawn, 0).sum(axis=0)
+    return rest
+
+
+def mean(coalition: Coalition, _source: NoiseSource) -> Floats:
+    """Takes off the mean of the two parts of every pair: the best guess of each member alone."""
+    rest: Floats = _without_own(coalition) - coalition.differences.sum(axis=0) / 2
+    return rest
+
+
+def pooled(coalition: Coalition, _source: NoiseSource) -> Floats:
+    """Takes off what is known, and the mean of what is not: D/2 of an own pair whose coin is not known, -D/2 (the mean
+    of d0 where D is known) of a pair of the victim's."""
+    guessed = coalition.received.sum(axis=0) - coalition.uncertain.sum(axis=0)
+    rest: Floats = _without_own(coalition) - coalition.chosen + guessed / 2
+    return rest
+
+
+def _without_own(coalition: Coalition) -> Floats:
+    own = (coalition.updates + coalition.added).sum(axis=0)
+    rest: Floats = np.subtract(coalition.total, own, dtype=np.float64)
+    return rest

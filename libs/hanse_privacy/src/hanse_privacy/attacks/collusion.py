@@ -1,23 +1,25 @@
 """The n - 1 collusion experiment (Mugunthan, 2022, section 2.5.4): all other sites together estimate one site's update.
 
-One weight over T iterations, as T coordinates with noise of their own. An attack's worth is r^2, the squared Pearson
-correlation of its estimates with the truth, which means nothing without sd(w_h)/lambda, the size of the update against
-the noise: it stands beside each. Residual variance is in units of one Laplace variable's, 2 lambda^2.
+The noise is drawn and chosen by the classes that sites and compensator run, in each mode. One weight over T
+iterations, as T coordinates with noise of their own. An attack's worth is r^2, the squared Pearson correlation of its
+estimates with the truth, which means nothing without sd(w_h)/lambda, the size of the update against the noise: it
+stands beside each. Residual variance is in units of one Laplace variable's, 2 lambda^2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
-from hanse_privacy.attacks import adversaries
-from hanse_privacy.attacks.adversaries import Adversary
-from hanse_privacy.attacks.parties import Encoded, Played, play_local, play_oblivious, play_shuffled, send_all
-from hanse_privacy.noise.oblivious_plan import ObliviousPlan
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_privacy.attacks.coalition import Adversary, Coalition, Integers, mean, naive, pooled, random
+from hanse_privacy.noise.distributed import make_share
+from hanse_privacy.noise.parts import PAIRS, Parts, width_for
+from hanse_privacy.noise.shuffled import PairedNoise, choose, pack
 from hanse_privacy.noise.source import NoiseSource
 
 SPREAD = 1 / 0.2435
@@ -25,7 +27,6 @@ SPREAD = 1 / 0.2435
 
 _STEPS = 4096
 _AT_ONCE = 250
-_VICTIM = "site-0000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +58,29 @@ class _Attack:
     noise: str
     name: str
     run: Adversary
-    residual: Callable[[int], float]
-    """In units of one part's variance, 2 lambda^2 / n."""
-    with_shuffler: bool = False
+    residual: Callable[[int, int], float]
+    """Of n sites with m pairs each."""
+    helped_by: str = ""
 
 
 ATTACKS = (
-    _Attack("local-laplace", "non-oblivious", adversaries.own_noise, lambda n: n),
-    _Attack("oblivious", "naive", adversaries.naive, lambda n: n * n),
-    _Attack("oblivious", "random", adversaries.random, lambda n: n * n - n + 1),
-    _Attack("oblivious", "difference", adversaries.difference, lambda n: 3 * (n - 1) ** 2 + n),
-    _Attack("oblivious", "mean", adversaries.mean, lambda n: (n - 1) ** 2 / 2 + n),
-    _Attack("oblivious", "pooled", adversaries.pooled, lambda n: n),
-    _Attack("oblivious-shuffled", "pooled", adversaries.pooled, lambda n: (n - 1) ** 2 / 2 + n),
-    _Attack("oblivious-shuffled", "pooled with compensator", adversaries.pooled, lambda n: (n - 1) / 2 + 1, True),
+    _Attack("local-laplace", "pooled", pooled, lambda _n, _m: 1),
+    _Attack("distributed-gamma", "pooled", pooled, lambda n, _m: 1 / n),
+    _Attack("oblivious", "naive", naive, lambda n, _m: n),
+    _Attack("oblivious", "random", random, lambda n, _m: n - 1 + 1 / n),
+    _Attack("oblivious", "mean", mean, lambda n, _m: (n - 1) ** 2 / (2 * n) + 1),
+    _Attack("oblivious", "pooled", pooled, lambda _n, _m: 1),
+    _Attack("oblivious", "pooled, coins published", pooled, lambda n, _m: (n + 1) / (2 * n), "victim's coins"),
+    _Attack("oblivious-shuffled", "pooled", pooled, lambda n, m: 1 + (n - 1) * m / (2 * m + 2)),
+    _Attack(
+        "oblivious-shuffled", "pooled with compensator", pooled, lambda _n, m: (m + 2) / (2 * m + 2), "compensator"
+    ),
 )
+"""In the last but two, a control, the victim publishes its coins: the attack must get better."""
 
 
 def run_collusion(
-    sites: int = 100,
-    iterations: int = 1000,
-    *,
-    spread: float = SPREAD,
-    source: NoiseSource | None = None,
-    noise: tuple[str, ...] = ("local-laplace", "oblivious", "oblivious-shuffled"),
+    sites: int = 100, iterations: int = 1000, *, spread: float = SPREAD, source: NoiseSource | None = None
 ) -> list[AttackOutcome]:
     """Play the sums and let each adversary estimate.
 
@@ -89,7 +89,6 @@ def run_collusion(
         iterations: T.
         spread: sd(w_h)/lambda.
         source: for tests.
-        noise: the modes to play.
 
     Raises:
         HanseError: INVALID_INPUT for numbers that are too small.
@@ -97,91 +96,111 @@ def run_collusion(
     if sites < 3 or iterations < 10 or spread <= 0:
         raise invalid("sites, iterations, spread", (sites, iterations, spread), "3 or more, 10 or more, above 0")
     source = source or NoiseSource()
-    truth: dict[str, list[NDArray[np.float64]]] = {attack: [] for attack in noise}
-    guesses: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    pairs: dict[str, int] = {}
+    seen: dict[_Attack, list[NDArray[np.float64]]] = {attack: [] for attack in ATTACKS}  # (2, count): truth, guess
     for start in range(0, iterations, _AT_ONCE):
-        count = min(_AT_ONCE, iterations - start)
-        for mode in noise:
-            plan = _plan(f"{mode}/{start}", sites, count)
-            encoded = _updates(plan, spread, source)
-            truth[mode].append(encoded[_VICTIM].view(np.int64) / _STEPS)
-            played = _play(mode, plan, encoded, source)
+        for mode in dict.fromkeys(attack.noise for attack in ATTACKS):
+            updates = _updates(sites, min(_AT_ONCE, iterations - start), spread, source)
+            drawn = _drawn(mode, sites, updates.shape[1], source)
+            pairs[mode] = drawn.differences.shape[1]
+            coalitions = drawn.coalitions(mode, updates, source)
             for attack in (attack for attack in ATTACKS if attack.noise == mode):
-                coalition = played.coalition(_VICTIM, with_shuffler=attack.with_shuffler)
-                guesses.setdefault((mode, attack.name), []).append(attack.run(coalition, source) / _STEPS)
+                guess = attack.run(coalitions[attack.helped_by], source)
+                seen[attack].append(np.stack([updates[0], guess]) / _STEPS)
     return [
-        _outcome(attack, sites, np.concatenate(truth[attack.noise]), np.concatenate(guesses[attack.noise, attack.name]))
-        for attack in ATTACKS
-        if attack.noise in noise
+        _outcome(attack, attack.residual(sites, pairs[attack.noise]), *np.concatenate(both, axis=1))
+        for attack, both in seen.items()
     ]
 
 
 def run_reuse(sites: int = 30, rounds: int = 100, *, count: int = 200, source: NoiseSource | None = None) -> float:
-    """What is left of the pooled residual when the same tuples are used in every round, and an update stays the same.
+    """What is left of the pooled residual in mode `oblivious` when the same parts are used in every round, and an
+    update stays the same.
 
-    Averaged over rounds, the receivers' coins cancel: 0.5 of one round's variance in the limit.
-    Here the tuples are used again on purpose; `Attempts` refuses it everywhere else.
+    Averaged over rounds, the receivers' coins cancel: 0.5 of one round's variance in the limit. Here the parts are used
+    again on purpose; `NoiseSite` draws anew for every session.
 
     Returns:
-        The residual's variance in units of 2 lambda^2; 1 with fresh tuples in one round.
+        The residual's variance in units of 2 lambda^2; 1 with fresh parts in one round.
     """
     source = source or NoiseSource()
-    plan = _plan("reuse", sites, count)
-    encoded, senders = _updates(plan, SPREAD, source), send_all(plan, source)
+    updates = _updates(sites, count, SPREAD, source)
+    drawn = _drawn("oblivious", sites, count, source)
     estimates = np.zeros(count)
     for _ in range(rounds):
-        played = play_oblivious(plan, encoded, source, senders)
-        estimates += adversaries.pooled(played.coalition(_VICTIM), source) / rounds
-    error = (estimates - encoded[_VICTIM].view(np.int64)) / _STEPS
-    return float(np.mean(error**2) / 2)
+        estimates += pooled(drawn.coalitions("oblivious", updates, source)[""], source) / rounds
+    return float(np.mean(((estimates - updates[0]) / _STEPS) ** 2) / 2)
 
 
-def run_control(sites: int = 100, iterations: int = 1000, *, source: NoiseSource | None = None) -> AttackOutcome:
-    """The negative control: the victim publishes its coins, and the pooled attack must get better.
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """All sites' noise: added (sites, count), differences (sites, pairs, count); the first site is the victim."""
 
-    The members' parts for it become known as well: a residual of (n - 1)/2 + 1 parts.
-    """
-    source = source or NoiseSource()
-    attack = _Attack("oblivious", "pooled, coins published", adversaries.pooled, lambda n: (n - 1) / 2 + 1)
-    truth, guesses = [], []
-    for start in range(0, iterations, _AT_ONCE):
-        plan = _plan(f"control/{start}", sites, min(_AT_ONCE, iterations - start))
-        encoded = _updates(plan, SPREAD, source)
-        played = play_oblivious(plan, encoded, source)
-        coalition = played.coalition(_VICTIM)
-        rest = adversaries.pooled(coalition, source)
-        published = played.views[_VICTIM].received
-        for site in coalition.sites:
-            row = site.receivers.index(_VICTIM)
-            one, two = (site.noise[index, row].view(np.int64).astype(np.float64) for index in range(2))
-            rest += (one + two) / 2 - np.where(published[site.name].coins, two, one)
-        truth.append(encoded[_VICTIM].view(np.int64) / _STEPS)
-        guesses.append(rest / _STEPS)
-    return _outcome(attack, sites, np.concatenate(truth), np.concatenate(guesses))
+    added: Integers
+    differences: Integers
+
+    def coalitions(self, mode: str, updates: Integers, source: NoiseSource) -> dict[str, Coalition]:
+        """What all but the victim know, alone and with each helper that the mode has, after the coins were tossed."""
+        count, none = updates.shape[1], self.differences[0, :0]
+        drawn = self.differences[1:].reshape(-1, count)
+        alone = Coalition(
+            (updates + self.added).sum(axis=0), updates[1:], self.added[1:], drawn, none.sum(axis=0), none, none
+        )
+        if mode == "oblivious":  # the pair (i, j) is in row j, or j - 1 above i
+            chosen = np.stack([_chosen(self._for(site), source) for site in range(len(updates))])
+            alone = replace(
+                alone,
+                total=alone.total + chosen.sum(axis=0),
+                chosen=chosen[1:].sum(axis=0),
+                uncertain=self._for(0)[:, 0],
+                received=self.differences[0],
+            )
+            return {"": alone, "victim's coins": replace(alone, chosen=chosen.sum(axis=0), uncertain=none)}
+        if mode == "oblivious-shuffled":
+            taken = _chosen(self.differences, source)
+            alone = replace(alone, total=alone.total + taken, uncertain=drawn)
+            helped = replace(alone, chosen=taken, uncertain=none, received=self.differences[0])
+            return {"": alone, "compensator": helped}
+        return {"": alone}
+
+    def _for(self, receiver: int) -> Integers:
+        """What the others send to one site: (sites - 1, 1, count)."""
+        senders = [sender for sender in range(len(self.differences)) if sender != receiver]
+        return np.stack([self.differences[sender, receiver - (receiver > sender)][None] for sender in senders])
 
 
-def _play(mode: str, plan: ObliviousPlan, encoded: Encoded, source: NoiseSource) -> Played:
-    if mode == "local-laplace":
-        return play_local(encoded, plan.steps, source)
-    return (play_oblivious if mode == "oblivious" else play_shuffled)(plan, encoded, source)
+def _drawn(mode: str, sites: int, count: int, source: NoiseSource) -> _Drawn:
+    """The noise of all sites, as `hanse_privacy.noise.site` and `NoiseSite` draw it."""
+    section = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": mode, "noise_multiplier": 1.0}
+    terms = PrivacyTerms(privacy=Privacy.model_validate(section), rounds=1, round=1, active=sites)
+    share = make_share(terms, _STEPS, 0)
+    pairs = {"oblivious": sites - 1, "oblivious-shuffled": min(PAIRS, sites - 1)}.get(mode)
+    if pairs is None:
+        added = np.stack([share.sample_steps(count, source) for _ in range(sites)])
+        return _Drawn(added, np.zeros((sites, 0, count), dtype=np.int64))
+    noises = [PairedNoise(share.steps, pairs, source) for _ in range(sites)]
+    return _Drawn(np.stack([noise.draw(count) for noise in noises]), np.stack([noise.differences for noise in noises]))
 
 
-def _plan(session: str, sites: int, count: int) -> ObliviousPlan:
-    names = tuple(f"site-{number:04}" for number in range(sites))
-    return ObliviousPlan(session, names, count, _STEPS)
+def _chosen(differences: Integers, source: NoiseSource) -> Integers:
+    """The sum of what coins choose of what some sites have sent, (senders, pairs, count)."""
+    width, (_, pairs, count) = width_for(_STEPS), differences.shape
+    sent = [Parts(pairs, count, width, pack(each, width)) for each in differences]
+    return choose(sent, source.words(4).tobytes())
 
 
-def _updates(plan: ObliviousPlan, spread: float, source: NoiseSource) -> dict[str, NDArray[np.uint64]]:
-    """Updates of all sites. The victim's have the given spread; the others' do not matter, because the coalition knows
-    them."""
-    made = {name: source.words(plan.count) >> np.uint64(20) for name in plan.participants}
-    numbers = np.random.default_rng(int(source.words(1)[0])).standard_normal(plan.count)  # data, not noise
-    made[_VICTIM] = np.rint(numbers * spread * _STEPS).astype(np.int64).view(np.uint64)
+def _updates(sites: int, count: int, spread: float, source: NoiseSource) -> Integers:
+    """Updates of all sites, (sites, count). The victim's, the first, have the given spread; the others' do not matter,
+    because the coalition knows them."""
+    made = (source.words(sites * count) >> np.uint64(20)).astype(np.int64).reshape(sites, count)
+    numbers = np.random.default_rng(int(source.words(1)[0])).standard_normal(count)  # data, not noise
+    made[0] = np.rint(numbers * spread * _STEPS)
     return made
 
 
-def _outcome(attack: _Attack, sites: int, truth: NDArray[np.float64], guess: NDArray[np.float64]) -> AttackOutcome:
-    predicted = attack.residual(sites) / sites
+def _outcome(
+    attack: _Attack, predicted: float, truth: NDArray[np.float64], guess: NDArray[np.float64]
+) -> AttackOutcome:
     error = np.abs(truth - guess) / (np.abs(truth) + 1)
     return AttackOutcome(
         noise=attack.noise,

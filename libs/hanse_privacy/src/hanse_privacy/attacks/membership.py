@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
 
 Floats = NDArray[np.float64]
 
@@ -51,16 +51,6 @@ def infer_by_loss(members: ArrayLike, others: ArrayLike) -> Inference:
     return infer_by_score(-_losses("members", members), -_losses("others", others))
 
 
-def infer_by_logits(members: ArrayLike, classes: ArrayLike, others: ArrayLike, other_classes: ArrayLike) -> Inference:
-    """The confidence attack: log odds of the true class, which spread out what losses squeeze together near zero.
-
-    Args:
-        members, others: logits, (m, classes), (o, classes).
-        classes, other_classes: the true classes, (m,), (o,) integers.
-    """
-    return infer_by_score(_log_odds("members", members, classes), _log_odds("others", others, other_classes))
-
-
 def infer_by_score(members: Floats, others: Floats) -> Inference:
     """An attack by any score that is higher for members: (m,), (o,)."""
     scores = np.concatenate([members, others])
@@ -84,16 +74,6 @@ def infer_by_score(members: Floats, others: Floats) -> Inference:
     )
 
 
-def largest_advantage(epsilon: float, delta: float = 0.0) -> float:
-    """What no attacker's advantage exceeds against an (epsilon, delta)-private model, if one example is the unit.
-
-    (e^epsilon - 1 + 2 delta)/(e^epsilon + 1) (Kairouz, Oh, Viswanath 2015; Humphries et al. 2023).
-    """
-    if epsilon < 0 or not 0 <= delta <= 1:
-        raise invalid("epsilon, delta", (epsilon, delta), "0 or more, and a probability")
-    return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0))))
-
-
 def _losses(name: str, values: ArrayLike) -> Floats:
     made = np.asarray(values, dtype=np.float64).reshape(-1)
     if not made.size or not np.isfinite(made).all():
@@ -101,18 +81,3 @@ def _losses(name: str, values: ArrayLike) -> Floats:
             ErrorCode.INVALID_INPUT, f"{name}: {made.size} values, expected one or more, all of them finite"
         )
     return made
-
-
-def _log_odds(name: str, logits: ArrayLike, classes: ArrayLike) -> Floats:
-    values, true = np.asarray(logits, dtype=np.float64), np.asarray(classes)
-    if values.ndim != 2 or values.shape[1] < 2 or true.shape != values.shape[:1] or true.dtype.kind not in "iu":
-        raise invalid(
-            f"{name}: logits, classes", (values.shape, true.shape), "(examples, classes) and integer (examples,)"
-        )
-    if true.size and (true.min() < 0 or true.max() >= values.shape[1]):
-        raise invalid(f"{name}: classes", (int(true.min()), int(true.max())), f"within 0..{values.shape[1] - 1}")
-    own = np.take_along_axis(values, true[:, None], axis=1)
-    rest = values.copy()
-    np.put_along_axis(rest, true[:, None], -np.inf, axis=1)
-    top = rest.max(axis=1, keepdims=True)
-    return _losses(name, own - top - np.log(np.exp(rest - top).sum(axis=1, keepdims=True)))

@@ -48,11 +48,6 @@ class Aggregate:
         """In the square of the scale's unit."""
         return 2 * self.count * self.scale**2 if self.count else self.scale**2
 
-    @property
-    def excess_kurtosis(self) -> float:
-        """3 of one Laplace variable, 0 of Gaussian noise."""
-        return 3 / self.count if self.count else 0.0
-
     def tail(self, probability: float = SURELY) -> float:
         """A magnitude that is exceeded with at most this probability: the tail bound of a sub-gamma variable."""
         x = math.log(2 / probability)

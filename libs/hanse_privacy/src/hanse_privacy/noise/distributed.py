@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.noise import exact
 from hanse_privacy.noise.aggregate import GAUSSIAN, check_distributed, parts_of
-from hanse_privacy.noise.discrete import whole_steps
 from hanse_privacy.noise.exact import Integers
 from hanse_privacy.noise.source import NoiseSource
 
@@ -81,17 +80,16 @@ def gaussian_gap(steps: float, shares: int) -> float:
     return 10 * sum(math.exp(-2 * math.pi**2 * steps**2 * k / (k + 1)) for k in range(1, shares))
 
 
-def gaussian_rho(sensitivity: float, steps: float, shares: int, dimensions: int) -> float:
-    """rho of zero-concentrated privacy of the sum of so many shares (Kairouz, Liu, Steinke 2021, theorem 1).
+def whole_steps(scale: float, step: float) -> int:
+    """A scale in steps of a grid, rounded up: never less noise than was asked for.
 
-    epsilon = min(sqrt(D^2/(n s^2) + 2 tau d), D/(sqrt(n) s) + tau sqrt(d)), rho = epsilon^2/2: at least theirs.
-
-    Args:
-        sensitivity: D, L2, in steps of the grid.
-        steps: s, sigma of one share, in steps.
-        dimensions: d.
+    Raises:
+        HanseError: INVALID_INPUT below one step, of which most noise would be zero, or above 2^50 steps.
     """
-    if shares < 1 or steps <= 0:
-        raise invalid("shares", (shares, steps), "one or more shares with noise")
-    tau, ratio = gaussian_gap(steps, shares), sensitivity / (math.sqrt(shares) * steps)
-    return min(math.sqrt(ratio**2 + 2 * tau * dimensions), ratio + tau * math.sqrt(dimensions)) ** 2 / 2
+    if not step <= scale <= exact.LARGEST_SCALE * step:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"noise of scale {scale:g} on a grid of {step:g}: expected 1 to 2^50 steps of it",
+            hint="a smaller bound, fewer participants or bits: 64 make the grid finer",
+        )
+    return math.ceil(scale / step)

@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
 from hanse_privacy.masks.seal import roster_digest
-from hanse_privacy.noise.exact import Integers, polya_difference
+from hanse_privacy.noise.exact import Integers
 from hanse_privacy.noise.exchange_messages import NoiseKey, NoiseMember, NoiseRequest, NoiseShares, key_statement
 from hanse_privacy.noise.parts import Parts, width_for
-from hanse_privacy.noise.shuffled import choose, pack
+from hanse_privacy.noise.shuffled import PairedNoise, choose, pack
 from hanse_privacy.noise.source import NoiseSource
 
 MOST_BYTES = 180 << 10
@@ -96,13 +96,11 @@ class NoiseSite:
                 f"{MOST_BYTES // (len(others) * kept.width)} parameters can be sent",
                 hint="use noise: oblivious-shuffled or distributed-gamma, a smaller model, or fewer sites in a round",
             )
-        parts = len(request.members)
-        drawn = polya_difference(steps, parts, (2 * len(others) + 1) * count, NoiseSource()).reshape(-1, count)
-        first, second = drawn[: len(others)], drawn[len(others) : -1]
-        kept.request, kept.added = request, first.sum(axis=0) + drawn[-1]
+        noise = PairedNoise(steps, len(others), NoiseSource())
+        kept.request, kept.added = request, noise.draw(count)
         sealed = [
             self._seal(kept, run, session, member, pack(difference[None], kept.width))
-            for member, difference in zip(others, second - first, strict=True)
+            for member, difference in zip(others, noise.differences, strict=True)
         ]
         kept.answer = NoiseShares(sealed=tuple(sealed)).encode()
         return kept.answer

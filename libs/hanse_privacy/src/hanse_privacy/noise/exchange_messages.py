@@ -111,15 +111,14 @@ def relay(request: NoiseRequest, shares: Mapping[str, bytes]) -> tuple[dict[str,
         if name in names and len(each) == len(names) - 1:
             sealed[name] = each
 
-    def from_to(sender: str, receiver: str) -> bytes:
-        others = [name for name in names if name != sender]
-        return sealed[sender][others.index(receiver)] if sender in sealed else b""
-
-    given = {
-        receiver: NoiseShares(sealed=tuple(from_to(sender, receiver) for sender in names if sender != receiver))
-        for receiver in sealed
-    }
-    return {name: shares.encode() for name, shares in given.items()}, tuple(sorted(set(shares) - set(sealed)))
+    given = {}
+    for place, receiver in enumerate(names):
+        if receiver not in sealed:
+            continue
+        others = [(sender, place - (at < place)) for at, sender in enumerate(names) if at != place]
+        to_one = tuple(sealed[sender][row] if sender in sealed else b"" for sender, row in others)
+        given[receiver] = NoiseShares(sealed=to_one).encode()
+    return given, tuple(sorted(set(shares) - set(sealed)))
 
 
 def roster_of(identities: Iterable[bytes]) -> tuple[bytes, ...]:

@@ -7,91 +7,9 @@ sum's noise is not one Laplace variable. The printed scale is that of a mean, so
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
-from hanse_privacy.noise.aggregate import GAUSSIAN, aggregate, check_distributed, least_answers, parts_of
-from hanse_privacy.noise.gaussian import concentrated_epsilon
+from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy.noise.aggregate import GAUSSIAN, parts_of
 from hanse_privacy.noise.parts import PAIRS
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The truth about distributed noise.
-
-    Attributes:
-        noise: what the noise in each coordinate of the sum is.
-        epsilon_round: of one round, delta 0, for all coordinates together (the clipping norm is of the whole update);
-            infinite for Gaussian noise.
-        epsilon: of all rounds, delta 0.
-        epsilon_delta, delta: of all rounds at the job's delta, if that is less.
-        printed: epsilon of a round as Mugunthan (2022) prints it, where the literal scale is used; else None.
-        resists, defeated_by: coalitions; the second empty where there is none.
-        needs: how many of the active sites must answer.
-    """
-
-    noise: str
-    epsilon_round: float
-    epsilon: float
-    epsilon_delta: float
-    delta: float
-    printed: float | None
-    resists: str
-    defeated_by: str
-    needs: int
-
-    def sentences(self) -> tuple[str, ...]:
-        """The label as a report shows it."""
-        said = [f"Noise in each coordinate of the sum: {self.noise}."]
-        if self.printed is not None:
-            said.append(
-                f"The scale is as Mugunthan (2022) prints it, for a mean, but is added to a sum: epsilon of a round is "
-                f"{self.epsilon_round:.4g}, not the printed {self.printed:.4g}."
-            )
-        if math.isfinite(self.epsilon):
-            said.append(
-                f"A site's whole update is hidden with epsilon {self.epsilon_round:.4g} in each round and "
-                f"{self.epsilon:.4g} in all of them (delta 0)."
-            )
-        if self.epsilon_delta < self.epsilon:
-            said.append(f"All rounds together: epsilon {self.epsilon_delta:.4g} at delta {self.delta:g}.")
-        said.append(f"It holds against {self.resists}.")
-        if self.defeated_by:
-            said.append(f"It does not hold against {self.defeated_by}.")
-        return tuple(said)
-
-
-def label(terms: PrivacyTerms, scale: float) -> Label:
-    """The label of a distributed placement.
-
-    Args:
-        scale: of the noise that is really added (`accounting.terms.round_noise(...).scale`): b, or sigma, that any
-            active - colluding sites guarantee.
-
-    Raises:
-        HanseError: INVALID_INPUT as `check_distributed`.
-    """
-    privacy, active = terms.privacy, terms.active
-    check_distributed(privacy, active)
-    sensitivity = 2 * privacy.clip
-    gaussian = privacy.mechanism in GAUSSIAN
-    one_round = math.inf if gaussian else sensitivity / scale
-    rho = (sensitivity / scale) ** 2 / 2 if gaussian else one_round**2 / 2
-    at_delta = concentrated_epsilon(terms.rounds * rho, privacy.delta) if privacy.delta else math.inf
-    literal = privacy.scale == "literal" and not gaussian
-    resists, defeated_by = coalitions(privacy, active)
-    return Label(
-        noise=_law(privacy, active, scale),
-        epsilon_round=one_round,
-        epsilon=terms.rounds * one_round,
-        epsilon_delta=at_delta,
-        delta=privacy.delta,
-        printed=one_round / active if literal else None,
-        resists=resists,
-        defeated_by=defeated_by,
-        needs=least_answers(privacy, active),
-    )
 
 
 def coalitions(privacy: Privacy, active: int) -> tuple[str, str]:
@@ -145,28 +63,3 @@ def law_in_words(privacy: Privacy, active: int) -> str:
         f"a variance-gamma variable, with {active / parts:.4g} times the variance of the Laplace variable that is "
         f"needed, of which any {parts} sites contribute a whole one"
     )
-
-
-def printed_runs_epsilon(claimed: float, participants: int, coordinates: int, rounds: int) -> float:
-    """What the runs of Mugunthan (2022, section 2.5) cost in pure privacy: n epsilon sqrt(d) R.
-
-    The printed scale is n times too small for the sum, its sensitivity is an L2 bound while Laplace noise needs the L1
-    bound, at most sqrt(d) times as large, and R rounds add up.
-    """
-    return participants * claimed * math.sqrt(coordinates) * rounds
-
-
-def _law(privacy: Privacy, active: int, scale: float) -> str:
-    noise = aggregate(privacy, active, scale)
-    deviation = f"standard deviation {math.sqrt(noise.variance):.4g}"
-    if privacy.mechanism in GAUSSIAN:
-        return f"a sum of {active} discrete Gaussians, {deviation}"
-    if noise.count == 1:
-        return f"one discrete Laplace variable of scale {scale:.4g}, {deviation}"
-    if privacy.noise == "distributed-gamma":
-        return (
-            f"a variance-gamma variable of {noise.count:.4g} Laplace({scale:.4g}), {deviation}, of which any "
-            f"{active - privacy.colluding} sites contribute a whole one"
-        )
-    close = ", close to normal" if active >= 30 else ""
-    return f"the sum of {active} Laplace variables of scale {scale:.4g}{close}, {deviation}; not one Laplace variable"

@@ -1,4 +1,4 @@
-"""Mechanisms: noise that hides a change of bounded norm, each with the sensitivity it is for and what it guarantees.
+"""Mechanisms: noise that hides a change of bounded norm.
 
 All are sampled on a grid, with integers alone (`hanse_privacy.noise.exact`): `add` rounds the values to the grid,
 toward zero, so that no norm grows by it, and adds noise of whole steps, which thus hides the values' low bits too.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.noise import exact
-from hanse_privacy.noise.gaussian import gaussian_delta, gaussian_epsilon, gaussian_ratio
 from hanse_privacy.noise.source import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -30,39 +28,12 @@ Integers = NDArray[np.int64]
 _GRID_BITS = 24
 
 
-class Norm(StrEnum):
-    """In which a change is bounded: of a whole vector (L1, L2), or of each of its coordinates (LINF)."""
-
-    L1 = "l1"
-    L2 = "l2"
-    LINF = "linf"
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    """(epsilon, delta)-differential privacy of one release."""
-
-    epsilon: float
-    delta: float = 0.0
-
-
 class Mechanism(Protocol):
     """Additive noise.
 
     Attributes:
-        norm, sensitivity: the change that is hidden.
-        scale: b of Laplace kinds, standard deviation of Gaussian kinds, sensitivity of the staircase.
         step: of the grid; every value of noise is a whole number of them.
     """
-
-    @property
-    def norm(self) -> Norm: ...
-
-    @property
-    def sensitivity(self) -> float: ...
-
-    @property
-    def scale(self) -> float: ...
 
     @property
     def step(self) -> float: ...
@@ -70,17 +41,6 @@ class Mechanism(Protocol):
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
         """Independent noise in steps of the grid: (count,)."""
         ...
-
-    def guarantee(self, dimensions: int = 1) -> Guarantee:
-        """What one release of a vector of so many coordinates guarantees."""
-        ...
-
-
-def sample(mechanism: Mechanism, shape: tuple[int, ...] | int, source: NoiseSource) -> Floats:
-    """Independent noise of a shape, in the units of the values."""
-    dimensions = (shape,) if isinstance(shape, int) else shape
-    steps = mechanism.sample_steps(math.prod(dimensions), source)
-    return np.asarray(steps * mechanism.step, dtype=np.float64).reshape(dimensions)
 
 
 def add(values: Floats, mechanism: Mechanism, source: NoiseSource) -> Floats:
@@ -98,18 +58,12 @@ def add(values: Floats, mechanism: Mechanism, source: NoiseSource) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Laplace:
-    """Scale sensitivity/epsilon: epsilon-private for a change of L1 norm `sensitivity`, in any dimension."""
+    """Noise of scale sensitivity/epsilon is epsilon-private for a change of that L1 norm, in any dimension."""
 
-    sensitivity: float
-    epsilon: float
-    norm: Norm = Norm.L1
+    scale: float
 
     def __post_init__(self) -> None:
-        check_positive(sensitivity=self.sensitivity, epsilon=self.epsilon)
-
-    @property
-    def scale(self) -> float:
-        return self.sensitivity / self.epsilon
+        check_positive(scale=self.scale)
 
     @property
     def step(self) -> float:
@@ -118,71 +72,15 @@ class Laplace:
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
         return exact.discrete_laplace(math.ceil(self.scale / self.step), count, source)
 
-    def guarantee(self, dimensions: int = 1) -> Guarantee:  # noqa: ARG002
-        return Guarantee(self.epsilon)
-
-
-@dataclass(frozen=True, slots=True)
-class TruncatedLaplace:
-    """Laplace noise that never exceeds `limit` = (sensitivity/epsilon) ln(1 + (e^epsilon - 1)/(2 delta)).
-
-    (epsilon, delta)-private for one coordinate that changes by `sensitivity`; in more, delta adds up.
-    """
-
-    sensitivity: float
-    epsilon: float
-    delta: float
-    norm: Norm = Norm.L1
-
-    def __post_init__(self) -> None:
-        check_positive(sensitivity=self.sensitivity, epsilon=self.epsilon, delta=self.delta)
-        if self.delta >= 0.5:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"delta: {self.delta:g}, expected below 0.5")
-
-    @property
-    def scale(self) -> float:
-        return self.sensitivity / self.epsilon
-
-    @property
-    def step(self) -> float:
-        return _grid(self.scale)
-
-    @property
-    def limit(self) -> float:
-        return self.scale * math.log1p(math.expm1(self.epsilon) / (2 * self.delta))
-
-    def sample_steps(self, count: int, source: NoiseSource) -> Integers:
-        scale, limit = math.ceil(self.scale / self.step), math.ceil(self.limit / self.step)
-        noise = exact.discrete_laplace(scale, count, source)
-        while (beyond := np.flatnonzero(np.abs(noise) > limit)).size:
-            noise[beyond] = exact.discrete_laplace(scale, beyond.size, source)
-        return noise
-
-    def guarantee(self, dimensions: int = 1) -> Guarantee:
-        return Guarantee(self.epsilon, min(1.0, dimensions * self.delta))
-
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """Gaussian noise for a change of L2 norm `sensitivity`, in any dimension; see `calibrated`."""
+    """Noise of standard deviation sigma hides a change of L2 norm, in any dimension: `hanse_privacy.noise.gaussian`."""
 
-    sensitivity: float
     sigma: float
-    delta: float = 1e-5
-    norm: Norm = Norm.L2
 
     def __post_init__(self) -> None:
-        check_positive(sensitivity=self.sensitivity, sigma=self.sigma, delta=self.delta)
-
-    @classmethod
-    def calibrated(cls, sensitivity: float, epsilon: float, delta: float) -> Gaussian:
-        """The least noise that is (epsilon, delta)-private (Balle and Wang 2018)."""
-        check_positive(sensitivity=sensitivity)
-        return cls(sensitivity, sensitivity * gaussian_ratio(epsilon, delta), delta)
-
-    @property
-    def scale(self) -> float:
-        return self.sigma
+        check_positive(sigma=self.sigma)
 
     @property
     def step(self) -> float:
@@ -190,13 +88,6 @@ class Gaussian:
 
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
         return exact.discrete_gaussian(math.ceil(self.sigma / self.step), count, source)
-
-    def delta_at(self, epsilon: float) -> float:
-        """The delta of one release at an epsilon, on the analytic curve."""
-        return gaussian_delta(self.sigma / self.sensitivity, epsilon)
-
-    def guarantee(self, dimensions: int = 1) -> Guarantee:  # noqa: ARG002
-        return Guarantee(gaussian_epsilon(self.sigma / self.sensitivity, self.delta), self.delta)
 
 
 def _grid(scale: float) -> float:

@@ -37,10 +37,14 @@ class PairedNoise:
         total: Integers = first.sum(axis=0) + drawn[-1]
         return total
 
+    @property
+    def differences(self) -> Integers:
+        """D of all coordinates that were drawn: (pairs, count)."""
+        return np.concatenate(self._differences, axis=1)
+
     def parts(self) -> Parts:
-        """The differences of all coordinates that were drawn, for the shuffler."""
-        width = width_for(self._steps)
-        differences = np.concatenate(self._differences, axis=1)
+        """The differences, for the shuffler."""
+        width, differences = width_for(self._steps), self.differences
         return Parts(self._pairs, differences.shape[1], width, pack(differences, width))
 
 
@@ -70,7 +74,7 @@ def choose(members: Sequence[Parts], key: bytes) -> Integers:
         raise invalid("noise parts", sorted(counts), "of as many coordinates from every member")
     coins, total = NoiseSource(key), np.zeros(counts.pop(), dtype=np.int64)
     for parts in members:
-        differences = _unpack(parts)
+        differences = unpack(parts)
         total += np.where(coins.bits(differences.size).reshape(differences.shape), differences, 0).sum(axis=0)
     return total
 
@@ -93,8 +97,8 @@ def subtract_choice(data: bytearray, shape: MaskShape, members: Sequence[Parts],
     elements -= chosen.view(np.uint64).astype(elements.dtype)
 
 
-def _unpack(parts: Parts) -> NDArray[np.int64]:
-    """(pairs, count), the sign extended."""
+def unpack(parts: Parts) -> NDArray[np.int64]:
+    """The differences, (pairs, count), with the sign extended."""
     raw = np.frombuffer(parts.values, dtype=np.uint8).reshape(-1, parts.width)
     wide = np.zeros((raw.shape[0], 8), dtype=np.uint8)
     wide[:, : parts.width] = raw

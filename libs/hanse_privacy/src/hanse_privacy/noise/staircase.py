@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_privacy.noise.mechanisms import Guarantee, Norm, check_positive
+from hanse_privacy.noise.mechanisms import check_positive
 from hanse_privacy.noise.source import NoiseSource
 
 _GRID_BITS = 24
@@ -19,41 +19,28 @@ _LARGEST_EPSILON = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Staircase:
-    """Noise of constant density on steps of width gamma and 1 - gamma of the sensitivity, each period e^-epsilon lower.
+    """Noise of constant density on steps of width gamma and 1 - gamma of the sensitivity, each period e^-epsilon lower;
+    gamma is 1/(1 + e^(epsilon/2)), of least expected size.
 
     The density of a shift that is ever so small can differ by e^epsilon. So each coordinate that changes costs epsilon,
     by however little it changes: for vectors the Laplace mechanism is the better one, from two coordinates on.
 
     Attributes:
         sensitivity: largest change of one coordinate.
-        gamma: width of the upper step, a share of the sensitivity; None: 1/(1 + e^(epsilon/2)), of least expected size.
     """
 
     sensitivity: float
     epsilon: float
-    gamma: float | None = None
-    norm: Norm = Norm.LINF
 
     def __post_init__(self) -> None:
         check_positive(sensitivity=self.sensitivity, epsilon=self.epsilon)
         if self.epsilon > _LARGEST_EPSILON:
             raise HanseError(ErrorCode.INVALID_INPUT, f"epsilon: {self.epsilon}, expected up to {_LARGEST_EPSILON:g}")
-        if self.gamma is not None and not 0 < self.gamma <= 1:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"gamma: {self.gamma}, expected above 0, up to 1")
-
-    @property
-    def scale(self) -> float:
-        return self.sensitivity
 
     @property
     def step(self) -> float:
         """2^-25 of the sensitivity: noise lies in the middles of cells of two steps, so that zero is not special."""
         return math.ldexp(self.sensitivity, -_GRID_BITS - 1)
-
-    @property
-    def expected_size(self) -> float:
-        """E|X| at the best gamma: sensitivity e^(epsilon/2)/(e^epsilon - 1)."""
-        return self.sensitivity * math.exp(self.epsilon / 2) / math.expm1(self.epsilon)
 
     def sample_steps(self, count: int, source: NoiseSource) -> NDArray[np.int64]:
         """Signed middles of cells: a period, each e^-epsilon as likely as the one before, a step of it, a cell of that.
@@ -61,7 +48,7 @@ class Staircase:
         The choice of the step is by a coin of 64 bits, off by at most 2^-64; all others are exact.
         """
         cells = 1 << _GRID_BITS
-        gamma = 1 / (1 + math.exp(self.epsilon / 2)) if self.gamma is None else self.gamma
+        gamma = 1 / (1 + math.exp(self.epsilon / 2))
         upper = min(max(1, round(gamma * cells)), cells)
         with localcontext(prec=50):
             lower = (cells - upper) * (-Decimal(self.epsilon)).exp()
@@ -77,9 +64,6 @@ class Staircase:
             period[going] += 1
         size = 2 * (period * cells + cell.astype(np.int64)) + 1
         return np.where(source.bits(count), size, -size)
-
-    def guarantee(self, dimensions: int = 1) -> Guarantee:
-        return Guarantee(self.epsilon * dimensions)
 
     def _falls(self, count: int, source: NoiseSource) -> NDArray[np.bool_]:
         """Coins of exp(-epsilon); epsilon in steps of 2^-40, from below."""

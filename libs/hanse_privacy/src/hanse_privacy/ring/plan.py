@@ -12,7 +12,6 @@ cannot overflow, and is read back right whatever wraps on the way. `make_plan` t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
@@ -51,7 +50,7 @@ def make_plan(
         participants: the largest number of summands.
         weighting: the job's: "examples" or "uniform".
         rules: of entries by name, where they are known; the plan serves every rule without them.
-        tail: magnitude that noise in the sum of a parameter does not exceed (`noise_tail`).
+        tail: magnitude that noise in the sum of a parameter does not exceed (`noise.aggregate.noise_tail`).
 
     Raises:
         HanseError: INVALID_INPUT when the ring is too small for so many participants and such a bound, or when examples
@@ -153,33 +152,6 @@ def metric_ring(plan: RingPlan) -> Ring:
     room = max(0, 61 - plan.participants.bit_length() - plan.largest_weight.bit_length())
     fraction = max(0, min(30, room - METRIC_BITS))
     return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room - fraction))
-
-
-def noise_tail(scale: float, *, count: int = 1, probability: float = 2.0**-40) -> float:
-    """A magnitude that the sum of `count` Laplace variates exceeds with at most `probability`.
-
-    The sub-gamma bound t = scale * (2 sqrt(count * x) + x) with x = ln(2 / probability).
-
-    Args:
-        scale: of each variate.
-        probability: for one coordinate; divide by the number of coordinates for all of them together.
-    """
-    if not scale >= 0 or not 0 < probability < 1 or count < 1:
-        raise invalid("noise", (scale, count, probability), "a scale of 0 or more, 1 or more variates, 0 < p < 1")
-    x = math.log(2 / probability)
-    return scale * (2 * math.sqrt(count * x) + x)
-
-
-def headroom(
-    ring: Ring, participants: int, *, scale: float = 0.0, count: int = 1, probability: float = 2.0**-40
-) -> float:
-    """What is left of the ring above the sum of all participants and its noise, in real units; negative: too little.
-
-    Args:
-        scale, count, probability: of the noise, as for `noise_tail`.
-    """
-    tail = noise_tail(scale, count=count, probability=probability)
-    return float((capacity(ring.bits) - largest_sum(ring, participants, tail=tail)) / (1 << ring.fraction))
 
 
 def _ring(bits: Literal[32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:

@@ -1,4 +1,4 @@
-"""All the sites of a run and its coordinator in one process, step by step: for benchmarks, tests and simulations."""
+"""All the sites of a run and its coordinator in one process, step by step: for tests and benchmarks."""
 
 from __future__ import annotations
 
