@@ -26,6 +26,7 @@ from hanse_fabric.subjects import (
     STREAMS,
     SUBJECTS,
     UPDATE,
+    WORK_RECORDS,
     Role,
     Subject,
     Verb,
@@ -36,7 +37,7 @@ from servers import NatsServer
 
 TOKENS = {
     "project": "p", "participant": "south", "run": "r", "step": "s", "job": "j", "digest": "0" * 64, "key": "k",
-    "session": "s", "name": "n", "invitation": "i", "version": "1",
+    "session": "s", "work": "0" * 64, "name": "n", "invitation": "i", "version": "1",
 }  # fmt: skip
 
 
@@ -122,10 +123,12 @@ def test_the_compensators_bus_permissions_are_exactly_these() -> None:
                 f"$JS.API.DIRECT.GET.KV_hanse_compensators.{COMPENSATORS.wildcard()}",
                 MASK_RECORDS.wildcard(), read("KV_hanse_mask_records", "$KV.hanse_mask_records.>"),
                 f"$JS.API.DIRECT.GET.KV_hanse_mask_records.{MASK_RECORDS.wildcard()}",
+                WORK_RECORDS.wildcard(), read("KV_hanse_work_records", "$KV.hanse_work_records.>"),
+                f"$JS.API.DIRECT.GET.KV_hanse_work_records.{WORK_RECORDS.wildcard()}",
                 f"$JS.API.DIRECT.GET.KV_hanse_state.{STATE.wildcard()}",
                 at_the_leader("HANSE_MASK_ANSWERS"), at_the_leader("KV_hanse_participants"),
                 at_the_leader("KV_hanse_compensators"), at_the_leader("KV_hanse_mask_records"),
-                at_the_leader("KV_hanse_state"),
+                at_the_leader("KV_hanse_work_records"), at_the_leader("KV_hanse_state"),
             ]
         ),
         "subscribe": ["_INBOX.compensator.>"],
@@ -142,7 +145,7 @@ def test_each_role_reaches_only_its_own_of_seeds_sums_and_updates() -> None:
     assert readers(UPDATE) == {Role.AGGREGATOR}
     assert readers(MASKS) == {Role.AGGREGATOR}
     assert readers(MASK_REQUEST) == {Role.COMPENSATOR}
-    assert readers(MASK_RECORDS) == {Role.COMPENSATOR}
+    assert readers(MASK_RECORDS) == readers(WORK_RECORDS) == {Role.COMPENSATOR}
     # Sealed seeds pass the coordinator, which cannot open them.
     assert readers(RESULT) == {Role.COORDINATOR}
 
@@ -152,7 +155,8 @@ async def test_an_upgrade_makes_the_streams_that_a_release_adds(
 ) -> None:
     """A hub of the release before has no compensator; its operator provisions again, and all that was there stays."""
     server = new_nats(bare=True)
-    masking = {row.stream.name for row in (MASK_REQUEST, MASK_ANSWER, MASKS, MASK_RECORDS, COMPENSATORS) if row.stream}
+    rows = (MASK_REQUEST, MASK_ANSWER, MASKS, MASK_RECORDS, WORK_RECORDS, COMPENSATORS)
+    masking = {row.stream.name for row in rows if row.stream}
     monkeypatch.setattr(provision, "STREAMS", [stream for stream in STREAMS if stream.name not in masking])
     await server.provision()
     monkeypatch.undo()

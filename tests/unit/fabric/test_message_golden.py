@@ -59,6 +59,7 @@ from hanse_fabric.messages import (
     Task,
     TaskKind,
     UpdateInput,
+    WorkRecord,
 )
 from hanse_fabric.messages.base import MAX_DECODED_BYTES
 from hanse_fabric.messages.participants import ParticipantRecord
@@ -84,6 +85,7 @@ SEED = SealedSeed(participant="north", sealed=b"AQID", update=MaskShape(u64=2, u
 EXAMPLES: tuple[Message, ...] = (
     MaskRequest(**SESSION, members=(SEED,)),
     MaskAnswer(**SESSION, participants=("north", "south"), sum=MaskSum(update=STORED, tally=INLINE)),
+    WorkRecord(work="a" * 64, keys=b"AQID", sets=b"AQID"),
     MaskRecord(**SESSION, participants=("north", "south"), members="a" * 64, at=AT),
     CompensatorRecord(public_key=b"A" * 43 + b"=", version="0.1.0", at=AT),
     ParticipantRecord(

@@ -4,12 +4,13 @@ from fractions import Fraction
 from itertools import combinations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.chain import Chain, Work
+from hanse_privacy.works.codec import decode_whole, encode_whole
 
 SITES = range(1, 9)
 MINIMUM, COLLUDING = 2, 1
@@ -97,8 +98,23 @@ def test_fewer_members_than_the_gap_are_no_sum():
 def test_two_memories_of_a_work_know_together_what_either_knows():
     shorter, longer = summed(range(1, 11), gap=3), summed(range(1, 11), range(1, 8), gap=3)
     assert shorter.joined(longer) == longer.joined(shorter) == longer
+    assert summed(range(1, 8), gap=3).joined(shorter) == longer
     with pytest.raises(HanseError):
         longer.joined(summed(range(1, 10), gap=3))
+
+
+@given(st.lists(st.frozensets(st.integers(0, 2000).map(lambda at: at.to_bytes(16, "big")), min_size=1), max_size=5))
+def test_sets_come_back_from_their_bytes(sets):
+    work = Work(tuple(Chain(at, (one,)) for at, one in enumerate(sets)))
+    assert decode_whole(*encode_whole(work)) == work
+
+
+def test_a_set_of_ten_thousand_takes_a_bit_for_each_of_them():
+    work = Work((Chain(3, (frozenset(at.to_bytes(16, "big") for at in range(10_000)),)),))
+    assert len(encode_whole(work)[1]) < 1300
+    assert decode_whole(*encode_whole(work)) == work
+    with pytest.raises(HanseError):
+        decode_whole(encode_whole(work)[0], encode_whole(work)[1][:-1])
 
 
 class LyingHub(RuleBasedStateMachine):

@@ -36,8 +36,9 @@ async def main(service: Service[CompensatorSettings]) -> None:
         members=settings.compensator_members,
         nbytes=settings.compensator_mask_mib << 20,
     )
+    own = await asyncio.to_thread(OwnMemory, memory, settings.compensator_memory_mib << 20)
     compensator = Compensator(
-        service.bus, service.store, key, limits=limits, own=await asyncio.to_thread(OwnMemory, memory),
+        service.bus, service.store, key, limits=limits, own=own,
         jobs=settings.compensator_jobs, clock=service.clock,
     )  # fmt: skip
     service.set_ready()

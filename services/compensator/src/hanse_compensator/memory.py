@@ -1,21 +1,30 @@
-"""What the compensator remembers: which set of a session it answered. Replicas share it by compare-and-set."""
+"""What the compensator remembers: which set of a session it answered, and over which sets it summed a work.
+
+Replicas share it on the bus, by compare-and-set. What the hub could make undone there is in a file of their own, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import logging
 
 from hanse_compensator.own_memory import OwnMemory
+from hanse_compensator.works import Claim
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.masking import MaskRecord, MaskRequest
+from hanse_fabric.messages.masking import MaskRecord, MaskRequest, WorkRecord
 from hanse_fabric.records import Bucket
-from hanse_fabric.subjects import MASK_RECORDS
+from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
+from hanse_privacy.works.chain import Work
+from hanse_privacy.works.codec import decode_whole, encode_whole
 
 log = logging.getLogger(__name__)
+
+_TRIES = 50
 
 
 class Memory:
@@ -28,6 +37,7 @@ class Memory:
     def __init__(self, bus: Bus, clock: Clock, own: OwnMemory | None = None) -> None:
         self._own = own
         self._bucket = Bucket(bus, MASK_RECORDS, MaskRecord)
+        self._works = Bucket(bus, WORK_RECORDS, WorkRecord)
         self._clock = clock
 
     async def claim(self, request: MaskRequest) -> None:
@@ -55,6 +65,36 @@ class Memory:
         if self._own is not None and not await asyncio.to_thread(self._own.claim, request, record.members):
             log.error("the hub's memory of session %s of run %s is not ours", request.session, request.run)
             raise _conflict(request, "another set, which the hub has forgotten,")
+
+    async def claim_set(self, claim: Claim) -> None:
+        """Make the set one of its work's, in the own file and then on the bus.
+
+        Raises:
+            HanseError: what `WorkFile.claim` raises.
+        """
+        name = claim.work.hex()
+        for _ in range(_TRIES):
+            entry = await self._works.get(work=name)
+            known = Work() if entry is None else decode_whole(entry.value.keys, entry.value.sets)
+            if self._own is None:
+                work = known.admit(claim.members, claim.gap)
+            else:
+                work = await asyncio.to_thread(self._own.works.claim, claim, known)
+            if work == known:
+                return
+            keys, sets = map(base64.b64encode, encode_whole(work))
+            record = WorkRecord(work=name, keys=keys, sets=sets)
+            try:
+                if entry is None:
+                    await self._works.create(record, work=name)
+                else:
+                    await self._works.update(record, entry.revision, work=name)
+            except HanseError as error:
+                if error.code is not ErrorCode.CONFLICT:
+                    raise
+            else:
+                return
+        raise HanseError(ErrorCode.UNAVAILABLE, f"work {name[:16]}: other compensators changed it all the time")
 
 
 def members_digest(request: MaskRequest) -> str:

@@ -12,6 +12,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from hanse_compensator.works import LIMIT, WorkFile
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import MaskRequest
 
@@ -20,22 +21,29 @@ _TABLE = "CREATE TABLE IF NOT EXISTS sessions (session BLOB PRIMARY KEY, members
 
 
 class OwnMemory:
-    """A database of sessions and sets, both as SHA-256. Replicas of one machine may share it. Methods block.
+    """A database of sessions and sets, both as SHA-256, and of works. Replicas of one machine may share it.
+
+    Methods block.
 
     Args:
         path: the file; made when absent, readable by its owner alone.
+        limit: its bytes, beyond which the oldest works' sets are forgotten.
+
+    Attributes:
+        works: over which sets each work was summed.
 
     Raises:
         HanseError: INVALID_INPUT when it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit: int = LIMIT) -> None:
         self._path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             with closing(self._open()) as database, database:
                 database.execute(_TABLE)
+            self.works = WorkFile(path, limit)
         except (OSError, sqlite3.Error) as error:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,

@@ -18,6 +18,10 @@ class CompensatorSettings(ServiceSettings):
     compensator_memory: Path | None = Field(
         default=None, description="file of its own memory of answered sessions; default: the key's name with .memory"
     )
+    compensator_memory_mib: int = Field(
+        default=1024, ge=1, le=65_536,
+        description="largest memory, in MiB: beyond it the oldest works' sets are forgotten, and those works refused",
+    )  # fmt: skip
     compensator_name: str = Field(
         default="compensator",
         pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$",

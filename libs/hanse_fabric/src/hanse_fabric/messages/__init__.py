@@ -15,6 +15,7 @@ from hanse_fabric.messages.masking import (
     Ring,
     RingPlan,
     SealedSeed,
+    WorkRecord,
 )
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
@@ -96,5 +97,6 @@ __all__ = [
     "Task",
     "TaskKind",
     "UpdateInput",
+    "WorkRecord",
     "explain",
 ]

@@ -177,6 +177,22 @@ class MaskRecord(Message):
     at: datetime
 
 
+class WorkRecord(Message):
+    """Which sets a work was summed over, as compensators tell each other (`hanse_privacy.works`).
+
+    Attributes:
+        work: the work's digest.
+        keys: of the members, 16 bytes each.
+        sets: by the members' places among these.
+    """
+
+    schema_id: ClassVar[str] = "hanse.work_record/1"
+
+    work: Digest
+    keys: Base64Bytes
+    sets: Base64Bytes
+
+
 class CompensatorRecord(Message):
     """A compensator's public key, as it announces it. Sites trust the key that their policy pins, not this."""
 

@@ -75,10 +75,10 @@ class Work:
         Raises:
             HanseError: CONFLICT where their sets are of no common chain.
         """
-        work = self
-        for chain in other.chains:
-            for members in chain.sets:
-                work = work.admit(members, chain.gap)
+        known = [(members, chain.gap) for chain in (*self.chains, *other.chains) for members in chain.sets]
+        work = Work()
+        for members, gap in sorted(known, key=lambda each: -len(each[0])):
+            work = work.admit(members, gap)
         return work
 
     @property
