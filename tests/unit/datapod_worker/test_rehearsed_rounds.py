@@ -101,7 +101,10 @@ def test_a_reduction_that_takes_several_updates_becomes_the_mean_and_the_user_is
     krum = {"reduction": {"name": "krum", "byzantine": 1}}
     _, plain = rehearsed(tmp_path, data, rounds=2)
     job = tmp_path / "job.json"
-    body = {"rounds": 2, "model": {"name": "mlp", "dtype": "float64"}, "train": STEPS, "strategy": krum}
+    body = {
+        "rounds": 2, "model": {"name": "mlp", "dtype": "float64"}, "train": STEPS, "strategy": krum,
+        "participants": {"minimum": 5},
+    }  # fmt: skip
     job.write_text(json.dumps(body))
     asked = [
         "rehearse",
@@ -128,6 +131,15 @@ def test_one_site_is_enough_whatever_the_job_says_of_many(tmp_path: Path, data: 
     _, alone = rehearsed(tmp_path, data, rounds=2, **many)
     for name, array in plain.items():
         np.testing.assert_array_equal(alone[name], array)
+
+
+def test_a_rehearsal_hears_what_the_hub_refuses_of_the_job_as_it_is(tmp_path: Path, data: tuple[Path, Path]) -> None:
+    masked: dict[str, Any] = {"participants": {"minimum": 3}, "secure_aggregation": {"mode": "compensator"}}
+    with pytest.raises(HanseError, match=r"secure_aggregation.mode: 'compensator' is not absent"):
+        rehearsed(tmp_path, data, workflow="cyclic_weight_transfer", **masked)
+    pairwise = {"mode": "pairwise", "threshold": 3}
+    with pytest.raises(HanseError, match="threshold: 3 is not more than half of the 7 participants"):
+        rehearsed(tmp_path, data, participants={"minimum": 7}, secure_aggregation=pairwise)
 
 
 def test_a_rehearsal_stops_where_the_run_would(tmp_path: Path, data: tuple[Path, Path]) -> None:

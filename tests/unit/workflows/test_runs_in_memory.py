@@ -17,6 +17,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
 from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
+from hanse_workflows.averaging import federated_averaging
 from hanse_workflows.memory import Journal, Made, conduct
 from hanse_workflows.registry import workflow_of
 from hanse_workflows.round_asks import training
@@ -268,7 +269,7 @@ def test_a_run_goes_on_from_the_model_that_another_has_made() -> None:
     further = job_of(initial_model=first.digest)
     assert conduct(further, sites(), initial=first.model).digest == conduct(job_of(rounds=6), sites()).digest
     with pytest.raises(RunFailure, match="the given bytes are not those of"):
-        conduct(further, sites(), initial=b"another")
+        conduct(further, sites(), initial=conduct(job_of(seed=8), sites()).model)
     with pytest.raises(RunFailure, match="no bytes are given for"):
         conduct(further, sites())
 
@@ -352,3 +353,76 @@ def test_cyclic_transfer_refuses_what_needs_several_sites_at_once(changes: dict[
 def test_a_workflow_that_is_no_async_function_is_refused_where_it_is_made() -> None:
     with pytest.raises(HanseError, match="is not an async function over `Verbs`"):
         Workflow(lambda _: None)  # type: ignore[arg-type, return-value]
+
+
+PAIRWISE = {"secure_aggregation": {"mode": "pairwise", "threshold": 3}, "weighting": "uniform"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"name": "perceptron"}}, r"model: .*perceptron"),
+        ({"train": {"epochs": 0}}, r"train: epochs: "),
+        ({"strategy": {"reduction": {"name": "krum", "byzantine": 1}}}, r"krum takes 5 updates at least"),
+        ({"strategy": {"reduction": {"name": "fednova"}}, "train": {"optimizer": {"name": "adam"}}}, r"fednova with"),
+        ({"secure_aggregation": {"mode": "compensator", "bits": 32, "bound": 1e9}}, r"secure_aggregation.bound"),
+        (PAIRWISE | {"participants": {"minimum": 6}}, r"threshold: 3 is not more than half of the 6 participants"),
+        (PAIRWISE | {"participants": {"minimum": 3}}, r"threshold: 3 is not more than half of the 6 participants"),
+    ],
+)
+def test_what_a_hub_refuses_at_submission_is_refused_in_memory(changes: dict[str, Any], message: str) -> None:
+    six = {f"site-{number}": LinearSite(number) for number in range(6)}
+    with pytest.raises(HanseError, match=message):
+        conduct(job_of(**changes), six)
+
+
+@pytest.mark.parametrize("digest", ["a" * 64, "b" * 64])
+def test_code_that_is_not_the_jobs_is_a_failure_of_its_site(digest: str) -> None:
+    class Coded(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            return replace(super().work(task, objects), code_digest=digest)
+
+    job = job_of(code={"name": "ours", "digest": "a" * 64})
+    coded = {name: Coded(number) for number, name in enumerate(sites())}
+    if digest == job.code.digest:  # type: ignore[union-attr]
+        lineage = conduct(job, coded).lineage
+        assert lineage is not None
+        assert lineage.code_digests == (digest,)
+        return
+    with pytest.raises(RunFailure, match=f"code_digest: {digest} is not that of the job's code, {'a' * 64}"):
+        conduct(job, coded)
+
+
+def test_lineage_names_the_workflow_that_has_run() -> None:
+    async def mine(run: Verbs) -> None:
+        await federated_averaging(run)
+
+    for workflow, name in ((None, "federated_averaging"), (Workflow(mine), "mine")):
+        lineage = conduct(job_of(), sites(), workflow=workflow).lineage
+        assert lineage is not None
+        assert lineage.workflow == name
+
+
+def test_a_workflow_that_has_the_name_of_an_installed_one_is_refused() -> None:
+    async def cyclic_weight_transfer(run: Verbs) -> None:
+        raise AssertionError(run)
+
+    with pytest.raises(HanseError, match=r"workflow: 'cyclic_weight_transfer' is not a name of its own, for workflow "):
+        conduct(job_of(), sites(), workflow=Workflow(cyclic_weight_transfer))
+
+
+def test_a_job_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Job] = []
+    monkeypatch.setattr("hanse_workflows.averaging.workflow", Workflow(federated_averaging, checked.append))
+    conduct(job_of(), sites())
+    assert len(checked) == 1
+
+
+def test_what_speaks_against_a_first_model_is_told_as_on_a_hub() -> None:
+    first, told = conduct(job_of(), sites()), list[str]()
+    conduct(
+        job_of(initial_model=first.digest), sites(), initial=first.model,
+        told=lambda kind, _, data: told.append(str(data.get("warning"))) if kind == "note" else None,
+    )  # fmt: skip
+    assert len(told) == 1
+    assert "so it is not the linear that the job describes" in told[0]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from hanse_fabric.errors import HanseError
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages import Lineage
 from hanse_fabric.tensors.file import decode_tensors
@@ -19,7 +20,6 @@ from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples
 from hanse_schemas.job import Job
-from hanse_workflows import RunFailure
 from hanse_workflows.memory import conduct
 from hanse_workflows.sampling import sample
 
@@ -55,7 +55,7 @@ def play(task: Task) -> CellOutcome:
     failed = ""
     try:
         conduct(cell.job, {site.name: site for site in cell.sites}, told=cell.told, published=cell.measure)
-    except RunFailure as failure:
+    except HanseError as failure:  # also of a partition that leaves a strategy too few sites
         failed = failure.message
     return CellOutcome(
         rounds=tuple(cell.rounds), metrics=_columns(cell.measured), worst=_columns(cell.worst), sent=tuple(cell.sent),

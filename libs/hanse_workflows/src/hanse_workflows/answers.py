@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
+from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Failure
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
@@ -18,7 +19,7 @@ WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an answer to a task of this step must look like. `largest` bounds an update's size in bytes; `extras` and
-    `info` are the names of what the algorithm and the strategy need."""
+    `info` are the names of what the algorithm and the strategy need; `code` is the digest of the job's site code."""
 
     kind: TaskKind
     project: str
@@ -27,6 +28,13 @@ class Terms:
     masking: Masking | None = None
     extras: tuple[str, ...] = ()
     info: tuple[str, ...] = ()
+    code: str | None = None
+
+    @classmethod
+    def of(cls, ask: Ask, project: str, run: str, largest: int) -> Terms:
+        """Of the answers to a step."""
+        code = ask.config.get("code") or {}
+        return cls(ask.kind, project, run, largest, ask.masking, ask.answered, ask.info, code.get("digest"))
 
 
 def judge(result: Result, terms: Terms) -> Answer | Failure:
@@ -60,6 +68,8 @@ def _wants_payload(terms: Terms) -> bool:
 def _wrong(result: Result, terms: Terms) -> str:
     if terms.kind in WITH_PAYLOAD:
         return "" if result.payload is not None else f"payload: none given, the {terms.kind.value} step needs one"
+    if result.code_digest not in (None, terms.code):
+        return f"code_digest: {result.code_digest} is not that of the job's code, {terms.code}"
     if terms.masking is not None and terms.kind is not TaskKind.INITIALIZE:
         wrong = _wrongly_masked(result, terms.masking)
         if wrong:

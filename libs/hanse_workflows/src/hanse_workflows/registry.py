@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.plugins import WORKFLOWS, find, names
 from hanse_learning.server.config import foreign
 from hanse_schemas.job import Job
@@ -29,6 +29,25 @@ def workflow_of(job: Job) -> Workflow:
         )  # fmt: skip
     loaded.check(job)
     return loaded
+
+
+def as_conducted(job: Job, workflow: Workflow) -> Job:
+    """The job under the name of the workflow that a caller has given, for tasks and lineage: where it is installed, the
+    entry point's, else its function's.
+
+    Raises:
+        HanseError: INVALID_INPUT where another workflow is installed under the function's name.
+    """
+    installed = names(WORKFLOWS)
+    for name in (job.workflow, workflow.name):
+        if name in installed and find(WORKFLOWS, name).load() is workflow:
+            return job.model_copy(update={"workflow": name})
+    if workflow.name in installed:
+        raise invalid(
+            "workflow", workflow.name, f"a name of its own, for {find(WORKFLOWS, workflow.name)} is another workflow",
+            hint="rename the workflow's function",
+        )  # fmt: skip
+    return job.model_copy(update={"workflow": workflow.name})
 
 
 def blamed(job: Job, error: BaseException) -> RunFailure | None:

@@ -29,6 +29,11 @@ class Workflow:
     conduct: Callable[[Verbs], Awaitable[None]]
     check: Callable[[Job], None] = _any_job
 
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        return str(getattr(self.conduct, "__name__", type(self.conduct).__name__))
+
     def __post_init__(self) -> None:
         if not inspect.iscoroutinefunction(self.conduct):
             raise invalid("Workflow.conduct", self.conduct, "an async function over `Verbs`")

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages import Lineage
 from hanse_fabric.names import SLUG
-from hanse_learning.utility import require_utility
-from hanse_privacy.rules import check_rules
+from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
+from hanse_schemas.schema import DataSchema
 from hanse_workflows.memory.journal import Journal
 from hanse_workflows.memory.objects import MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
 from hanse_workflows.memory.verbs import MemoryVerbs, OnVersion, Told
-from hanse_workflows.registry import workflow_of
+from hanse_workflows.registry import as_conducted
+from hanse_workflows.submission import check_submitted
+from hanse_workflows.uploaded_model import read_entries
 from hanse_workflows.workflow import Workflow
 
 
@@ -49,6 +51,8 @@ def conduct(
     sites: Mapping[str, MemorySite],
     *,
     workflow: Workflow | None = None,
+    submitted: Job | None = None,
+    schema: DataSchema | None = None,
     initial: bytes | None = None,
     journal: Journal | None = None,
     told: Told = lambda _kind, _round, _data: None,
@@ -58,36 +62,44 @@ def conduct(
 ) -> Conducted:
     """Conduct a run in this process. Within a running event loop, as a notebook has one, that loop waits for the run.
 
+    What a hub refuses when a job is submitted is refused here in the same words. Two things do not apply: there is no
+    project, so that its data's schema counts only where it is given, and nobody has uploaded `initial`.
+
     Sums of a job with `secure_aggregation` are made in its ring, but no masks are put on and taken off: they would hide
     nothing from the process that has them all. The model has the bits of the masked run.
 
     Args:
-        workflow: in place of the one that is installed under the job's `workflow`.
+        workflow: in place of the one that is installed under the job's `workflow`; lineage has its name.
+        submitted: what the owner has written, where `job` is that for other sites than its own: a hub's refusals are
+            of this; None: `job` is it.
+        schema: of the project's data; None: it is not known.
         initial: bytes of the first model, where the job names one.
         journal: of an earlier pass that was interrupted; it is added to. Its objects go with it.
         told: is told news: kind, round, data.
         published: is given each version: bytes of its tensor file, and its lineage.
         secret: the source of what nobody may foretell, such as the seeds of central noise.
         sites_add_noise: whether `MemorySite.work` adds the noise of `task.privacy` to its update. Without it, a job
-            whose sites add noise (placement local or distributed) is refused, for its model would have none. With it,
-            the caller sees to it that the job's settings compose.
+            whose sites add noise (placement local or distributed) is refused, for its model would have none.
 
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
     """
-    conducting = workflow or workflow_of(job)
-    conducting.check(job)
-    if not sites_add_noise:
-        check_rules(job)
-        if job.privacy is not None and job.privacy.placement != "central":
-            expected = "central, in a run in memory: no site's ledger stands behind it"
-            raise invalid("privacy.placement", job.privacy.placement, expected)
+    members = job.participants.sampled(len(sites)) if submitted is None else None
+    submitted = submitted or job
+    conducting = check_submitted(submitted, workflow=workflow, schema=schema, members=members)
+    if workflow is not None:
+        job = as_conducted(job, workflow)
+    if job.privacy is not None and job.privacy.placement != "central" and not sites_add_noise:
+        expected = "central, in a run in memory: no site's ledger stands behind it"
+        raise invalid("privacy.placement", job.privacy.placement, expected)
+    if initial is not None and job.initial_model is not None:
+        entries = read_entries(len(initial), lambda offset, length: initial[offset : offset + length])
+        for warning in check_first_model(submitted, entries, schema):
+            told("note", 0, {"warning": warning})
     if initial is not None and job.initial_model is None:
         raise invalid("initial", f"{len(initial)} bytes", "absent, for the job names no initial_model")
     if wrong := [name for name in sites if not re.fullmatch(SLUG, name)]:
         raise invalid("sites", wrong[0], "a name of lower-case letters, digits and inner hyphens, at most 63")
-    if job.utility_preserving:
-        require_utility(job)
     kept = Journal() if journal is None else journal
     verbs = MemoryVerbs(
         _without_masks(job), sites, kept, initial=initial, told=told, published=published, secret=secret

@@ -172,8 +172,7 @@ class MemoryVerbs:
             return Failure(
                 participant=task.participant, outcome=outcome, code=error.code.code, reason=error.message[:500]
             )
-        terms = Terms(ask.kind, self.project, self.run, _LARGEST_UPDATE, ask.masking, ask.answered, ask.info)
-        return judge(result, terms)
+        return judge(result, Terms.of(ask, self.project, self.run, _LARGEST_UPDATE))
 
     def _result(self, task: Task, made: Made) -> Result:
         common: dict[str, Any] = {

@@ -88,7 +88,7 @@ class TaskSteps:
         missing, before = ask.missing, ask.before or Gathered(asked=ask.to)
         tasks = {name: derive_id(self._run, step, name) for name in missing}
         largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
-        terms = Terms(ask.kind, self._project, self._run, largest, ask.masking, ask.answered, ask.info)
+        terms = Terms.of(ask, self._project, self._run, largest)
         collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
         phase = self._vitals.phase(ask.kind.value, step, collector.missing)
         with phase, self._inbox.collecting(step, collector, ask.round):

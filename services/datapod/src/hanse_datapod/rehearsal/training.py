@@ -53,11 +53,11 @@ def rehearse(
     known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
     train = read_examples(data, settings, known)
     tested = {str(path): read_examples(path, settings, known) for path in tests}
-    job = _with_outputs(_alone(job, told), known, [train, *tested.values()])
+    submitted, job = job, _with_outputs(_alone(job, told), known, [train, *tested.values()])
     first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
         sites = {path: RehearsedSite(Path(folder), SiteData(train, test), known, code) for path, test in tested.items()}
-        run = _conducted(job, sites[str(tests[0])], first)
+        run = _conducted(job, submitted, schema, sites[str(tests[0])], first)
         if run.model is None or run.lineage is None:
             raise invalid("workflow", job.workflow, "a workflow that publishes a model")
         if output is not None:
@@ -98,13 +98,15 @@ def evaluate_file(
         }
 
 
-def _conducted(job: Job, site: RehearsedSite, initial: bytes | None) -> Conducted:
+def _conducted(
+    job: Job, submitted: Job, schema: DataSchema | None, site: RehearsedSite, initial: bytes | None
+) -> Conducted:
     """The run; where it fails because the site has failed, the site's own error."""
     from hanse_workflows import RunFailure
     from hanse_workflows.memory import conduct
 
     try:
-        return conduct(job, {_ALONE: site}, initial=initial, sites_add_noise=True)
+        return conduct(job, {_ALONE: site}, submitted=submitted, schema=schema, initial=initial, sites_add_noise=True)
     except RunFailure as failure:
         raise site.failure or failure from None
 

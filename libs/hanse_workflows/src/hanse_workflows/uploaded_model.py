@@ -1,12 +1,12 @@
-"""The header of a model that an owner has uploaded, read without numpy: which entries it has."""
+"""The header of the model that an owner begins with, read without numpy: which entries it has."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import prod
 
 from hanse_fabric.errors import HanseError, invalid
-from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import Form
 
 _LARGEST_HEADER = 16 << 20
@@ -15,22 +15,25 @@ _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, 
 }  # fmt: skip
 
 
-def read_entries(store: ObjectStore, key: str) -> dict[str, Form]:
-    """The entries of a stored safetensors file by name. Blocks.
+def read_entries(size: int, read: Callable[[int, int], bytes]) -> dict[str, Form]:
+    """The entries of a safetensors file by name.
+
+    Args:
+        size: of the file, in bytes.
+        read: gives the bytes of it at an offset, of a length.
 
     Raises:
-        HanseError: INVALID_INPUT where it is none; NOT_FOUND.
+        HanseError: INVALID_INPUT where it is none; what `read` raises.
     """
-    size = store.size(key)
     if size < 8:
         raise _no_model(f"{size} bytes")
-    length = int.from_bytes(_read(store, key, 0, 8), "little")
+    length = int.from_bytes(read(0, 8), "little")
     if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
         raise _no_model(f"a header of {length} bytes in a file of {size}")
-    return parse_entries(_read(store, key, 8, length), size - 8 - length)
+    return _parsed(read(8, length), size - 8 - length)
 
 
-def parse_entries(header: bytes, data: int) -> dict[str, Form]:
+def _parsed(header: bytes, data: int) -> dict[str, Form]:
     """The entries of a safetensors header.
 
     Args:
@@ -51,12 +54,6 @@ def parse_entries(header: bytes, data: int) -> dict[str, Form]:
     if not entries:
         raise _no_model("no entry")
     return entries
-
-
-def _read(store: ObjectStore, key: str, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    store.read_into(key, offset, memoryview(buffer))
-    return bytes(buffer)
 
 
 def _no_model(found: str) -> HanseError:

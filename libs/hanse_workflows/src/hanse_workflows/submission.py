@@ -1,0 +1,83 @@
+"""What is refused of a job before it becomes a run: all that can be told without the sites' data. Hubs and runs in
+memory call the same function, so that who tries a job in a notebook hears what a hub would say."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import invalid
+from hanse_learning.config import check_learning
+from hanse_learning.server.config.checks import check_job_strategy
+from hanse_learning.utility import require_utility
+from hanse_privacy.pairwise.thresholds import threshold_of
+from hanse_privacy.rules import check_rules
+from hanse_schemas.job import Job
+from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
+from hanse_schemas.study import Study
+from hanse_workflows.masking.protocols import plan_of
+from hanse_workflows.registry import workflow_of
+from hanse_workflows.workflow import Workflow
+
+
+def check_submitted(
+    job: Job, *, workflow: Workflow | None = None, schema: DataSchema | None = None, members: int | None = None
+) -> Workflow:
+    """Check a job, also against its project's data.
+
+    Args:
+        workflow: that is to conduct it; None: the one that is installed under the job's `workflow`.
+        schema: of the project's data; None: it is not known.
+        members: how many take part in a round, where that is known already; None: the job's minimum or more.
+
+    Returns:
+        The workflow.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field, its value and what was expected; QUORUM where so few participants
+            can make no masked sum.
+    """
+    if workflow is None:
+        workflow = workflow_of(job)
+    else:
+        workflow.check(job)
+    check_rules(job)
+    if job.study is not None:
+        _check_study(job.study, schema)
+    else:
+        check_learning(job, schema)
+        check_job_strategy(job)
+    least = job.participants.minimum
+    for count in sorted({least, max(least, members or 0)}):
+        _check_masked(job, count)
+    if job.utility_preserving:
+        require_utility(job)
+    return workflow
+
+
+def _check_masked(job: Job, members: int) -> None:
+    """The sum of so many must fit its ring, and in mode pairwise have its threshold. A study has its own rings, and all
+    are in its sums."""
+    sums = job.secure_aggregation
+    if sums is None:
+        return
+    if job.study is None:
+        plan_of(job, sums, members)
+    if sums.mode == "pairwise":
+        threshold_of(sums.threshold, members=members, minimum=members if job.study else sums.minimum)
+
+
+def _check_study(study: Study, schema: DataSchema | None) -> None:
+    """Check that the project's data are genotypes, with the columns that a study names.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field.
+    """
+    if schema is None or isinstance(schema, OpenSchema):
+        return
+    if not isinstance(schema, GenotypesSchema):
+        raise invalid(
+            "project's data schema", schema.kind, "genotypes, or open, for an association study",
+            hint="make a project with schema {kind: genotypes}",
+        )  # fmt: skip
+    if missing := [name for name in study.covariates if name not in schema.covariates]:
+        raise invalid("study.covariates", missing, f"columns of the project's schema: {', '.join(schema.covariates)}")
+    if study.phenotype is not None and study.phenotype not in schema.phenotypes:
+        raise invalid("study.phenotype", study.phenotype, f"one of the schema's: {', '.join(schema.phenotypes)}")
