@@ -16,9 +16,10 @@ from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.budget import balances
+from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import HanseError
 from hanse_learning.digits import write_shares
-from hanse_privacy.ledger import read_ledger
+from hanse_privacy.ledger import NAME
 
 SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
@@ -61,7 +62,7 @@ async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:
 
 
 def charges(home: Path, run: Run) -> list[dict[str, Any]]:
-    return [entry for entry in read_ledger(home) if entry["run"] == run.id and entry["what"] == "charge"]
+    return [entry for entry in read_chain(home, NAME) if entry["run"] == run.id and entry["what"] == "charge"]
 
 
 async def test_dp_sgd_is_charged_at_every_site_within_the_runs_epsilon(deployment: Deployment) -> None:

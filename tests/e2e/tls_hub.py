@@ -47,6 +47,7 @@ class TlsHub:
         self.bus_port, self.http_port, *self._health = free_ports(6)
         self._store_port, self._store_tls_port = free_ports(2, shifted=10_000)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._servers: list[Program] = []
 
     @property
     def url(self) -> str:
@@ -125,11 +126,14 @@ class TlsHub:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(60)
+        for program in self._servers:
+            program.tidy()
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
     def _start_server(self, program: Program) -> None:
+        self._servers.append(program)
         self._start(list(program.argv), dict(os.environ))
         self._wait(program.answers)
 

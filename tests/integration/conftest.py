@@ -36,6 +36,7 @@ class Weed:
     def start(self) -> None:
         cert, key = self._tls
         program = seaweedfs_program(self.folder, port=self.port, cert=cert, key=key, https_port=self.https_port)
+        self.program = program
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
         end = time.monotonic() + 60
@@ -48,6 +49,7 @@ class Weed:
         if self._process is not None:
             self._process.kill()
             self._process.wait(60)
+            self.program.tidy()
 
     def store(self, name: str = "admin", *, url: str | None = None, **options: object) -> S3Store:
         pair = store_keys(self.folder)[name]

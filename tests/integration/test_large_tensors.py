@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
-from hanse_fabric.tensors.refs import ref_of_file, verify_file, verify_leaf
+from hanse_fabric.tensors.refs import ref_of_file, verify_file
 from hanse_reduction.engine import Engine
 
 ELEMENTS = (1 << 29) + 1025
@@ -51,7 +52,7 @@ def test_a_tensor_file_above_2_gib_makes_the_round_trip(
     index = len(ref.leaves) - 2
     leaf = memoryview(bytearray(LEAF_BYTES))
     store.read_into(key, index * LEAF_BYTES, leaf)
-    verify_leaf(ref, index, leaf)
+    assert hashlib.sha256(leaf).hexdigest() == ref.leaves[index]
 
     store.get_file(key, tmp_path / "back", limit=ref.size)
     verify_file(ref, tmp_path / "back")

@@ -17,12 +17,13 @@ from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
+from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
-from hanse_privacy.ledger import NAME, read_ledger
+from hanse_privacy.ledger import NAME
 
 # Two sensitivities of scale: epsilon 0.5 for each round, and no delta.
 LAPLACE = {"placement": "local", "mechanism": "laplace", "clip": 2.0, "noise_multiplier": 4.0}
@@ -67,7 +68,7 @@ async def test_a_restart_that_sends_an_answer_again_charges_nothing(site: Site) 
         await site.results(1)
         await site.stop()
         site.forget_hub()
-    assert [entry["what"] for entry in read_ledger(site.home)] == ["charge", "settled"]
+    assert [entry["what"] for entry in read_chain(site.home, NAME)] == ["charge", "settled"]
 
 
 async def test_a_round_that_is_discarded_stays_charged_and_its_next_attempt_is_charged_again(site: Site) -> None:
@@ -79,7 +80,7 @@ async def test_a_round_that_is_discarded_stays_charged_and_its_next_attempt_is_c
         results = await site.results(attempt)
     assert [result.outcome for result, _ in results] == [Outcome.DONE, Outcome.DONE, Outcome.REFUSED]
     assert "epsilon 1 of 1.2 is spent" in results[-1][0].reason
-    assert [entry["what"] for entry in read_ledger(site.home)].count("charge") == 2
+    assert [entry["what"] for entry in read_chain(site.home, NAME)].count("charge") == 2
 
 
 async def test_training_that_fails_stays_charged(site: Site) -> None:
@@ -89,7 +90,7 @@ async def test_training_that_fails_stays_charged(site: Site) -> None:
     await site.give(task(privacy=terms()))
     [(result, _)] = await site.results(1)
     assert result.outcome is Outcome.FAILED
-    assert [entry["what"] for entry in read_ledger(site.home)] == ["charge"]
+    assert [entry["what"] for entry in read_chain(site.home, NAME)] == ["charge"]
 
 
 async def test_tasks_without_privacy_and_evaluation_cost_nothing(site: Site) -> None:
@@ -134,7 +135,7 @@ def test_dp_sgd_is_told_its_steps_and_the_rate_of_this_sites_data(tmp_path: Path
     config = {"model": {"name": "mlp"}, "train": {"epochs": 2, "batch_size": 40}}
     work = reserved(tmp_path, task(privacy=terms(**section), config=config))
     assert work == {"mechanism": "dp_sgd", "clip": 2.0, "scale": 3.0, "steps": 50, "batch": 40, "rate": 0.04}
-    [entry] = read_ledger(tmp_path)
+    [entry] = list(read_chain(tmp_path, NAME))
     assert (entry["count"], entry["event"]) == (50, {"kind": "gaussian", "amount": 1.5, "rate": 0.04})
 
 
@@ -143,7 +144,7 @@ def test_a_site_is_charged_for_the_noise_of_a_sum_and_its_worker_adds_none(tmp_p
     assert reserved(tmp_path, task(privacy=terms(**shares)))["scale"] == 0.0
     central = {"placement": "central", "mechanism": "gaussian"}
     assert reserved(tmp_path, task("r2-train", privacy=terms(**central))) == {}
-    assert len(read_ledger(tmp_path)) == 2
+    assert len(list(read_chain(tmp_path, NAME))) == 2
 
 
 def test_two_homes_with_the_same_data_share_a_ledger(tmp_path: Path) -> None:

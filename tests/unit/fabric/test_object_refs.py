@@ -14,7 +14,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
 from hanse_fabric.tensors.digest import LEAF_BYTES, Digester, digest_bytes, digest_file, digest_object, leaf_count
-from hanse_fabric.tensors.refs import check_leaves, ref_of_bytes, ref_of_file, verify_bytes, verify_file, verify_leaf
+from hanse_fabric.tensors.refs import check_leaves, ref_of_bytes, ref_of_file, verify_bytes, verify_file
 
 
 @pytest.fixture
@@ -71,7 +71,6 @@ def test_a_reference_verifies_what_it_was_made_of(small_leaves: int, tmp_path: P
     check_leaves(ref)
     verify_bytes(ref, data)
     verify_file(ref, tmp_path / "file")
-    verify_leaf(ref, 2, data[16:])
 
 
 @pytest.mark.parametrize(("at", "leaf"), [(0, 0), (7, 0), (8, 1), (19, 2)])
@@ -84,8 +83,6 @@ def test_a_changed_byte_is_found_and_its_leaf_named(small_leaves: int, tmp_path:
         with pytest.raises(HanseError, match=f"leaf {leaf} ") as caught:
             verify()
         assert caught.value.code is ErrorCode.TAMPERED
-    with pytest.raises(HanseError, match=f"leaf {leaf} "):
-        verify_leaf(ref, leaf, data[leaf * 8 : leaf * 8 + 8])
 
 
 def test_another_size_than_announced_is_refused() -> None:

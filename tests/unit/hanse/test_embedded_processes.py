@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,25 @@ async def test_a_child_that_is_killed_is_started_again(supervisor: Supervisor) -
     await until(lambda: child.pid not in (None, first))
     assert child.restarts == 1
     assert supervisor.pids() == {"sleeper": child.pid}
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "killed"])
+async def test_what_a_child_leaves_behind_is_removed_after_its_end(
+    supervisor: Supervisor, tmp_path: Path, stopped: bool
+) -> None:
+    litter = tmp_path / "litter"
+    code = f"import time; open({str(litter)!r}, 'x'); time.sleep(600)"  # a second start finds no file, or fails
+    tidy = partial(litter.unlink, missing_ok=True)
+    child = supervisor.start(ChildSpec("litters", (sys.executable, "-c", code), tidy=tidy))
+    await until(litter.exists)
+    if stopped:
+        await supervisor.stop()
+        assert not litter.exists()
+    else:
+        first = child.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: child.pid not in (None, first) and litter.exists())
 
 
 async def test_running_processes_are_listed_in_a_file_until_they_stop(supervisor: Supervisor, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.layout import Rule
 from hanse_learning.config import check_learning, check_model, check_train
 from hanse_learning.partition import label_skew
-from hanse_learning.site.entries import apply_update, arrays_of, entries_of, load, update_of
+from hanse_learning.site.entries import arrays_of, entries_of, load, update_of
 from hanse_learning.site.examples import Examples, Problem, pose
 from hanse_learning.site.models import build
 from hanse_schemas.job import check_job
@@ -60,14 +60,15 @@ def test_a_pattern_that_fits_no_buffer_is_refused():
         entries_of(module, {"*.variance": "average"})
 
 
-def test_applying_an_update_gives_what_was_trained():
+def test_an_update_is_what_leads_from_the_received_model_to_the_trained_one():
     first, second = (build(check_model({"name": "mlp", "batch_norm": True}), IMAGES, seed=s) for s in (1, 2))
     layout = entries_of(first).travelling
     received, trained = arrays_of(first), arrays_of(second)
     trained["norm0.num_batches_tracked"] += 3
-    again = apply_update(received, update_of(received, trained, layout), layout)
-    assert again["norm0.num_batches_tracked"] == 3
-    np.testing.assert_allclose(again["output.weight"], trained["output.weight"], atol=1e-6)
+    update = update_of(received, trained, layout)
+    assert update["norm0.num_batches_tracked"] == 3
+    again = received["output.weight"] + update["output.weight"]
+    np.testing.assert_allclose(again, trained["output.weight"], atol=1e-6)
 
 
 def test_a_model_of_another_shape_is_refused_by_entry():

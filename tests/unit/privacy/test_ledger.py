@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.accounting.calibration import noise_for
 from hanse_privacy.accounting.events import Event, gaussian, laplace
-from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, read_ledger, verify_ledger
+from hanse_privacy.ledger import NAME, Budget, Budgets, Charge, Ledger, verify_ledger
 
 CHEAP = Event("pure", 0.3)
 PURE = Budgets(site=Budget(2.0, 0.0), project=Budget(1.0, 0.0), projects={"beta": Budget(1.5, 0.0)})
@@ -173,7 +174,7 @@ def test_a_line_torn_by_a_crash_is_no_charge_and_no_damage(tmp_path: Path) -> No
     ledger = Ledger(tmp_path, PURE)
     assert ledger.reserve(charge("r2")).spent == pytest.approx(0.6)
     ledger.close()
-    assert [entry["work"] for entry in read_ledger(tmp_path)] == ["r1", "r2"]
+    assert [entry["work"] for entry in read_chain(tmp_path, NAME)] == ["r1", "r2"]
 
 
 def test_an_unlimited_site_still_writes_everything_down(tmp_path: Path) -> None:
@@ -257,7 +258,7 @@ def test_a_closed_ledger_charges_nothing_and_has_given_its_files_back(tmp_path: 
         with pytest.raises(HanseError, match="it is closed") as caught:
             call()
         assert caught.value.code is ErrorCode.UNAVAILABLE
-    assert [entry["work"] for entry in read_ledger(tmp_path)] == ["r1"]
+    assert [entry["work"] for entry in read_chain(tmp_path, NAME)] == ["r1"]
 
 
 def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None:

@@ -17,11 +17,12 @@ from hanse_datapod.cli import main
 from hanse_datapod.home.journal import FinishedTask, TaskJournal, work_of
 from hanse_datapod.home.outbox import Leaving, Outbox, verify_log
 from hanse_datapod.worker.work.site_state import LOCAL, read_state
+from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.subjects import PARTICIPANTS, RESULT, TASK, UPDATE
-from hanse_privacy.ledger import read_ledger, verify_ledger
+from hanse_privacy.ledger import NAME, verify_ledger
 from hanse_privacy.pairwise.site import PairwiseSite
 from hanse_site import load_identity
 from releases.recording import recordings, run_recording, stored_home
@@ -112,7 +113,7 @@ def test_the_log_of_what_left_is_whole_and_goes_on(home: Path) -> None:
 @north
 def test_the_privacy_ledger_is_whole_and_says_what_it_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify_ledger(home).broken is None
-    charges = [entry for entry in read_ledger(home) if entry["what"] == "charge"]
+    charges = [entry for entry in read_chain(home, NAME) if entry["what"] == "charge"]
     kinds = {entry["note"].partition(" per clip")[0].rpartition(":")[0] for entry in charges}
     assert kinds == {
         "gaussian, central", "dp_sgd, local", "discrete_gaussian, distributed", "discrete_laplace, distributed"

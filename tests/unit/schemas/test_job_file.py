@@ -45,10 +45,7 @@ def test_a_file_that_is_no_job_file_is_refused(text: str) -> None:
         parse_job(text)
 
 
-def test_a_minimum_above_the_enrolled_is_an_impossible_quorum() -> None:
+def test_no_fewer_than_the_minimum_are_sampled() -> None:
     job = check_job({**GOOD, "participants": {"minimum": 5, "fraction": 0.1}})
-    with pytest.raises(HanseError, match=r"participants\.minimum: 5 is not at most the number enrolled, 4"):
-        job.check_enrolled(4)
-    job.check_enrolled(5)
     assert job.participants.sampled(100) == 10
     assert job.participants.sampled(5) == 5

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.chain import ChainedLog, Entry, LogCheck, read_chain, verify_chain
+from hanse_fabric.chain import ChainedLog, LogCheck, read_chain, verify_chain
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
@@ -242,17 +242,6 @@ class Ledger:
                 yield
             finally:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-
-def read_ledger(folder: Path) -> list[Entry]:
-    """All entries, for reports.
-
-    Raises:
-        HanseError: TAMPERED; NOT_FOUND where the folder has no ledger.
-    """
-    if not (folder / f"{NAME}.jsonl").exists():
-        raise HanseError(ErrorCode.NOT_FOUND, f"{folder}: no privacy ledger", hint="nothing was charged yet")
-    return list(read_chain(folder, NAME))
 
 
 def verify_ledger(folder: Path) -> LogCheck:

@@ -188,20 +188,6 @@ class Job(Frozen):
                 raise ValueError(f"train.{FIELD}: {explain(error)}") from None
         return self
 
-    def check_enrolled(self, enrolled: int) -> None:
-        """Check that a round can begin with so many enrolled participants, for those who will not wait for more.
-
-        Raises:
-            HanseError: INVALID_INPUT saying which number is impossible.
-        """
-        minimum = self.participants.minimum
-        if enrolled < minimum:
-            raise HanseError(
-                ErrorCode.INVALID_INPUT,
-                f"participants.minimum: {minimum} is not at most the number enrolled, {enrolled}",
-                hint="enrol more, or lower the minimum",
-            )
-
 
 def parse_job(text: str | bytes) -> Job:
     """Read a job file (YAML or JSON).

@@ -149,7 +149,9 @@ class EmbeddedHub:
         async def ready() -> bool:
             return await asyncio.to_thread(program.answers)
 
-        return self.supervisor.start(ChildSpec(program.name, program.argv, ready=ready, grace=_SERVER_GRACE))
+        return self.supervisor.start(
+            ChildSpec(program.name, program.argv, ready=ready, grace=_SERVER_GRACE, tidy=program.tidy)
+        )
 
     def _bus_url(self, ports: dict[str, int]) -> str:
         return ",".join(f"nats://{_HOST}:{ports[f'bus{server}']}" for server in self._bus_servers)

@@ -29,6 +29,7 @@ class ChildSpec:
     Attributes:
         ready: whether it answers now; asked until it says yes.
         grace: seconds between SIGTERM and SIGKILL.
+        tidy: removes what the process leaves behind; called after each of its ends.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ChildSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     ready: Callable[[], Awaitable[bool]] | None = None
     grace: float = 10.0
+    tidy: Callable[[], None] = lambda: None
 
 
 class Child:
@@ -67,7 +69,7 @@ class Child:
             process = await self._start()
             if process is not None:
                 await process.wait()
-                _end_group(process.pid)
+                self._clear(process.pid)
             failures = 1 if time.monotonic() - started > _CALM_AFTER else failures + 1
             self.restarts += 1
 
@@ -104,7 +106,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        _end_group(process.pid)
+        self._clear(process.pid)
+
+    def _clear(self, pid: int) -> None:
+        """End what a process that is gone has left in its session, and remove its files."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        self.spec.tidy()
 
     async def _start(self) -> asyncio.subprocess.Process | ForkedProcess | None:
         """The new process; None when stopping, or when it cannot be started, which its log then says."""
@@ -192,9 +200,3 @@ def tail(log: Path) -> str:
         return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
     except OSError:
         return "(no log)"
-
-
-def _end_group(pid: int) -> None:
-    """End what a process that is gone has left in its session."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)

@@ -31,8 +31,3 @@ def owner(subject: str) -> Stream:
         if row.stream is not None and matches(row.wildcard(), subject):
             return row.stream
     raise HanseError(ErrorCode.INVALID_INPUT, f"subject: {subject!r} is not one that a stream of Hanse stores")
-
-
-def row_patterns(stream: Stream) -> list[str]:
-    """The patterns of all rows that `stream` stores."""
-    return [row.wildcard() for row in SUBJECTS if row.stream is not None and row.stream.name == stream.name]

@@ -18,7 +18,6 @@ from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 X25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
-Ed25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
 # Limits within Annotated hold for the bytes; those of a plain field would hold for their base64.
 Signature = Annotated[Base64Bytes, Field(max_length=64)]
 

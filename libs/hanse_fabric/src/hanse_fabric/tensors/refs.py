@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -69,13 +68,6 @@ def verify_object(ref: ObjectRef, store: ObjectStore, key: str) -> None:
         raise HanseError(ErrorCode.TAMPERED, f"{_name(ref)}: {size} bytes are in the store, {ref.size} were announced")
     digest, leaves = digest_object(store, key, ref.size)
     _verify(ref, digest, leaves)
-
-
-def verify_leaf(ref: ObjectRef, index: int, data: bytes | memoryview) -> None:
-    """Check one leaf of an object."""
-    expected = ref.leaves[index] if ref.leaves else ref.digest
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise _tampered(ref, index)
 
 
 def _verify_size(ref: ObjectRef, size: int) -> None:

@@ -170,14 +170,6 @@ def update_of(received: Arrays, trained: Arrays, layout: Layout, *, consume: boo
     }
 
 
-def apply_update(model: Arrays, update: Arrays, layout: Layout) -> dict[str, np.ndarray]:
-    """The inverse of `update_of`: the next model where only one site trains."""
-    return {
-        entry.name: model[entry.name] + update[entry.name] if entry.rule is Rule.PARAMETER else update[entry.name]
-        for entry in layout
-    }
-
-
 def _require_moving(parameters: Set[str], frozen: Set[str]) -> None:
     if parameters and frozen >= parameters:
         raise invalid("model.state", "frozen", "rules that leave a parameter to train")

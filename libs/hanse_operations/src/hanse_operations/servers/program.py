@@ -29,11 +29,18 @@ class Program:
 
     Attributes:
         answers: whether it answers now (blocks for a second at most).
+        litter: files outside of its folder that it leaves behind: whoever has ended it removes them.
     """
 
     name: str
     argv: Sequence[str]
     answers: Callable[[], bool]
+    litter: Sequence[Path] = ()
+
+    def tidy(self) -> None:
+        """Remove what the server has left behind."""
+        for path in self.litter:
+            path.unlink(missing_ok=True)
 
 
 def find_binary(name: str, package: str) -> str:

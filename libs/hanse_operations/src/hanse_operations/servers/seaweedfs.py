@@ -93,7 +93,11 @@ def seaweedfs_program(
     https_port: int | None = None,
     host: str = "127.0.0.1",
 ) -> Program:
-    """The server's program; its identities are written to `folder`. Its inner ports are chosen anew at each start."""
+    """The server's program; its identities are written to `folder`. Its inner ports are chosen anew at each start.
+
+    SeaweedFS makes sockets in /tmp, and never removes them. `folder` keeps their names: those of a
+    server that was killed together with its supervisor are removed before the next start.
+    """
     keys = {name: (pair.access_key, pair.secret_key) for name, pair in store_keys(folder).items()}
     config = folder / "s3.json"
     write_secret(config, json.dumps(s3_identities(keys)))
@@ -106,7 +110,14 @@ def seaweedfs_program(
     argv += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-admin.port={admin}"]
     if cert is not None and key is not None:
         argv += [f"-s3.port.https={https_port}", f"-s3.cert.file={cert}", f"-s3.key.file={key}"]
-    return Program("object-store", tuple(argv), lambda: _answers(f"http://{host}:{port}/{BUCKET}/"))
+    ports = {"master": master, "volume": volume, "filer": filer, "admin": admin, "s3": port}
+    inner = [f"{name}-grpc-{number + _GRPC_SHIFT}" for name, number in ports.items()]
+    litter = [Path(f"/tmp/seaweedfs-{name}.sock") for name in (*inner, f"filer-{filer}", f"s3-{port}")]  # noqa: S108
+    noted = folder / "sockets.json"
+    for left in json.loads(noted.read_text()) if noted.exists() else ():
+        Path(left).unlink(missing_ok=True)
+    noted.write_text(json.dumps([str(path) for path in litter]))
+    return Program("object-store", tuple(argv), lambda: _answers(f"http://{host}:{port}/{BUCKET}/"), litter)
 
 
 def _answers(url: str) -> bool:

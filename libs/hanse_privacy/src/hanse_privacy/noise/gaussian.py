@@ -35,25 +35,6 @@ def gaussian_epsilon(ratio: float, delta: float) -> float:
     return high
 
 
-def gaussian_ratio(epsilon: float, delta: float) -> float:
-    """The smallest standard deviation per unit of L2 sensitivity that is (epsilon, delta)-private, for any epsilon.
-
-    The textbook's sqrt(2 ln(1.25/delta))/epsilon holds below epsilon 1 only, and is larger there.
-    """
-    _check_delta(delta)
-    if not 0 < epsilon < math.inf:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"epsilon: {epsilon}, expected a finite number above 0")
-    low, high = 0.0, 1.0
-    while gaussian_delta(high, epsilon) > delta:
-        low, high = high, 2 * high
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_delta(middle, epsilon) > delta else (low, middle)
-        if high - low <= 1e-12 * high:
-            break
-    return high
-
-
 def concentrated_epsilon(rho: float, delta: float) -> float:
     """The epsilon at delta of rho-zCDP (Canonne, Kamath, Steinke 2020, proposition 12), from above.
 
