@@ -18,7 +18,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.subjects import JOURNAL
 from hanse_schemas.job import Job
 from hanse_workflows import RunFailure
-from hanse_workflows.fingerprint import fingerprint
+from hanse_workflows.fingerprint import VERSION, fingerprint
 from installed_package import install
 
 
@@ -79,7 +79,7 @@ async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(hub:
         record = await hub.ended()
     assert record.state == "failed"
     assert record.reason.startswith("step-changed: step r1-train: the workflow has used this key already")
-    first, second = (word.strip(",") for word in record.reason.split() if word.startswith("1."))
+    first, second = (word.strip(",") for word in record.reason.split() if word.startswith(f"{VERSION}."))
     assert first != second
     assert hub.sites["south"].done["r1-train", "train"] == 0, "the second site was asked under the first one's key"
 

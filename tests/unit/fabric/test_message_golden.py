@@ -22,6 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     MAX_MESSAGE_BYTES,
     AuditEvent,
+    Bound,
     CompensatorRecord,
     Contribution,
     ExchangeJob,
@@ -94,6 +95,7 @@ EXAMPLES: tuple[Message, ...] = (
     Task(
         **WHERE, id="0" * 32, participant="north", workflow="federated_averaging", kind=TaskKind.TRAIN, round=1,
         config={"model": {"name": "linear"}}, seed=5, model=STORED, peers=2, issued_at=AT, deadline=AT,
+        bound=Bound(job="e" * 64, seed=7),
     ),
     Result(
         **WHERE, task="0" * 32, participant="north", outcome=Outcome.DONE, update=INLINE, examples=10,
@@ -158,6 +160,20 @@ def test_a_message_has_its_golden_bytes_and_is_read_from_them(name: str) -> None
     golden = golden_path(example).read_bytes()
     assert example.encode() == golden
     assert type(example).decode(golden) == example
+
+
+GROWN = sorted(name for name, example in BY_NAME.items() if example.grown[0])
+
+
+@pytest.mark.parametrize("name", GROWN)
+def test_without_what_has_come_since_a_message_has_the_bytes_of_the_version_before(name: str) -> None:
+    kind = type(BY_NAME[name])
+    before, since = kind.grown
+    golden = (GOLDEN / f"{before.removeprefix('hanse.').replace('/', '.')}.json").read_bytes()
+    assert kind.decode(golden).encode() == golden
+    for field in since:
+        with pytest.raises(HanseError, match="is not one that is understood here"):
+            kind.decode(json.dumps(json.loads(golden) | {field: {}}).encode())
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))

@@ -48,7 +48,7 @@ SCHEMAS = {
     "reduce_job", "reduced", "registry_reply", "result", "run_event", "run_record", "state_record", "study_job", "task",
 }  # fmt: skip
 
-STORED_SINCE = {"hanse.journal_entry/2": 2}
+STORED_SINCE = {"hanse.journal_entry/2": 2, "hanse.task/2": 2}
 """Schemas of what the hub stores that the release cannot read, with the version of the stored state that says so."""
 
 
@@ -64,7 +64,7 @@ def by_schema() -> dict[str, type[Message]]:
     """The class that reads a schema, be it of now or of before."""
     found: dict[str, type[Message]] = {}
     for each in classes():
-        for schema in (each.schema_id, *each.upgrades):
+        for schema in each.understood():
             found.setdefault(schema, each)  # a class that others extend for HTTP comes before these
     return found
 
@@ -116,7 +116,7 @@ def test_every_message_is_read_and_written_as_it_was(name: str) -> None:
         for data in texts(said):
             schema = schema_of(data)
             message = known[schema].decode(data)
-            if schema == known[schema].schema_id:
+            if schema not in known[schema].upgrades:
                 assert message.encode() == data, f"{said.subject} is written in other bytes than in {RELEASE}"
             read += 1
     assert read > 20

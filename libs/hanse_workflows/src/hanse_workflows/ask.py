@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from hanse_fabric.messages import Masking, ObjectRef, PrivacyTerms, Task, TaskKind
+from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, PrivacyTerms, Task, TaskKind
+from hanse_learning.binding import common
 from hanse_workflows.outcomes import Gathered
+
+_NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,8 @@ class Ask:
     vain. A failure of another kind ends it at once."""
     masking: Masking | None = None
     """How the answers are to be masked."""
+    bound: Bound | None = None
+    """What tasks are bound to where their answers are masked."""
     privacy: PrivacyTerms | None = None
     """The noise that the sites add."""
     extras: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -84,7 +89,7 @@ class Ask:
             id="0" * 32, project=project, run=run, step=step, participant="all", workflow=workflow, kind=self.kind,
             round=self.round, config=self.config, seed=0, model=self.model, peers=self.peers or len(self.to),
             issued_at=issued, deadline=deadline, masking=self.masking, privacy=self.privacy,
-            extras=dict(self.extras) or None,
+            extras=dict(self.extras) or None, bound=self.bound if hides(self.masking) else None,
         )  # fmt: skip
 
     def asked(self, project: str, run: str, workflow: str) -> dict[str, Any]:
@@ -96,13 +101,10 @@ class Ask:
         each: dict[str, Any] = {"to": names, "seeds": [self.seed(name) for name in names]}
         if self.trained is not None:
             each["trained"] = [self.trained.get(name, 0) for name in names]
-        return {"request": request(self, project, run, workflow), "each": each, "exchange": self.exchange}
+        same = common(self.task(project, run, workflow, "all", _NO_TIME, _NO_TIME))
+        return {"request": same, "each": each, "exchange": self.exchange}
 
 
-def request(ask: Ask, project: str, run: str, workflow: str) -> dict[str, Any]:
-    """The part of what is asked that is the same for all sites, and that sites can read in their task."""
-    return {
-        "project": project, "run": run, "workflow": workflow, "kind": ask.kind, "round": ask.round,
-        "config": ask.config, "model": ask.model, "extras": dict(ask.extras), "peers": ask.peers or len(ask.to),
-        "masking": ask.masking, "privacy": ask.privacy,
-    }  # fmt: skip
+def hides(masking: Masking | None) -> bool:
+    """Whether answers are masked, and not only made for a ring."""
+    return masking is not None and masking.mode is not MaskingMode.RING

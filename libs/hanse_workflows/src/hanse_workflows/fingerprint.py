@@ -7,19 +7,14 @@ object rests.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from datetime import datetime
-from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel
-
+from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import ObjectRef
 from hanse_workflows.failures import RunFailure
 
-VERSION = 1
+VERSION = 2
 """Raised where a fingerprint covers another set of things. A journal with fingerprints of another version is replayed
 without comparing them: what it was made of is not known any more."""
 
@@ -34,10 +29,10 @@ def fingerprint(asked: Mapping[str, Any]) -> str:
         RunFailure: INVALID_INPUT for values of another kind, and for numbers that are not finite.
     """
     try:
-        canonical = _canonical(asked)
+        text = canonical(asked)
     except (TypeError, ValueError) as error:
         raise RunFailure(ErrorCode.INVALID_INPUT, f"what a step asks has no fingerprint: {error}") from None
-    return f"{VERSION}.{hashlib.sha256(_DOMAIN + canonical).hexdigest()}"
+    return f"{VERSION}.{hashlib.sha256(_DOMAIN + text).hexdigest()}"
 
 
 def comparable(one: str, other: str) -> bool:
@@ -48,34 +43,3 @@ def comparable(one: str, other: str) -> bool:
 def short(mark: str) -> str:
     """The part of a fingerprint that stands in the id of an aggregators' job: 32 bits, beside the step's key."""
     return mark.partition(".")[2][:_JOB_ID_DIGITS]
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(
-        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()  # fmt: skip
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case ObjectRef():
-            return value.digest
-        case BaseModel():
-            fields = ((name, getattr(value, name)) for name in sorted(type(value).model_fields))
-            return {name: _plain(field) for name, field in fields if field is not None}
-        case Enum():
-            return value.value
-        case Mapping():
-            return {str(name): _plain(field) for name, field in value.items()}
-        case frozenset() | set():
-            return sorted(_plain(each) for each in value)
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case bytes():
-            return value.hex()
-        case datetime():
-            return value.isoformat()
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            raise TypeError(f"a step cannot ask for {type(value).__name__}: {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hanse_fabric.messages import ObjectRef, TaskKind
-from hanse_fabric.names import derive_seed
+from hanse_learning.binding import bound_to, task_seed
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.registry import plugins_of
@@ -14,20 +14,19 @@ from hanse_workflows.round_state import info_named
 
 def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
     """What a round asks of its participants. Pure."""
-    wanted = job.participants
-    return Ask(
-        kind=TaskKind.TRAIN, round=number, to=chosen, config=config_of(job), model=model,
-        seed=lambda participant: derive_seed(job.seed, number, participant, "train"),
-        needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
-    )  # fmt: skip
+    return _asked(TaskKind.TRAIN, job, chosen, number, model)
 
 
 def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
     """Evaluation of the round's new model, at the round's participants. Pure."""
+    return _asked(TaskKind.EVALUATE, job, chosen, number, model)
+
+
+def _asked(kind: TaskKind, job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
     wanted = job.participants
     return Ask(
-        kind=TaskKind.EVALUATE, round=number, to=chosen, config=config_of(job), model=model,
-        seed=lambda participant: derive_seed(job.seed, number, participant, "evaluate"),
+        kind=kind, round=number, to=chosen, config=config_of(job), model=model, bound=bound_to(job),
+        seed=lambda participant: task_seed(kind, job.seed, number, participant),
         needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
     )  # fmt: skip
 

@@ -14,8 +14,8 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, RingSum, StudyJob, TaskKind, UpdateInput
 from hanse_fabric.messages.masking import Ring
-from hanse_fabric.names import derive_seed
 from hanse_genomics.verbs import Asked, Fact, Made
+from hanse_learning.binding import bound_to, task_seed
 from hanse_privacy.ring.plan import check_plan
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -215,8 +215,9 @@ class StudySums:
         return Ask(
             kind=TaskKind.STUDY, round=0, to=self._cohorts, model=None, needed=len(self._cohorts), grace=None,
             config={"study": self._section, "step": asked.step, "settings": dict(asked.settings)},
-            seed=lambda name: derive_seed(seed, asked.key, name), deadline=wanted.deadline, retries=wanted.retries,
-            extras=dict(asked.to_sites), beside=self._beside,
+            seed=lambda name: task_seed(TaskKind.STUDY, seed, asked.key, name), deadline=wanted.deadline,
+            retries=wanted.retries, extras=dict(asked.to_sites), beside=self._beside,
+            bound=bound_to(self._run.job, asked.key),
         )  # fmt: skip
 
 

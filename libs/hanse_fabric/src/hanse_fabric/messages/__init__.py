@@ -34,6 +34,7 @@ from hanse_fabric.messages.reductions import (
 )
 from hanse_fabric.messages.state import RevocationRecord, StateRecord
 from hanse_fabric.messages.tasks import (
+    Bound,
     Link,
     LinkReply,
     LinkRequest,
@@ -51,6 +52,7 @@ __all__ = [
     "INLINE_LIMIT",
     "MAX_MESSAGE_BYTES",
     "AuditEvent",
+    "Bound",
     "CompensatorRecord",
     "Contribution",
     "ExchangeJob",

@@ -31,6 +31,9 @@ class Message(Frozen):
 
     schema_id: ClassVar[str]
     upgrades: ClassVar[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+    grown: ClassVar[tuple[str, frozenset[str]]] = ("", frozenset())
+    """The version before, and the fields that have come since: without these a message is written as of that version,
+    so that peers of that release understand it."""
 
     def encode(self) -> bytes:
         """Canonical bytes: sorted keys, no spaces, the schema first in meaning though not in order.
@@ -49,8 +52,14 @@ class Message(Frozen):
     def canonical(self, *, without: frozenset[str] = frozenset()) -> bytes:
         """The JSON that is signed and sent; `without` leaves out fields (the signature over the rest)."""
         body = self.model_dump(mode="json", exclude=set(without), exclude_none=True)
-        body["schema"] = self.schema_id
+        before, since = self.grown
+        body["schema"] = self.schema_id if not before or since & body.keys() else before
         return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def understood(cls) -> tuple[str, ...]:
+        """The schemas that `decode` reads, the newest first."""
+        return (cls.schema_id, *cls.upgrades, *filter(None, cls.grown[:1]))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -62,13 +71,13 @@ class Message(Frozen):
         """
         body = _read_json(data, cls.schema_id)
         schema = body.pop("schema", None)
-        if schema != cls.schema_id:
+        before, since = cls.grown
+        if schema != cls.schema_id and (schema != before or since & body.keys()):
             upgrade = cls.upgrades.get(str(schema))
             if upgrade is None:
-                known = ", ".join([cls.schema_id, *cls.upgrades])
                 raise HanseError(
                     ErrorCode.UNKNOWN_SCHEMA,
-                    f"schema: {schema!r} is not one that is understood here ({known})",
+                    f"schema: {schema!r} is not one that is understood here ({', '.join(cls.understood())})",
                     hint="upgrade the older of the two sides",
                 )
             body = upgrade(body)

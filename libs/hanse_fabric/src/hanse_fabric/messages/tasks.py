@@ -31,6 +31,20 @@ class TaskKind(StrEnum):
     STUDY = "study"
 
 
+class Bound(Frozen):
+    """What a masked task's request is bound to, beside what the task says itself (`hanse_learning.binding`).
+
+    Attributes:
+        job: digest of the run's job, the same for all sites.
+        seed: the job's, of which each participant works out its own.
+        key: of a study's computation; empty where the round's number tells seeds apart.
+    """
+
+    job: Digest
+    seed: int = Field(ge=0, lt=2**63)
+    key: str = Field(default="", pattern=r"^[a-z0-9-]{0,64}$")
+
+
 class Task(Message):
     """Work for one participant in one step of a run. The same id always means the same work.
 
@@ -50,9 +64,12 @@ class Task(Message):
             what former steps have made.
         trained: the last round of this run in which this participant's answer was counted, 0 where none was: what a
             site keeps between rounds is taken as of then. None: not told.
+        bound: of a masked task: with it the site's answer is summed only with answers to the same request. None: a hub
+            of release 0.1.0, which binds nothing.
     """
 
-    schema_id: ClassVar[str] = "hanse.task/1"
+    schema_id: ClassVar[str] = "hanse.task/2"
+    grown: ClassVar = ("hanse.task/1", frozenset({"bound"}))
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -73,6 +90,7 @@ class Task(Message):
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     extras: dict[str, ObjectRef] | None = None
     trained: int | None = Field(default=None, ge=0)
+    bound: Bound | None = None
 
 
 class Outcome(StrEnum):

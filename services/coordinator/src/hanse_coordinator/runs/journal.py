@@ -64,9 +64,10 @@ class Journal:
             if entry.kind != "lease" and entry.fingerprint is not None
         }
         self.replaying = bool(self._opened or self._closed)
-        # A run that began under release 0.1.0 ends under its names of jobs: what was asked of aggregators is found.
+        # A run that began under release 0.1.0 ends as it began: under its names of jobs, so that what was asked of
+        # aggregators is found, and with requests that are bound to nothing, as the answers that are there already.
         first = next((entry for entry in entries if entry.kind != "lease"), None)
-        self._plain_job_ids = first is not None and first.fingerprint is None
+        self.of_first_release = first is not None and first.fingerprint is None
 
     @classmethod
     async def open(cls, bus: Bus, project: str, run: str, *, holder: str) -> Journal:
@@ -97,7 +98,7 @@ class Journal:
 
     def job_id(self, step: str, mark: str) -> str:
         """The id of the aggregators' job of a step that asks for what has this fingerprint."""
-        return step if self._plain_job_ids else f"{step}-{short(mark)}"
+        return step if self.of_first_release else f"{step}-{short(mark)}"
 
     async def append(self, kind: EntryKind, step: str, body: dict[str, Any], *, fingerprint: str | None = None) -> None:
         """Write one entry; when it returns, the entry is durable.

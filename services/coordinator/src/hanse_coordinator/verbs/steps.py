@@ -28,12 +28,14 @@ class Steps:
 
     Attributes:
         live: set at the first step that is not recorded: here replay ends.
+        binds: whether requests of masked work are bound.
     """
 
     def __init__(self, journal: Journal, notices: Notices, *, run: str, pause: asyncio.Event) -> None:
         self._journal, self._notices, self._run, self._pause = journal, notices, run, pause
         self._keys = UsedKeys()
         self.live = asyncio.Event()
+        self.binds = not journal.of_first_release
         self._at_live: list[Coroutine[Any, Any, None]] = []
         self._background: set[asyncio.Task[None]] = set()
         self._held: list[tuple[str, str, int, dict[str, Any]]] = []

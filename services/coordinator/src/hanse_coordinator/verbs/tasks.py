@@ -60,6 +60,8 @@ class TaskSteps:
 
     async def gather(self, step: str, ask: Ask) -> Gathered:
         """See `Verbs.gather`."""
+        if not self._steps.binds:
+            ask = replace(ask, bound=None)
         asked = ask.asked(self._project, self._run, self._workflow)
 
         async def do() -> Body:

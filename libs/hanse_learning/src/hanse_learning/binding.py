@@ -1,0 +1,167 @@
+"""What a masked task asks, as two digests that a site computes from the task it decoded and never believes.
+
+R, the request (`request_digest`): SHA-256 of all that an answer depends on and that is the same for all sites. Sites
+sign it, masks are made of it, and only answers to one R are summed. A hub that asks one site for something else gets
+noise.
+
+W, the work (`work_digest`): 32 bytes, SHA-256 of what the plain answer depends on, without names: the kind, the digests
+of the model, of every extra and of the code, and of the settings what this kind reads. Not in it is whatever a hub can
+change at will without changing what the answer tells: run, round, session, attempt, seeds, members, ring and noise;
+which device, how long to wait, how a study is cut into chunks. Settings are read as the trainer reads them, so that a
+default that is written out is no other work. Compensators and sites remember which sets of sites they summed of a W.
+Two texts that train alike in some other way (`batch_size` above the number of examples) are two works; that answers are
+alike is for tags to tell. A site and its hub get the same W, also where one of them is of a later release.
+
+Both need neither numpy nor torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from hanse_fabric.canonical import canonical
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import Bound, Task, TaskKind
+from hanse_fabric.messages.base import explain
+from hanse_fabric.names import derive_seed
+from hanse_learning.config import FedTanConfig, TrainConfig, check_model, check_train
+from hanse_schemas.job import Job
+from hanse_schemas.resources import FIELD
+from hanse_schemas.study import Study
+
+
+class Covered(Enum):
+    """By which digest a field of a task is covered."""
+
+    WORK = "R and W"
+    REQUEST = "R"
+    OWN = "neither: it differs by site, and is recomputed or authenticated by its protocol"
+    NEITHER = "neither: no answer depends on it"
+
+
+FIELDS: Mapping[str, Covered] = {
+    "project": Covered.REQUEST,
+    "run": Covered.REQUEST,
+    "workflow": Covered.REQUEST,
+    "kind": Covered.WORK,
+    "round": Covered.REQUEST,
+    "config": Covered.WORK,
+    "model": Covered.WORK,
+    "extras": Covered.WORK,
+    "peers": Covered.REQUEST,
+    "masking": Covered.REQUEST,
+    "privacy": Covered.REQUEST,
+    "bound": Covered.REQUEST,
+    "participant": Covered.OWN,
+    "seed": Covered.OWN,
+    "payload": Covered.OWN,
+    "trained": Covered.OWN,
+    "id": Covered.NEITHER,
+    "step": Covered.NEITHER,
+    "issued_at": Covered.NEITHER,
+    "deadline": Covered.NEITHER,
+}
+"""Every field of a task."""
+
+_COMMON = tuple(name for name, covered in FIELDS.items() if covered in (Covered.WORK, Covered.REQUEST))
+_UNREAD: Mapping[type[BaseModel], frozenset[str]] = {
+    TrainConfig: frozenset({FIELD}),
+    FedTanConfig: frozenset({"patience"}),
+    Study: frozenset({"chunk", "in_flight", "few_cohorts", "few_samples"}),
+}
+"""Settings on which no plain answer depends."""
+
+
+def common(task: Task) -> dict[str, Any]:
+    """The part of a task that is the same for all sites, and on which the answers depend."""
+    return {name: getattr(task, name) for name in _COMMON}
+
+
+def request_digest(task: Task, *, noise: bytes | None = None) -> bytes:
+    """R, 32 bytes.
+
+    Args:
+        noise: digest of what was agreed on who draws noise for whom; None where nobody does.
+
+    Raises:
+        HanseError: INVALID_INPUT for settings with a number that is not finite.
+    """
+    return _digest(b"hanse request 1\n", {**common(task), "noise": noise})
+
+
+def work_digest(task: Task) -> bytes:
+    """W, 32 bytes, of a task of kind TRAIN, EVALUATE or STUDY.
+
+    Raises:
+        HanseError: INVALID_INPUT for settings that cannot be read, or a kind of which there is no W.
+    """
+    objects = {"model": task.model, "extras": dict(task.extras or {})}
+    return _digest(b"hanse work 1\n", {"kind": task.kind, **objects, "reads": _read(task)})
+
+
+def bound_to(job: Job, key: str = "") -> Bound:
+    """What the masked tasks of a job's run are bound to.
+
+    Args:
+        key: of a study's computation.
+    """
+    told = canonical(job.model_dump(mode="json", exclude_defaults=True))
+    return Bound(job=hashlib.sha256(told).hexdigest(), seed=job.seed, key=key)
+
+
+def task_seed(kind: TaskKind, seed: int, at: int | str, participant: str) -> int:
+    """A participant's own seed, which depends on nothing that the hub could choose for it alone.
+
+    Args:
+        seed: the job's.
+        at: the round, or of a study the computation's key.
+    """
+    if kind is TaskKind.STUDY:
+        return derive_seed(seed, at, participant)
+    return derive_seed(seed, at, participant, kind.value)
+
+
+def _digest(domain: bytes, value: Any) -> bytes:
+    try:
+        return hashlib.sha256(domain + canonical(value)).digest()
+    except (TypeError, ValueError) as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config: it has no digest: {error}") from None
+
+
+def _read(task: Task) -> dict[str, Any]:
+    """The settings that the task's kind reads."""
+    config = task.config
+    if task.kind is TaskKind.STUDY:
+        try:
+            study = Study.model_validate(config.get("study"))
+        except ValidationError as error:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.study: {explain(error)}") from None
+        return {"study": _said(study), "step": config.get("step"), "settings": config.get("settings")}
+    if task.kind not in (TaskKind.TRAIN, TaskKind.EVALUATE):
+        raise invalid("task.kind", task.kind.value, "train, evaluate or study, whose answers are summed")
+    if config.get("code"):  # it may read whatever it is given
+        train = {name: value for name, value in dict(config.get("train") or {}).items() if name != FIELD}
+        return {name: value for name, value in config.items() if name != "info"} | {"train": train}
+    model, trained = check_model(config.get("model") or {}), check_train(config.get("train") or {})
+    read = {"model": _said(model), "train": _said(trained), "plugins": config.get("plugins")}
+    if task.kind is TaskKind.EVALUATE and not trained.algorithm.personal():
+        read["train"] = {"loss": trained.loss}
+    return read
+
+
+def _said(value: Any) -> Any:
+    """What settings say beside their defaults, with the names of what they are settings of."""
+    if not isinstance(value, BaseModel):
+        return [_said(each) for each in value] if isinstance(value, tuple) else value
+    unread = _UNREAD.get(type(value), frozenset())
+    return {
+        name: _said(getattr(value, name))
+        for name, field in type(value).model_fields.items()
+        if name not in unread
+        and (name == "name" or getattr(value, name) != field.get_default(call_default_factory=True))
+    }

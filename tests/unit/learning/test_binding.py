@@ -1,0 +1,224 @@
+"""What a task asks as digests: R of the request, W of the work. Their values are a promise, as messages' bytes are."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, PrivacyTerms, Ring, RingPlan, Task, TaskKind
+from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.names import derive_seed
+from hanse_learning.binding import FIELDS, Covered, bound_to, request_digest, task_seed, work_digest
+from hanse_schemas.job import check_job
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+MODEL = ObjectRef(digest="a" * 64, size=3, key="models/x")
+MASKING = Masking(
+    mode=MaskingMode.COMPENSATOR, session="r1-train", minimum=3,
+    ring=RingPlan(participants=3, default=Ring(bits=32, fraction=20, bound=8)), compensator=b"A" * 43 + b"=",
+)  # fmt: skip
+TRAIN = Task(
+    id="0" * 32, project="triage", run="abcdefghijkl", step="r1-train", participant="north", workflow="averaging",
+    kind=TaskKind.TRAIN, round=1,
+    config={"model": {"name": "linear"}, "train": {"epochs": 2}, "evaluate": {"every": 1}},
+    seed=5, model=MODEL, peers=3, issued_at=AT, deadline=AT, masking=MASKING, extras={"control": MODEL},
+    bound=Bound(job="e" * 64, seed=7),
+)  # fmt: skip
+STUDY = TRAIN.model_copy(
+    update={
+        "kind": TaskKind.STUDY, "round": 0, "model": None, "bound": Bound(job="e" * 64, seed=7, key="c1-linear"),
+        "config": {"study": {"test": "linear", "chunk": 512}, "step": "linear", "settings": {"first": 0, "last": 256}},
+    }
+)  # fmt: skip
+EVALUATE = TRAIN.model_copy(update={"kind": TaskKind.EVALUATE})
+PRIVACY = PrivacyTerms(
+    privacy=Privacy(placement="distributed", mechanism="gaussian", epsilon=1.0), rounds=3, round=1, active=3
+)
+
+OTHER: dict[str, Any] = {
+    "id": "1" * 32, "project": "other", "run": "bbbbbbbbbbbb", "step": "r1-train-a2", "participant": "south",
+    "workflow": "cyclic", "kind": TaskKind.EVALUATE, "round": 2, "config": {"model": {"name": "logistic"}}, "seed": 6,
+    "model": ObjectRef(digest="b" * 64, size=3), "peers": 4, "issued_at": datetime(2027, 1, 1, tzinfo=UTC),
+    "deadline": datetime(2027, 1, 1, tzinfo=UTC), "masking": MASKING.model_copy(update={"minimum": 4}),
+    "privacy": PRIVACY, "payload": b"x", "extras": {"control": ObjectRef(digest="c" * 64, size=1)}, "trained": 3,
+    "bound": Bound(job="f" * 64, seed=7),
+}  # fmt: skip
+
+
+def test_every_field_of_a_task_is_covered_by_a_digest_or_said_to_be_by_none() -> None:
+    assert set(FIELDS) == set(Task.model_fields) == set(OTHER)
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS))
+def test_a_digest_changes_with_the_fields_that_it_covers_and_with_no_other(field: str) -> None:
+    changed = TRAIN.model_copy(update={field: OTHER[field]})
+    covered = FIELDS[field]
+    in_request = covered in (Covered.WORK, Covered.REQUEST)
+    assert (request_digest(changed) != request_digest(TRAIN)) == in_request
+    assert (work_digest(changed) != work_digest(TRAIN)) == (covered is Covered.WORK)
+
+
+def test_the_digests_have_their_golden_values() -> None:
+    assert request_digest(TRAIN).hex() == "e326db2ce0278e925b5924695b972ad6586bd0d59e648dfea6b12d9cfd4727a8"
+    assert (
+        request_digest(TRAIN, noise=b"n" * 32).hex()
+        == "b41d01c35a240386e146d6478bffe2a1663e69809e0d84293c7ec3f9a914c18f"
+    )
+    assert [work_digest(task).hex() for task in (TRAIN, EVALUATE, STUDY)] == [
+        "9ef999e4209097ab27946b8916fafdcb76346fcc2896d6622dfefca3314fb2c8",
+        "bc9b49eab4379094df44322c62bf09a13078a2289d03b30608a9044291dae631",
+        "d7191a9500d256ac98e40adcf844c0657e46db1d6fa4f6a256c142581c87a72f",
+    ]
+
+
+def test_a_task_has_the_same_digests_on_both_sides_of_the_wire() -> None:
+    for task in (TRAIN, EVALUATE, STUDY, TRAIN.model_copy(update={"privacy": PRIVACY})):
+        read = Task.decode(task.encode())
+        assert request_digest(read) == request_digest(task)
+        assert work_digest(read) == work_digest(task)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("masking", "ring", "default", "bound"), 1e-300),
+        (("masking", "ring", "default", "fraction"), 19),
+        (("masking", "ring", "participants"), 4),
+        (("masking", "session"), "r1-train-s2"),
+        (("privacy", "privacy", "clip"), 1e-5),
+        (("privacy", "active"), 9),
+        (("privacy", "attempt"), 2),
+        (("bound", "seed"), 8),
+        (("bound", "key"), "c2"),
+    ],
+)
+def test_what_stands_deeper_in_a_task_is_in_its_request_and_not_in_its_work(path: tuple[str, ...], value: Any) -> None:
+    task = TRAIN.model_copy(update={"privacy": PRIVACY})
+
+    def changed(part: Any, names: tuple[str, ...]) -> Any:
+        return part.model_copy(
+            update={names[0]: value if len(names) == 1 else changed(getattr(part, names[0]), names[1:])}
+        )
+
+    other = changed(task, path)
+    assert request_digest(other) != request_digest(task)
+    assert work_digest(other) == work_digest(task)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"train": {"epochs": 2, "batch_size": 32}},
+        {"train": {"epochs": 2, "algorithm": {"name": "fedavg"}}},
+        {"train": {"epochs": 2, "optimizer": {"learning_rate": 0.05}}},
+        {"train": {"epochs": 2, "resources": {"device": "cpu"}}},
+        {"evaluate": {"every": 5}},
+        {"info": ["steps"]},
+        {"something": "that no trainer reads"},
+    ],
+)
+def test_a_setting_that_nobody_reads_or_a_default_that_is_written_out_is_the_same_work(config: dict[str, Any]) -> None:
+    other = TRAIN.model_copy(update={"config": TRAIN.config | config})
+    assert request_digest(other) != request_digest(TRAIN)
+    assert work_digest(other) == work_digest(TRAIN)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"train": {"epochs": 3}},
+        {"train": {"epochs": 2, "algorithm": {"name": "fedprox"}}},
+        {"train": {"epochs": 2, "optimizer": {"name": "adam", "lr": 0.05}}},
+        {"model": {"name": "linear", "outputs": 2}},
+        {"plugins": {"algorithm own": "a" * 64}},
+        {"code": {"name": "own", "digest": "a" * 64}},
+    ],
+)
+def test_another_setting_that_the_trainer_reads_is_another_work(config: dict[str, Any]) -> None:
+    assert work_digest(TRAIN.model_copy(update={"config": TRAIN.config | config})) != work_digest(TRAIN)
+
+
+def test_how_long_a_site_waits_for_the_others_sums_is_the_same_work() -> None:
+    def fedtan(patience: float) -> Task:
+        section = {"algorithm": {"name": "fedtan", "patience": patience}, "optimizer": {"name": "sgd"}}
+        return TRAIN.model_copy(update={"config": {"model": {"name": "linear"}, "train": section}})
+
+    assert work_digest(fedtan(5)) == work_digest(fedtan(6))
+
+
+def test_how_a_model_is_trained_is_no_part_of_evaluating_it_unless_the_site_adapts_it() -> None:
+    def evaluated(train: dict[str, Any]) -> bytes:
+        return work_digest(EVALUATE.model_copy(update={"config": {"model": {"name": "linear"}, "train": train}}))
+
+    assert evaluated({"epochs": 2}) == evaluated({"epochs": 3})
+    assert evaluated({"epochs": 2}) != evaluated({"epochs": 2, "loss": "mse"})
+    assert evaluated({"algorithm": {"name": "ditto"}}) != evaluated({"algorithm": {"name": "ditto", "pull": 0.2}})
+
+
+def test_how_a_study_is_cut_and_what_its_owner_knows_of_it_is_the_same_work() -> None:
+    for section in ({"chunk": 256}, {"in_flight": 1}, {"few_cohorts": True}, {"few_samples": True}, {"vif": 50}):
+        told = STUDY.config["study"] | section
+        other = STUDY.model_copy(update={"config": STUDY.config | {"study": told}})
+        assert work_digest(other) == work_digest(STUDY)
+    for part in ({"study": {"test": "linear", "sex": True}}, {"step": "other"}, {"settings": {"first": 256}}):
+        assert work_digest(STUDY.model_copy(update={"config": STUDY.config | part})) != work_digest(STUDY)
+
+
+@pytest.mark.parametrize("kind", [TaskKind.SHARE, TaskKind.INITIALIZE])
+def test_a_task_whose_answer_is_not_summed_is_no_work(kind: TaskKind) -> None:
+    with pytest.raises(HanseError, match=r"task\.kind"):
+        work_digest(TRAIN.model_copy(update={"kind": kind}))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+CONFIGS = st.dictionaries(st.text(max_size=9), JSON, max_size=4)
+
+
+@given(CONFIGS, CONFIGS)
+def test_requests_are_equal_where_their_settings_are_and_nowhere_else(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    def digest(config: dict[str, Any]) -> bytes:
+        return request_digest(Task.decode(TRAIN.model_copy(update={"config": config}).encode()))
+
+    assert digest(one) == digest(dict(reversed(one.items())))
+    assert (digest(one) == digest(other)) == (repr_of(one) == repr_of(other))
+
+
+def repr_of(config: Any) -> Any:
+    """The settings told apart by type, too: 1, 1.0 and True are equal in Python, and are three settings."""
+    if isinstance(config, dict):
+        return sorted((name, repr_of(value)) for name, value in config.items())
+    return [repr_of(value) for value in config] if isinstance(config, list) else repr(config)
+
+
+@given(CONFIGS, CONFIGS)
+def test_site_code_reads_all_of_its_settings(one: dict[str, Any], other: dict[str, Any]) -> None:
+    def digest(settings: dict[str, Any]) -> bytes:
+        config = {"code": {"name": "own", "digest": "a" * 64}, "model": settings}
+        return work_digest(TRAIN.model_copy(update={"config": config}))
+
+    assert (digest(one) == digest(other)) == (repr_of(one) == repr_of(other))
+
+
+def test_seeds_are_those_of_release_0_1_0() -> None:
+    assert task_seed(TaskKind.TRAIN, 7, 3, "north") == derive_seed(7, 3, "north", "train")
+    assert task_seed(TaskKind.EVALUATE, 7, 3, "north") == derive_seed(7, 3, "north", "evaluate")
+    assert task_seed(TaskKind.STUDY, 7, "c1-linear", "north") == derive_seed(7, "c1-linear", "north")
+
+
+def test_a_job_is_bound_by_what_it_says_beside_defaults() -> None:
+    body = {"rounds": 2, "model": {"name": "linear"}, "seed": 7}
+    assert bound_to(check_job(body)) == bound_to(check_job(body | {"checkpoint_every": 1}))
+    assert bound_to(check_job(body)) != bound_to(check_job(body | {"checkpoint_every": 2}))
+    assert bound_to(check_job(body), "c1").key == "c1"
