@@ -27,7 +27,9 @@ from releases.recording import Recording, Said
 _ASKING = (TASK, JOB, MASK_REQUEST)
 _ANSWERING = (RESULT, REDUCED, MASK_ANSWER)
 _CLASSES: dict[str, type[Message]] = {
-    one.schema_id: one for one in (Task, ReduceJob, StudyJob, ExchangeJob, MaskRequest, PublishModel)
+    schema: one
+    for one in (Task, ReduceJob, StudyJob, ExchangeJob, MaskRequest, PublishModel)
+    for schema in one.understood()
 }
 _TIMES = ("issued_at", "deadline")
 
