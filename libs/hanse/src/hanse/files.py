@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from hanse_schemas.http.models import Download
     from hanse_schemas.http.outputs import OutputLink
 
-_MAX_TEXT = 1 << 20
-
-
-def read_file(path: Path, what: str) -> str:
-    """A small text file; errors name it and say what it was to be."""
-    try:
-        if path.stat().st_size > _MAX_TEXT:
-            raise HanseError(ErrorCode.TOO_LARGE, f"{what} {path}: more than {_MAX_TEXT} bytes")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{what} {path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{what} {path}: cannot be read: {error}") from None
-
 
 def record_path(model: Path) -> Path:
     """Where the signed record of a downloaded model lies."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse import calls
 from hanse.display import Table, metrics_table
-from hanse.files import read_file, save_model, save_output
+from hanse.files import save_model, save_output
 from hanse.history import History
 from hanse.transport import SyncTransport
 from hanse.views import Event, RunView, unpublished
@@ -16,7 +16,7 @@ from hanse_schemas.http.models import ModelView
 from hanse_schemas.http.outputs import OutputView
 from hanse_schemas.http.participants import ParticipantView
 from hanse_schemas.http.projects import ProjectView
-from hanse_schemas.job import Job, check_job, parse_job
+from hanse_schemas.job import Job, check_job, read_job_file
 
 if TYPE_CHECKING:
     from hanse.uploads import ModelSource
@@ -33,7 +33,7 @@ def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
     elif isinstance(job, Mapping):
         checked = check_job(dict(job))
     else:
-        checked = parse_job(read_file(Path(job), "job file"))
+        checked = read_job_file(Path(job))
     body = checked.model_dump(mode="json", exclude_defaults=True)
     if checked.study is None:
         body["rounds"] = checked.rounds  # training always says how many, also where it is one

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hanse
-from hanse.files import read_file, record_path
+from hanse.files import record_path
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
 from hanse.verification import verify_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion
+from hanse_fabric.text_files import read_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -190,7 +191,7 @@ def _check(run: Run, data: list[_Data], folder: Path) -> None:
     from hanse_fabric.tensors.file import read_tensors
 
     path = run.model.download(folder / "model.safetensors")
-    record = ModelVersion.decode(read_file(record_path(path), "model record").encode())
+    record = ModelVersion.decode(read_text(record_path(path), "model record").encode())
     verify_model(path, record, record.public_key)
     _, arrays = read_tensors(path)
     found, wanted = numpy.asarray(arrays["weight"]), _pooled(data)

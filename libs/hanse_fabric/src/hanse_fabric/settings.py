@@ -21,6 +21,7 @@ from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.port import HEARTBEAT_S
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
+from hanse_fabric.text_files import read_yaml
 
 PREFIX = "HANSE_"
 GROUP = "hanse.settings"
@@ -181,14 +182,7 @@ def _read_config(settings: type[BaseHanseSettings]) -> dict[str, Any]:
     named = os.environ.get(f"{PREFIX}CONFIG")
     if not named:
         return {}
-    import yaml
-
-    try:
-        body = yaml.safe_load(Path(named).read_bytes())
-    except OSError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"HANSE_CONFIG: {named}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"HANSE_CONFIG: {named}: not YAML: {error}") from None
+    body = read_yaml(Path(named), "HANSE_CONFIG:")
     if body is None:
         return {}
     if not isinstance(body, dict):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.text_files import read_yaml
 
 SMALLER_IS_BETTER = frozenset({"loss", "mse"})
 Name = Annotated[str, Field(min_length=1, max_length=60)]
@@ -155,12 +155,7 @@ def read_experiment(path: Path, *, seeds: int | None = None, rounds: int | None 
     Raises:
         HanseError: NOT_FOUND; INVALID_INPUT naming each field, its value and what was expected.
     """
-    try:
-        body = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise HanseError(ErrorCode.NOT_FOUND, f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: not YAML: {error}") from None
+    body = read_yaml(path, "experiment file")
     if not isinstance(body, Mapping):
         raise invalid(str(path), type(body).__name__, "a mapping with name, title, sites, partitions, rounds, model")
     try:

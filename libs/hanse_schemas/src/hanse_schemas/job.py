@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest
+from hanse_fabric.text_files import parse_yaml, read_yaml
 from hanse_schemas.resources import FIELD, Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
 
 STUDY = "association_study"
 """The workflow of genome-wide association studies."""
+
+_WHAT = "job file"
 
 LEAST_COHORTS = 3
 """Of which a sum is made, unless a study's owner wants otherwise: of two, each knows the other's."""
@@ -189,24 +192,29 @@ class Job(Frozen):
         return self
 
 
-def parse_job(text: str | bytes) -> Job:
+def read_job_file(path: Path) -> Job:
     """Read a job file (YAML or JSON).
+
+    Raises:
+        HanseError: NOT_FOUND; INVALID_INPUT naming the file, each field, its value and what was expected.
+    """
+    return check_job(read_yaml(path, _WHAT), source=f"{_WHAT} {path}")
+
+
+def parse_job(text: str | bytes) -> Job:
+    """Read the text of a job file.
 
     Raises:
         HanseError: INVALID_INPUT naming each field, its value and what was expected.
     """
-    try:
-        body = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: not YAML: {error}") from None
-    return check_job(body)
+    return check_job(parse_yaml(text, _WHAT))
 
 
-def check_job(body: object) -> Job:
-    """Validate a job that was read already (from YAML or an HTTP body)."""
+def check_job(body: object, *, source: str = _WHAT) -> Job:
+    """Validate a job that was read already (from YAML or an HTTP body); `source` is where from, for errors."""
     if not isinstance(body, dict):
-        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: a mapping was expected, {type(body).__name__} given")
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{source}: a mapping was expected, {type(body).__name__} given")
     try:
         return Job.model_validate(body)
     except ValidationError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"job file: {explain(error)}", hint="see docs/owner.md") from None
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{source}: {explain(error)}", hint="see docs/owner.md") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.text_files import read_text
 
 _LIGHT = frozenset({"join", "run", "verify-log", "status", "budget"})
 
@@ -111,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
 
     homes = list(given.homes or [])
     if given.homes_file is not None:
-        homes += [Path(line.strip()) for line in given.homes_file.read_text().splitlines() if line.strip()]
+        homes += [Path(line.strip()) for line in read_text(given.homes_file, "homes file").splitlines() if line.strip()]
     names = (
         "home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca", "studies_at_once",
         "threads", "device", "pools", "pool_folder",

@@ -10,7 +10,7 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json
-from hanse.files import read_file
+from hanse_fabric.text_files import read_text
 
 app = typer.Typer(no_args_is_help=True, help="A hub: try it.")
 
@@ -34,7 +34,7 @@ def try_it(
     from hanse.selftest import try_hub
 
     if key_file is not None:
-        api_key = read_file(key_file, "API key file").strip()
+        api_key = read_text(key_file, "API key file").strip()
     told: list[str] = []
 
     def tell(what: str) -> None:

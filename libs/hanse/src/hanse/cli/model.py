@@ -10,8 +10,9 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_table
-from hanse.files import read_file, record_path
+from hanse.files import record_path
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.text_files import read_text
 
 app = typer.Typer(no_args_is_help=True, help="Model versions: list, download, verify, promote, roll back.")
 
@@ -55,7 +56,7 @@ def verify(
     from hanse.verification import verify_model
     from hanse_fabric.messages import ModelVersion
 
-    statement = ModelVersion.decode(read_file(record or record_path(path), "model record").encode())
+    statement = ModelVersion.decode(read_text(record or record_path(path), "model record").encode())
     try:
         key = base64.b64decode(trusted_key, validate=True) if trusted_key else statement.public_key
     except ValueError:

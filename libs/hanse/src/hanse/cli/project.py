@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
-from hanse.files import read_file
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import invalid
 from hanse_fabric.identity.keys import roster_digest
+from hanse_fabric.text_files import read_yaml
 
 app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
 
@@ -28,10 +27,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create a project."""
-    try:
-        declared = yaml.safe_load(read_file(schema, "schema file"))
-    except yaml.YAMLError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {schema}: not YAML: {error}") from None
+    declared = read_yaml(schema, "schema file")
     if not isinstance(declared, dict):
         raise invalid(f"schema file {schema}", declared, "a mapping", hint="see docs/owner.md")
     with hub(url, api_key) as connection:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from hanse_datapod.policy.masking import MaskingPolicy
@@ -23,6 +22,7 @@ from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
+from hanse_fabric.text_files import read_yaml
 
 
 class SiteCodePolicy(Frozen):
@@ -150,12 +150,7 @@ def load_policy(path: Path | None) -> Policy:
     """
     if path is None:
         return Policy()
-    try:
-        body = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"policy file {path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"policy file {path}: not YAML: {error}") from None
+    body = read_yaml(path, "policy file")
     try:
         return Policy.model_validate({} if body is None else body)
     except ValidationError as error:

@@ -108,8 +108,8 @@ def read_policy(path: Path | None, code: Path | None) -> Policy:
         for file in files:
             try:
                 digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            except FileNotFoundError:
-                raise HanseError(ErrorCode.NOT_FOUND, f"site code {file}: no such file") from None
+            except OSError as error:
+                raise HanseError(ErrorCode.NOT_FOUND, f"site code {file}: {error.strerror or error}") from None
             policy.check_code(digest)
     return policy
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hanse_datapod.rehearsal.training import Metrics, evaluate_file, rehearse
 from hanse_fabric.errors import invalid
-from hanse_schemas.job import Job, parse_job
+from hanse_schemas.job import Job, read_job_file
 from hanse_schemas.schema import DataSchema
 
 
@@ -47,16 +47,17 @@ def _schema(path: Path | None) -> DataSchema | None:
 
     from hanse_fabric.errors import ErrorCode, HanseError
     from hanse_fabric.messages import explain
+    from hanse_fabric.text_files import read_text
 
     try:
-        schema: DataSchema = TypeAdapter(DataSchema).validate_json(path.read_bytes())
+        schema: DataSchema = TypeAdapter(DataSchema).validate_json(read_text(path, "schema file"))
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"schema file {path}: {explain(error)}") from None
     return schema
 
 
 def _rehearse(given: argparse.Namespace) -> None:
-    job = parse_job(given.job.read_bytes())
+    job = read_job_file(given.job)
     if job.study is not None:
         _rehearse_study(job, given)
         return
@@ -82,7 +83,7 @@ def _rehearse_study(job: Job, given: argparse.Namespace) -> None:
 
 
 def _evaluate(given: argparse.Namespace) -> None:
-    job = parse_job(given.job.read_bytes())
+    job = read_job_file(given.job)
     tests = [given.test, *given.also]
     _print(evaluate_file(given.model, job, tests, schema=_schema(given.schema), code=given.code), as_json=given.json)
 

@@ -50,6 +50,8 @@ def rehearse(
 
     if not tests:
         raise invalid("tests", tests, "a test file or more")
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise invalid("output", str(output), "a file, in a folder that is there")
     known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
     train = read_examples(data, settings, known)
     tested = {str(path): read_examples(path, settings, known) for path in tests}

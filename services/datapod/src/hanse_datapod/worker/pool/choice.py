@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from hanse_datapod.worker.port import DeviceReport
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
+from hanse_fabric.text_files import read_yaml
 from hanse_schemas.resources import Resources
 
 LOCAL = "local"
@@ -76,12 +76,9 @@ def read_pools(path: Path | None) -> tuple[Pool, ...]:
     """
     if path is None:
         return ()
+    body = read_yaml(path, "HANSE_POOLS:")
     try:
-        return _PoolsFile.model_validate(yaml.safe_load(path.read_bytes()) or {}).pools
-    except FileNotFoundError:
-        raise HanseError(ErrorCode.NOT_FOUND, f"HANSE_POOLS: {path}: no such file") from None
-    except yaml.YAMLError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: not YAML: {error}") from None
+        return _PoolsFile.model_validate(body or {}).pools
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"{path}: {explain(error)}", hint="see docs/site-administrator.md, section GPUs"
