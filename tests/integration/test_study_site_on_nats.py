@@ -14,7 +14,6 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox, verify_log
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.client.studies import StudyWorker
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -27,6 +26,7 @@ from hanse_schemas.schema import GenotypesSchema
 from hanse_schemas.study import Study
 from hanse_site import SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
+from own_worker import OwnWorker
 from servers import NatsServer
 
 COHORT = Path(__file__).parents[1] / "data" / "hapmap1" / "client1" / "hapmap1_100_1"
@@ -80,7 +80,7 @@ async def test_a_site_answers_open_steps_side_by_side_and_refuses_an_unmasked_su
     home = link.identity.home
     hub = await nats_server.connect(Role.COORDINATOR)
     aggregator = await nats_server.connect(Role.AGGREGATOR)
-    worker = StudyWorker(DataSettings(train=COHORT))
+    worker = OwnWorker(DataSettings(train=COHORT))
     journal, outbox = TaskJournal(home), Outbox(home)
     agent = Agent(
         link, worker, home=home, policy=Policy(workflows=("association_study",)), schema=GenotypesSchema(),

@@ -11,8 +11,7 @@ import pytest
 from e2e.algorithm_jobs import JOBS, ROUNDS, SAME, SAMPLED, SCHEMA, SITES
 from e2e.jobs_in_memory import digest_in_memory
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.client.training import ProcessWorker
-from hanse_datapod.worker.work import modules
+from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning.digits import write_shares
 from hanse_site.identity import parse_schema
@@ -33,17 +32,11 @@ def digests() -> dict[str, str | None]:
     return {}
 
 
-@pytest.fixture(autouse=True)
-def modules_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task builds its module, for the sites share a process here, and FedTAN's are at work at the same time."""
-    monkeypatch.setattr(modules, "_reused", modules._reused.__wrapped__)
-
-
 def simulated(folder: Path, data: Path, job: dict[str, Any], trouble: Any = None) -> Played:
     def worker(clock: VirtualClock, number: int) -> ProcessWorker:
         mine = data / SITES[number]
         settings = DataSettings(train=mine / "train.npz", test=mine / "test.npz")
-        return ProcessWorker(settings, process=ThreadedProcess(clock, 5.0))
+        return ProcessWorker(settings, ThreadedProcess(clock, 5.0))
 
     return play(folder, job, sites=len(SITES), trouble=trouble, worker=worker, schema=parse_schema(SCHEMA))
 

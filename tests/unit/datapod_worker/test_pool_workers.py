@@ -20,8 +20,8 @@ import pytest
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.placement import PlacingWorker
+from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.client.shared import SharedWorker
-from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.choice import Pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json
@@ -105,8 +105,8 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
         folder.mkdir()
     clock = Clock()
     client = PoolClient(tmp_path / "shared", POOL, clock=clock)
-    pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
-    await pooled.start()
+    pooled, began = ProcessWorker(data, client, schema=SCHEMA), asyncio.Event()
+    await client.start()
     async with asyncio.timeout(PATIENCE_S):
         first = await started()
         model = (await pooled.work(request(calm, None), silent)).update
@@ -134,8 +134,8 @@ async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
     data: DataSettings, tmp_path: Path, started: Callable[[], Any]
 ) -> None:
     client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
-    pooled, began = ProcessWorker(data, schema=SCHEMA, process=client), asyncio.Event()
-    await pooled.start()
+    pooled, began = ProcessWorker(data, client, schema=SCHEMA), asyncio.Event()
+    await client.start()
     async with asyncio.timeout(PATIENCE_S):
         process = await started()
         model = (await pooled.work(request(tmp_path, None), silent)).update
@@ -155,8 +155,9 @@ async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
 async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWorker]:
     """A worker whose one pool worker lives in this process."""
     worker, stopping = PoolWorker(tmp_path / "shared", POOL), asyncio.Event()
-    made = ProcessWorker(data, schema=SCHEMA, process=PoolClient(tmp_path / "shared", POOL, dead_s=600))
-    await made.start()
+    client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
+    made = ProcessWorker(data, client, schema=SCHEMA)
+    await client.start()
     run = asyncio.create_task(worker.run(stopping))
     yield made
     stopping.set()

@@ -20,9 +20,7 @@ import pytest
 
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.shared import SharedWorker
-from hanse_datapod.worker.client.studies import StudyWorker
-from hanse_datapod.worker.client.training import ProcessWorker
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import STUDY_KINDS, TRAINING_KINDS, WorkOutcome, WorkRequest
 from hanse_datapod.worker.server.studies import StudyServer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
@@ -30,6 +28,7 @@ from hanse_fabric.tensors.file import read_tensors
 from hanse_genomics.site import SiteStudy
 from hanse_schemas.schema import ArraySchema, DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
+from own_worker import OwnWorker
 
 COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1"
 
@@ -52,8 +51,8 @@ def files(tmp_path: Path) -> DataSettings:
 
 
 @pytest.fixture
-async def worker(files: DataSettings) -> AsyncIterator[StudyWorker]:
-    made = StudyWorker(files)
+async def worker(files: DataSettings) -> AsyncIterator[OwnWorker]:
+    made = OwnWorker(files)
     yield made
     await made.close()
 
@@ -80,7 +79,7 @@ def arrays_of(outcome: WorkOutcome) -> dict[str, np.ndarray]:
     return read_tensors(outcome.update)[1]
 
 
-async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker: OwnWorker, tmp_path: Path) -> None:
     first = await worker.work(request(tmp_path), silent)
     before = {name: array.copy() for name, array in arrays_of(first).items()}
     assert first.examples > 0
@@ -94,7 +93,7 @@ async def test_a_step_is_computed_and_again_after_its_process_was_killed(worker:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-async def test_resting_keeps_the_process_alive(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_resting_keeps_the_process_alive(worker: OwnWorker, tmp_path: Path) -> None:
     await worker.rest()
     assert worker.pid is None
     await worker.work(request(tmp_path), silent)
@@ -118,7 +117,7 @@ def test_resting_frees_what_was_read_of_a_study(files: DataSettings, tmp_path: P
     assert studies() == 0
 
 
-async def test_a_step_that_is_cancelled_is_stopped(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_a_step_that_is_cancelled_is_stopped(worker: OwnWorker, tmp_path: Path) -> None:
     await worker.start()
     pid = worker.pid
     assert pid is not None
@@ -129,14 +128,14 @@ async def test_a_step_that_is_cancelled_is_stopped(worker: StudyWorker, tmp_path
     assert (await worker.work(request(tmp_path), silent)).update is not None
 
 
-async def test_a_step_that_this_release_does_not_have_is_refused(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_a_step_that_this_release_does_not_have_is_refused(worker: OwnWorker, tmp_path: Path) -> None:
     with pytest.raises(HanseError, match="step of_the_future: this datapod has no such step") as raised:
         await worker.work(request(tmp_path, "of_the_future"), silent)
     assert raised.value.code is ErrorCode.UNKNOWN_SCHEMA
 
 
 async def test_an_exception_inside_a_step_is_told_by_its_type_alone(
-    worker: StudyWorker, tmp_path: Path, files: DataSettings
+    worker: OwnWorker, tmp_path: Path, files: DataSettings
 ) -> None:
     stranger = tmp_path / "stranger"
     stranger.write_bytes(b"12345678 words of a patient")
@@ -155,7 +154,7 @@ async def test_an_exception_inside_a_step_is_told_by_its_type_alone(
     ],
 )
 async def test_files_that_are_not_what_the_project_declares_are_named(
-    worker: StudyWorker, schema: DataSchema, code: ErrorCode, said: str
+    worker: OwnWorker, schema: DataSchema, code: ErrorCode, said: str
 ) -> None:
     with pytest.raises(HanseError) as raised:
         await worker.check_data(schema)
@@ -179,14 +178,14 @@ def test_a_file_that_changes_during_a_study_ends_it_even_after_a_restart(
     assert StudyServer(lambda _: None).do(body | {"state": str(tmp_path / "another study")})["examples"]
 
 
-async def test_a_wrong_line_is_named_by_file_and_number(worker: StudyWorker, files: DataSettings) -> None:
+async def test_a_wrong_line_is_named_by_file_and_number(worker: OwnWorker, files: DataSettings) -> None:
     shorten(Path(f"{files.prefix}.bim"), 5)
     with pytest.raises(HanseError, match=r"ward\.bim, line 5"):
         await worker.check_data(OpenSchema())
 
 
 async def test_a_column_is_refused_as_missing_when_no_file_was_given_for_it(files: DataSettings) -> None:
-    alone = StudyWorker(DataSettings(train=files.train))
+    alone = OwnWorker(DataSettings(train=files.train))
     try:
         with pytest.raises(HanseError, match="--covariates FILE") as raised:
             await alone.check_data(GenotypesSchema(covariates=("AGE",)))
@@ -200,7 +199,7 @@ async def test_a_column_is_refused_as_missing_when_no_file_was_given_for_it(file
         await alone.close()
 
 
-async def test_memory_beyond_the_limit_ends_the_step(worker: StudyWorker, tmp_path: Path) -> None:
+async def test_memory_beyond_the_limit_ends_the_step(worker: OwnWorker, tmp_path: Path) -> None:
     with pytest.raises(HanseError, match=r"the study used .* MiB of memory") as raised:
         await worker.work(request(tmp_path, memory_limit=1 << 20), silent)
     assert raised.value.code is ErrorCode.TOO_LARGE
@@ -227,13 +226,11 @@ def test_genotypes_are_recognized_by_the_endings_of_files(files: DataSettings, n
 async def test_a_datapod_starts_only_the_processes_that_its_data_need(files: DataSettings) -> None:
     shared = SharedWorker(participants=2)
     one, other = shared.participant(files), shared.participant(files)
-    assert isinstance(one, StudyWorker)
-    assert isinstance(other, StudyWorker)
+    assert one.kinds == other.kinds == STUDY_KINDS
     await shared.start()
     try:
         children = psutil.Process().children()
-        assert [child.cmdline()[-1] for child in children if child.pid == one.pid] == ["--studies"]
-        assert one.pid == other.pid
-        assert isinstance(shared.participant(DataSettings(train=Path("x.csv"))), ProcessWorker)
+        assert [child.cmdline()[-1] for child in children if child.cmdline()[-1] == "--studies"] == ["--studies"]
+        assert shared.participant(DataSettings(train=Path("x.csv"))).kinds == TRAINING_KINDS
     finally:
         await shared.close()

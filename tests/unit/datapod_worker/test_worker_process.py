@@ -19,8 +19,8 @@ from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
 from hanse_datapod.rehearsal.training import evaluate_file, rehearse
 from hanse_datapod.worker import WorkRequest
+from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.client.shared import SharedWorker
-from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.work.execute import WorkContext, execute
@@ -29,6 +29,7 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_schemas.job import check_job
 from hanse_schemas.schema import ArraySchema
+from own_worker import OwnWorker
 
 SCHEMA = ArraySchema(shape=(2,), classes=2)
 EXAMPLE = Path(__file__).parents[3] / "examples" / "site_code.py"
@@ -53,13 +54,17 @@ class InPool(ProcessWorker):
     """A worker whose requests a pool's worker takes from a shared folder."""
 
     def __init__(self, data, folder, schema):
-        super().__init__(data, schema=schema, process=PoolClient(folder, "lab", dead_s=600))
+        self._client = PoolClient(folder, "lab", dead_s=600)
+        super().__init__(data, self._client, schema=schema)
         self._working, self._stopping = PoolWorker(folder, "lab"), asyncio.Event()
         self._run = asyncio.create_task(self._working.run(self._stopping))
 
     @property
     def pid(self):
         return self._working.pid
+
+    async def start(self):
+        await self._client.start()
 
     async def close(self):
         self._stopping.set()
@@ -70,7 +75,7 @@ class InPool(ProcessWorker):
 async def worker(data, tmp_path, request):
     """A process of the agent's own; in tests `in_both` one in a pool, too."""
     if getattr(request, "param", "process") == "process":
-        made = ProcessWorker(data, schema=SCHEMA)
+        made = OwnWorker(data, schema=SCHEMA)
     else:
         made = InPool(data, tmp_path / "shared", SCHEMA)
         await made.start()
@@ -81,7 +86,7 @@ async def worker(data, tmp_path, request):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def standing(data):
     """A process of the agent's own for the tests that leave it running."""
-    made = ProcessWorker(data, schema=SCHEMA)
+    made = OwnWorker(data, schema=SCHEMA)
     yield made
     await made.close()
 
@@ -118,7 +123,7 @@ def script(tmp_path, text):
 
 async def by_code(tmp_path, data, text, **other):
     """Run a site code's train on a two-entry model."""
-    worker = ProcessWorker(data, code := script(tmp_path, text), SCHEMA)
+    worker = OwnWorker(data, code := script(tmp_path, text), SCHEMA)
     try:
         model = await initialized(worker, tmp_path, code=code, architecture={"features": 2})
         train = request(tmp_path, TaskKind.TRAIN, model=model, code=code, architecture={"features": 2}, **other)
@@ -146,7 +151,7 @@ async def test_check_data_counts_and_fingerprints(worker):
 @left_running
 async def test_two_processes_give_the_same_bits_and_a_useful_model(standing, data, tmp_path):
     (tmp_path / "other").mkdir()
-    other = ProcessWorker(data, schema=SCHEMA)
+    other = OwnWorker(data, schema=SCHEMA)
     try:
         made = []
         for one, folder in ((standing, tmp_path), (other, tmp_path / "other")):
@@ -210,19 +215,18 @@ async def test_cancelled_work_is_stopped_and_the_next_task_works(worker, tmp_pat
     assert (await worker.work(request(tmp_path, TaskKind.TRAIN, model=model), silent)).examples == 64
 
 
-def test_the_worker_ends_when_its_agent_is_killed(data):
+def test_the_worker_ends_when_its_agent_is_killed():
     agent = (
-        "import asyncio, sys\n"
-        "from hanse_datapod.data import DataSettings\n"
-        "from hanse_datapod.worker.client.training import ProcessWorker\n"
+        "import asyncio\n"
+        "from hanse_datapod.worker.client.process import WorkerProcess\n"
         "async def main():\n"
-        "    worker = ProcessWorker(DataSettings(train=sys.argv[1]))\n"
+        "    worker = WorkerProcess()\n"
         "    await worker.start()\n"
         "    print(worker.pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
-    with subprocess.Popen([sys.executable, "-c", agent, str(data.train)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE) as process:
         worker = psutil.Process(int(process.stdout.readline()))
         process.kill()
     _, alive = psutil.wait_procs([worker], timeout=60)
@@ -232,13 +236,13 @@ def test_the_worker_ends_when_its_agent_is_killed(data):
 async def test_participants_share_one_process_with_data_of_their_own(data, tmp_path):
     x, y = np.zeros((10, 2), np.float32), np.zeros(10, int)
     np.savez(tmp_path / "small.npz", x=x, y=y)
-    shared = SharedWorker()
+    shared, before = SharedWorker(), set(psutil.Process().children())
     try:
         large = shared.participant(data)
         small = shared.participant(DataSettings(train=tmp_path / "small.npz"))
         both = await asyncio.gather(large.check_data(SCHEMA), small.check_data(SCHEMA))
         assert [summary.examples for summary in both] == [64, 8]
-        assert large.pid == small.pid
+        assert len(set(psutil.Process().children()) - before) == 1
     finally:
         await shared.close()
 
@@ -270,7 +274,7 @@ async def test_a_model_of_another_job_is_refused(standing, tmp_path):
 
 
 async def test_the_example_site_code_trains_and_tests(data, tmp_path):
-    worker = ProcessWorker(data, EXAMPLE, SCHEMA)
+    worker = OwnWorker(data, EXAMPLE, SCHEMA)
     try:
         given = {"code": EXAMPLE, "architecture": {"features": 2}, "train": {"epochs": 50, "lr": 0.5}}
         model = await initialized(worker, tmp_path, **given)
@@ -291,7 +295,7 @@ async def test_site_code_gets_a_torch_module_where_the_job_names_a_built_in_mode
         "    model.output.bias.data += 1\n"
         "    return model, len(data), {'layers': len(list(model.children()))}\n",
     )
-    worker = ProcessWorker(data, code, SCHEMA)
+    worker = OwnWorker(data, code, SCHEMA)
     try:
         given = {"code": code, "architecture": {"name": "logistic"}}
         model = await initialized(worker, tmp_path, **given)
@@ -357,7 +361,7 @@ async def test_site_code_that_ends_its_process_fails_its_task_with_the_exit_stat
 async def test_site_code_of_another_digest_does_not_run(tmp_path, data):
     ran = tmp_path / "ran"
     code = script(tmp_path, INITIALIZE + f"open({str(ran)!r}, 'w')\n")
-    worker = ProcessWorker(data, code, SCHEMA)
+    worker = OwnWorker(data, code, SCHEMA)
     try:
         with pytest.raises(HanseError, match=r"its SHA-256 is .*, the job names") as caught:
             await worker.work(request(tmp_path, TaskKind.INITIALIZE, code=EXAMPLE), silent)

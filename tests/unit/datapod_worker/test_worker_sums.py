@@ -14,12 +14,12 @@ import pytest
 from hanse_datapod.data import DataSettings
 from hanse_datapod.worker import WorkRequest
 from hanse_datapod.worker.client.shared import SharedWorker
-from hanse_datapod.worker.client.training import ProcessWorker
 from hanse_datapod.worker.port import AskSum, WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors
 from hanse_schemas.schema import ArraySchema
+from own_worker import OwnWorker
 
 SCHEMA = ArraySchema(shape=(3,), classes=2)
 MODEL = {"name": "mlp", "hidden": [6, 4], "batch_norm": True}
@@ -62,8 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def workers(folder: Path) -> AsyncIterator[dict[str, ProcessWorker]]:
-    made = {name: ProcessWorker(data_of(folder, name, size), schema=SCHEMA) for name, size in (("a", 5), ("b", 12))}
+async def workers(folder: Path) -> AsyncIterator[dict[str, OwnWorker]]:
+    made = {name: OwnWorker(data_of(folder, name, size), schema=SCHEMA) for name, size in (("a", 5), ("b", 12))}
     for worker in made.values():
         await worker.start()
     yield made
@@ -80,7 +80,7 @@ def request(folder: Path, name: str, model: Path | None, exchange: AskSum | None
 
 
 async def trained(
-    folder: Path, workers: dict[str, ProcessWorker], model: Path, table: Table
+    folder: Path, workers: dict[str, OwnWorker], model: Path, table: Table
 ) -> dict[str, dict[str, np.ndarray]]:
     async def one(name: str) -> WorkOutcome:
         asked = request(folder, name, model, table.of(name))
@@ -98,7 +98,7 @@ async def trained(
 
 
 async def test_a_worker_killed_between_two_sums_ends_with_the_same_bits(
-    folder: Path, workers: dict[str, ProcessWorker]
+    folder: Path, workers: dict[str, OwnWorker]
 ) -> None:
     async with asyncio.timeout(120):
         model = (await workers["a"].work(request(folder, "first", None, None), lambda *_: None)).update
@@ -121,7 +121,7 @@ async def test_a_worker_killed_between_two_sums_ends_with_the_same_bits(
 
 
 async def test_a_sum_that_does_not_come_ends_the_task_with_its_reason_and_leaves_the_process_warm(
-    folder: Path, workers: dict[str, ProcessWorker]
+    folder: Path, workers: dict[str, OwnWorker]
 ) -> None:
     async def refuse(key: str, _values: bytes) -> bytes:
         raise HanseError(ErrorCode.QUORUM, f"exchange {key}: nobody else", hint="none")

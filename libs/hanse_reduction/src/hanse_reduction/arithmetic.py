@@ -45,24 +45,21 @@ class Arithmetic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """Numpy, as the strategies themselves have it."""
+    """An `Arithmetic`: numpy, as the strategies themselves have it."""
 
     warning: str = ""
 
     @property
     def label(self) -> str:
-        """See `Arithmetic`."""
         return PROCESSOR
 
     def takes(self, strategy: Strategy) -> bool:  # noqa: ARG002
-        """See `Arithmetic`."""
         return False
 
     def apply(
         self, strategy: Strategy, model: Array, updates: Rows, weights: Array, state: Mapping[str, Array],
         round: int, at: int = 0,  # noqa: A002
     ) -> None:  # fmt: skip
-        """See `Arithmetic`."""
         strategy.apply(model, updates, weights, state, round, at=at)
 
 

@@ -26,7 +26,7 @@ _MEANS_BYTES = 64 << 10
 
 
 class LeafWorker:
-    """Reduces leaves one after another. One per thread."""
+    """A `Worker` that reduces plain updates. One per thread."""
 
     def __init__(self, plan: Plan, refusals: Refusals, arithmetic: Arithmetic) -> None:
         self._plan, self._refusals, self._arithmetic = plan, refusals, arithmetic
@@ -37,7 +37,6 @@ class LeafWorker:
         return self._rows.bytes_read + self._outputs.bytes_read
 
     def reduce(self, leaves: range) -> Iterator[tuple[int, dict[str, memoryview]]]:
-        """See `Worker.reduce`."""
         for index in leaves:
             start, _, outputs = self._outputs.views(index)
             with self._rows.leaf(index) as found:

@@ -32,7 +32,7 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
 
 
 class RingWorker:
-    """Makes leaves from masked updates. One per thread."""
+    """A `Worker` that makes leaves from masked updates. One per thread."""
 
     def __init__(self, plan: Plan, masked: MaskedSum, refusals: Refusals) -> None:
         self._plan, self._masked, self._refusals = plan, masked, refusals
@@ -47,7 +47,6 @@ class RingWorker:
         return self._bytes_read + self._outputs.bytes_read
 
     def reduce(self, leaves: range) -> Iterator[tuple[int, dict[str, memoryview]]]:
-        """See `Worker.reduce`."""
         parts = self._parts(leaves)
         with ExitStack() as stack:
             rows = [

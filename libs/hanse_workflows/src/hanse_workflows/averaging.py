@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hanse_workflows.first_model import first_model
-from hanse_workflows.masking.protocols import protocol_of
+from hanse_workflows.masking import protocol_of
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState

@@ -23,7 +23,8 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.keys import session_key
-from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, protocol_of
+from hanse_workflows.masking import protocol_of
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
 from hanse_workflows.outcomes import Answer, Computed, Gathered
 from hanse_workflows.reducing import Unmasking, told
 from hanse_workflows.verbs import Body, Verbs
@@ -67,7 +68,6 @@ class StudySums:
 
     @property
     def cohorts(self) -> tuple[str, ...]:
-        """See `StudyVerbs.cohorts`."""
         return self._cohorts
 
     async def meet(self) -> None:
@@ -75,7 +75,6 @@ class StudySums:
         await self._protocol.meet(self._cohorts)
 
     def note(self, kind: str, about: str, **data: Fact) -> None:
-        """See `StudyVerbs.note`."""
         # One kind of news may come often about the same thing: each is told once.
         told = ",".join(f"{name}={value}" for name, value in sorted(data.items()))
         self._run.note(kind, f"{about}/{told}", round=0, what=about, **data)

@@ -22,6 +22,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
@@ -32,12 +33,14 @@ _PROTOCOL_S = 60.0
 _UNMASK_GRACE_S = 2.0
 
 
-class PairwiseSessions:
-    """The sessions of one run: one at a time, or after `meet` many at once. What it holds follows from what is
-    journalled."""
+class Pairwise(MaskingProtocol):
+    """The sites' masks cancel each other. One session of a run is open at a time, or after `meet` many at once. What is
+    held here follows from what is journalled."""
+
+    mode = MaskingMode.PAIRWISE
 
     def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
-        self._run, self._settings = run, settings
+        super().__init__(run, settings)
         self._adverts: dict[str, bytes] = {}
         self._verified: dict[tuple[bytes, bytes], Member] = {}
         self._open: dict[str, PairwiseSession] = {}
@@ -58,26 +61,31 @@ class PairwiseSessions:
         )  # fmt: skip
         await self._advertise(masking, 0, chosen, len(chosen))
 
-    def release(self, session: str) -> None:
-        """A session's sum is made."""
-        opened = self._open.pop(session, None)
+    def release(self, session: MaskedSession) -> None:
+        """What was shared is removed from the bus."""
+        opened = self._open.pop(session.masking.session, None)
         if opened is not None:
             self._release(opened)
 
     async def prepare(
-        self, session: str, round_number: int, chosen: tuple[str, ...], plan: RingPlan, least: Callable[[int], int]
-    ) -> PairwiseSession:
-        """Have `chosen` share secrets; where fewer do than the threshold, those who did, among each other.
-
-        Args:
-            least: of how many the sum must be, of so many who take part.
+        self,
+        session: str,
+        round_number: int,
+        chosen: tuple[str, ...],
+        *,
+        least: Callable[[int], int],
+        plan: RingPlan | None = None,
+    ) -> MaskedSession:
+        """Have `chosen` share secrets; where fewer do than the threshold, those who did, among each other. Who does
+        not is not asked for an answer.
 
         Raises:
             RunFailure: QUORUM when too few are there for it.
         """
         if self._roster is None:
             for former in tuple(self._open):
-                self.release(former)
+                self._release(self._open.pop(former))
+        plan = plan or plan_of(self._run.job, self._settings, len(chosen))
         needed = max(self._run.job.participants.needed(len(chosen)), self._settings.minimum)
         name = session
         for attempt in itertools.count(2):
@@ -93,7 +101,7 @@ class PairwiseSessions:
                 raise _too_few(name, opened.members, chosen, needed)
             chosen, name = opened.members, f"{session}-m{attempt}"
         self._open[opened.request.session] = opened
-        return opened
+        return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
 
     async def _share(
         self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
@@ -123,15 +131,16 @@ class PairwiseSessions:
         self._tell(session, round_number, opened.refused)
         return opened
 
-    async def unmask(self, session: str, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
+    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         """Have the survivors recover what is left in the sum of these answers."""
-        opened = self._open.get(session)
+        name = session.masking.session
+        opened = self._open.get(name)
         if opened is None:
-            raise RunFailure(ErrorCode.INTERNAL, f"session {session}: it is not the one that is open")
+            raise RunFailure(ErrorCode.INTERNAL, f"session {name}: it is not the one that is open")
         request = opened.request
         asked = await asyncio.to_thread(ask_unmask, request, opened.members, _payloads(answers))
         if asked.refused:
-            self._tell(session, round_number, asked.refused)
+            self._tell(name, round_number, asked.refused)
             return Unmasking(None, tuple(asked.refused))
         step = opened.steps[1]
         try:
@@ -146,16 +155,16 @@ class PairwiseSessions:
             if failure.code is not ErrorCode.QUORUM:
                 raise
             # The masks of this sum stay on for ever. Those who are there make another one.
-            self._run.note("note", f"{session}/lost", round=round_number, step=session, reason=failure.message)
+            self._run.note("note", f"{name}/lost", round=round_number, step=name, reason=failure.message)
             return Unmasking(None)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed)
-        self._tell(session, round_number, recovered.refused)
+        self._tell(name, round_number, recovered.refused)
         if recovered.recovery is None:
             return Unmasking(None, tuple(recovered.refused))
         return Unmasking(
             RingSum(
-                mode=MaskingMode.PAIRWISE, session=session, plan=opened.masking.ring,
+                mode=MaskingMode.PAIRWISE, session=name, plan=opened.masking.ring,
                 recovery=base64.b64encode(recovered.recovery),
             )
         )  # fmt: skip

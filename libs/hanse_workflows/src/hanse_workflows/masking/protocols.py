@@ -1,7 +1,8 @@
 """Masked steps: what is asked of the sites so that nobody sees an answer, and how the sum is unmasked.
 
-One `MaskingProtocol` per mode. A protocol prepares a session (who takes part, what each is sent), and afterwards says
-how the sum of those who have answered is unmasked. Nothing here sees a seed or a mask.
+One `MaskingProtocol` per mode (that of `pairwise` is in a module of its own). A protocol prepares a session (who takes
+part, what each is sent), and afterwards says how the sum of those who have answered is unmasked. Nothing here sees a
+seed or a mask.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
-from hanse_workflows.masking.pairwise import PairwiseSessions
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
@@ -32,37 +31,11 @@ class MaskedSession:
     needed: int = 0
 
 
-class MaskingProtocol(Protocol):
-    """A way to mask answers such that their sum can be unmasked, and nothing else."""
+class MaskingProtocol:
+    """A way to mask answers such that their sum can be unmasked, and nothing else.
 
-    async def prepare(
-        self,
-        session: str,
-        round_number: int,
-        chosen: tuple[str, ...],
-        *,
-        least: Callable[[int], int],
-        plan: RingPlan | None = None,
-    ) -> MaskedSession:
-        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
-        how it is summed, None: as the job's updates are."""
-        ...
-
-    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
-        """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
-        ...
-
-    async def meet(self, chosen: tuple[str, ...]) -> None:
-        """Before many sessions of the same participants are open at once: what all of these have in common."""
-        ...
-
-    def release(self, session: MaskedSession) -> None:
-        """The session's sum is made; nobody asks for anything of it again."""
-        ...
-
-
-class RingOnly:
-    """Ring arithmetic without masks: what masked runs are compared with, to the bit."""
+    By itself it is mode `ring`, arithmetic without masks: what masked runs are compared with, to the bit.
+    """
 
     mode = MaskingMode.RING
 
@@ -78,7 +51,8 @@ class RingOnly:
         least: Callable[[int], int],  # noqa: ARG002
         plan: RingPlan | None = None,
     ) -> MaskedSession:
-        """See `MaskingProtocol.prepare`."""
+        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
+        how it is summed, None: as the job's updates are."""
         masking = Masking(
             mode=self.mode,
             session=session,
@@ -89,36 +63,32 @@ class RingOnly:
         return MaskedSession(masking, chosen)
 
     async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:  # noqa: ARG002
-        """See `MaskingProtocol.unmask`."""
+        """How the sum of these answers is unmasked. Called once for one set of answers of a session."""
         return Unmasking(RingSum(mode=self.mode, session=session.masking.session, plan=session.masking.ring))
 
     async def meet(self, chosen: tuple[str, ...]) -> None:
-        """See `MaskingProtocol.meet`. There is nothing."""
+        """Before many sessions of the same participants are open at once: what all of these have in common."""
 
     def release(self, session: MaskedSession) -> None:
-        """See `MaskingProtocol.release`. Nothing is kept."""
+        """The session's sum is made; nobody asks for anything of it again."""
 
     async def _key(self) -> bytes | None:
         """The compensator's key in base64, as messages take it."""
         return None
 
 
-class Compensated(RingOnly):
+class Compensated(MaskingProtocol):
     """A compensator sums the masks. The set of participants is fixed here, after the answers are in: who dropped out
     before costs nothing."""
 
     mode = MaskingMode.COMPENSATOR
-
-    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
-        super().__init__(run, settings)
-        self._known: bytes | None = None
+    _known: bytes | None = None
 
     async def meet(self, chosen: tuple[str, ...]) -> None:  # noqa: ARG002
-        """See `MaskingProtocol.meet`. The compensator's key is recorded once."""
+        """The compensator's key is recorded once."""
         await self._key()
 
     async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
-        """See `MaskingProtocol.unmask`."""
         masking = session.masking
         seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
         answer = await self._run.mask_sum(masking.session, round_number, seeds)
@@ -130,54 +100,6 @@ class Compensated(RingOnly):
         if self._known is None:
             self._known = base64.b64encode(await self._run.compensator())
         return self._known
-
-
-class Pairwise(RingOnly):
-    """The sites' masks cancel each other."""
-
-    mode = MaskingMode.PAIRWISE
-
-    def __init__(self, run: Verbs, settings: SecureAggregation) -> None:
-        super().__init__(run, settings)
-        self._sessions = PairwiseSessions(run, settings)
-
-    async def prepare(
-        self,
-        session: str,
-        round_number: int,
-        chosen: tuple[str, ...],
-        *,
-        least: Callable[[int], int],
-        plan: RingPlan | None = None,
-    ) -> MaskedSession:
-        """See `MaskingProtocol.prepare`. Who does not share secrets is not asked for an answer."""
-        plan = plan or plan_of(self._run.job, self._settings, len(chosen))
-        opened = await self._sessions.prepare(session, round_number, chosen, plan, least)
-        return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
-
-    async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
-        """See `MaskingProtocol.unmask`."""
-        return await self._sessions.unmask(session.masking.session, round_number, answers)
-
-    async def meet(self, chosen: tuple[str, ...]) -> None:
-        """See `MaskingProtocol.meet`. Keys are advertised, and the roster is fixed."""
-        await self._sessions.meet(chosen)
-
-    def release(self, session: MaskedSession) -> None:
-        """See `MaskingProtocol.release`. What was shared is removed from the bus."""
-        self._sessions.release(session.masking.session)
-
-
-def protocol_of(run: Verbs, settings: SecureAggregation | None = None) -> MaskingProtocol | None:
-    """The protocol that the run's job wants; None where nothing is masked.
-
-    Args:
-        settings: in the stead of the job's section.
-    """
-    settings = settings or run.job.secure_aggregation
-    if settings is None:
-        return None
-    return {"ring": RingOnly, "compensator": Compensated, "pairwise": Pairwise}[settings.mode](run, settings)
 
 
 def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:

@@ -55,7 +55,7 @@ OnVersion = Callable[[bytes, Lineage], None]
 
 
 class MemoryVerbs:
-    """A run in this process.
+    """`Verbs` of a run in this process.
 
     Args:
         sites: by name.
@@ -96,7 +96,6 @@ class MemoryVerbs:
         covers: tuple[str, ...] = (),  # noqa: ARG002 - nothing is left behind here
         beside: int = 1,  # noqa: ARG002
     ) -> Body:
-        """See `Verbs.once`."""
         mark = fingerprint(asked)
         recorded = self._outcomes.get(key)
         self._keys.use(key, mark, None if recorded is None else recorded[0])
@@ -118,7 +117,6 @@ class MemoryVerbs:
         return tuple((await self.once(key, {"participants": 1}, look))["present"])
 
     async def gather(self, key: str, ask: Ask) -> Gathered:
-        """See `Verbs.gather`."""
         if ask.payload is not None or ask.kind in WITH_PAYLOAD:
             raise RunFailure(
                 ErrorCode.INVALID_INPUT,
@@ -197,7 +195,6 @@ class MemoryVerbs:
         raise _not_here("a compensator")
 
     async def initial_model(self, digest: str) -> ObjectRef:
-        """See `Verbs.initial_model`."""
         if self._initial is None:
             raise RunFailure(ErrorCode.NOT_FOUND, f"initial_model: no bytes are given for {digest}")
         ref = ref_of_bytes(self._initial, key=f"models/{PROJECT}/{digest}")
@@ -235,18 +232,15 @@ class MemoryVerbs:
         return reduced
 
     async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002, ARG002
-        """See `Verbs.mask_sum`."""
         raise _not_here("a compensator")
 
     async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:  # noqa: ARG002
-        """See `Verbs.payloads`."""
         return {each.participant: each.payload for each in gathered.answers if each.payload is not None}
 
     def release(self, key: str) -> None:
         """See `Verbs.release`. Nothing is kept."""
 
     def secret(self, count: int) -> bytes:
-        """See `Verbs.secret`."""
         return self._secret(count)
 
     def forget(self, objects: Iterable[ObjectRef]) -> None:
@@ -257,29 +251,24 @@ class MemoryVerbs:
         self._objects.forget(ref for ref in going if ref.digest != newest)
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
-        """See `Verbs.keep`."""
         self.outputs = dict(outputs)
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002, ARG002
-        """See `Verbs.note`."""
         self._told(kind, round, data)
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
         """See `Verbs.audit`. Nobody else decides here."""
 
     def refused(self, step: str, round_number: int, reduced: Reduced) -> None:
-        """See `Verbs.refused`."""
         for refusal in reduced.refused:
             self._told("refused", round_number, {"step": step, **refusal.model_dump()})
 
     @contextmanager
     def phase(self, name: str, key: str) -> Iterator[None]:  # noqa: ARG002
-        """See `Verbs.phase`."""
         yield
 
     @contextmanager
     def round(self, number: int) -> Iterator[None]:  # noqa: ARG002
-        """See `Verbs.round`."""
         yield
 
 

@@ -117,8 +117,6 @@ class DurableVerbs:
         covers: tuple[str, ...] = (),
         beside: int = 1,
     ) -> Body:
-        """See `Verbs.once`."""
-
         def replayed(_: Body) -> None:
             for former in covers:
                 self._steps.passed(former)
@@ -127,8 +125,6 @@ class DurableVerbs:
         return await self._steps.once(key, asked, do, replayed=replayed)
 
     async def participants(self, key: str) -> tuple[str, ...]:
-        """See `Verbs.participants`."""
-
         async def look() -> tuple[str, ...]:
             within = self._settings.present_within
             with self.vitals.phase("participants", key, lambda: self._roster.absent(self.project, within)):
@@ -150,24 +146,18 @@ class DurableVerbs:
         return there
 
     async def gather(self, key: str, ask: Ask) -> Gathered:
-        """See `Verbs.gather`."""
         return await self._tasks.gather(key, ask)
 
     async def enrolled(self, key: str) -> dict[str, bytes]:
-        """See `Verbs.enrolled`."""
         return await self._enrolled.at(key, lambda: self._roster.keys_of(self.project))
 
     async def compensator(self) -> bytes:
-        """See `Verbs.compensator`."""
-
         async def look() -> Body:
             return {"key": (await announced(self._bus)).hex()}
 
         return bytes.fromhex((await self._steps.once("compensator", {"compensator": "key"}, look))["key"])
 
     async def initial_model(self, digest: str) -> ObjectRef:
-        """See `Verbs.initial_model`."""
-
         async def verify() -> Body:
             ref = await self._objects.verified(digest, largest=self._settings.largest_model)
             return ref.model_dump(mode="json", exclude_defaults=True)
@@ -177,7 +167,6 @@ class DurableVerbs:
     async def publish(
         self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
     ) -> Published:
-        """See `Verbs.publish`."""
         request = PublishModel(
             project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
             final=final,
@@ -197,7 +186,6 @@ class DurableVerbs:
     # Repeatable, and not recorded.
 
     async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
-        """See `Verbs.combine`."""
         place = self._steps.job_id(job.output_key if isinstance(job, StudyJob) else key, asked)
         names = {"id": self._steps.job_id(key, asked), "output_key": f"models/{self.project}/{self.run}/{place}"}
         named = job.model_copy(update=names)
@@ -214,11 +202,9 @@ class DurableVerbs:
         return reduced
 
     async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
-        """See `Verbs.mask_sum`."""
         return await self._masks.of(session, round, members)
 
     async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:
-        """See `Verbs.payloads`."""
         try:
             return await self._payloads.of(key, gathered)
         except HanseError as error:
@@ -227,11 +213,9 @@ class DurableVerbs:
             raise RunFailure(error.code, error.message) from None
 
     def release(self, key: str) -> None:
-        """See `Verbs.release`."""
         self._payloads.release(key)
 
     def secret(self, count: int) -> bytes:
-        """See `Verbs.secret`."""
         return secrets.token_bytes(count)
 
     # Objects.
@@ -250,25 +234,21 @@ class DurableVerbs:
             self._going.clear()
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
-        """See `Verbs.keep`."""
         kept = {name: await self._objects.kept(self.run, name, ref) for name, ref in sorted(outputs.items())}
         self._progressed(outputs={name: ref.model_dump(mode="json", exclude_none=True) for name, ref in kept.items()})
 
     # What people see.
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
-        """See `Verbs.note`."""
         self._steps.note(kind, about, round, data)
         if kind == "round-finished":
             ROUNDS.add(project=self.project)
             self._progressed(round=round, metrics=data.get("metrics"))
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
-        """See `Verbs.audit`."""
         self._notices.audit(action, about, **detail)
 
     def refused(self, step: str, round_number: int, reduced: Reduced) -> None:
-        """See `Verbs.refused`."""
         for refusal in reduced.refused:
             count_refusal("update", refusal.code, self.project, refusal.participant)
             about = f"{step}/{refusal.participant}"
@@ -277,7 +257,6 @@ class DurableVerbs:
             self._notices.audit("update.refuse", about, subject=f"participant:{refusal.participant}", **told)
 
     def phase(self, name: str, key: str) -> AbstractContextManager[None]:
-        """See `Verbs.phase`."""
         return self.vitals.phase(name, key)
 
     @contextmanager

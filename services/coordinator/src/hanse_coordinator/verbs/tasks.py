@@ -59,7 +59,6 @@ class TaskSteps:
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
 
     async def gather(self, step: str, ask: Ask) -> Gathered:
-        """See `Verbs.gather`."""
         if not self._steps.binds:
             ask = replace(ask, bound=None)
         asked = ask.asked(self._project, self._run, self._workflow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,14 @@ class RehearsedSite:
     """
 
     def __init__(self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None) -> None:
+        from hanse_datapod.worker.work.modules import blank_module
+
         self._received, self._made, self._state = (folder / name for name in ("received", "made", "state"))
         self._data, self._schema, self._code = data, schema, code
+        self._blank = lru_cache(maxsize=1)(blank_module)
         self.failure: HanseError | None = None
 
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
-        """See `MemorySite.work`."""
         from hanse_datapod.worker.port import extra_output
 
         self.failure = None
@@ -83,5 +86,6 @@ class RehearsedSite:
             WorkContext(
                 kind, config, seed, round, model, self._made, self._state, self._schema, self._code,
                 lambda: self._data, lambda _fraction, _text: None, extras=extras or {}, trained=trained, sums=Alone(),
+                blank=self._blank,
             )
         )  # fmt: skip

@@ -152,6 +152,3 @@ class Worker(Protocol):
 
     async def rest(self) -> None:
         """Give memory back after a study, once nothing is under way; the next request reads again what it needs."""
-
-    async def close(self) -> None:
-        """Stop the worker's process."""

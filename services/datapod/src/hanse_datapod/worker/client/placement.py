@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hanse_datapod.worker.client.training import ProcessWorker
+from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, WorkOutcome, WorkRequest
@@ -26,7 +26,7 @@ class ReachablePool:
 
 
 class PlacingWorker:
-    """See `Worker`. The data are looked at, and first models made, by the datapod's own worker.
+    """A `Worker`. The data are looked at, and first models made, by the datapod's own worker.
 
     Args:
         local: the datapod's own worker.
@@ -37,10 +37,7 @@ class PlacingWorker:
         self._local = local
         self._pools = {placed.pool.name: placed for placed in pools}
 
-    @property
-    def kinds(self) -> frozenset[TaskKind]:
-        """See `Worker.kinds`."""
-        return TRAINING_KINDS
+    kinds = TRAINING_KINDS
 
     @property
     def device(self) -> str:
@@ -49,11 +46,9 @@ class PlacingWorker:
         return "; ".join((self._local.device, *pools))
 
     def require(self, config: Mapping[str, Any]) -> None:
-        """See `Worker.require`."""
         self._choose(config)
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
-        """See `Worker.work`."""
         if request.kind is TaskKind.INITIALIZE:
             return await self._local.work(request, on_progress)
         chosen = await asyncio.to_thread(self._choose, request.config)
@@ -71,12 +66,7 @@ class PlacingWorker:
         return await self._local.check_data(schema)
 
     async def rest(self) -> None:
-        """See `Worker.rest`."""
         await self._local.rest()
-
-    async def close(self) -> None:
-        """Stop the datapod's own process, unless it is shared."""
-        await self._local.close()
 
     def _choose(self, config: Mapping[str, Any]) -> ChosenPool:
         pools = (local_pool(self._local.report), *(placed.pool for placed in self._pools.values()))

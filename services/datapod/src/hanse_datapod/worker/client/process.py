@@ -25,7 +25,6 @@ from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _START_LIMIT = 120.0
-CHECK_LIMIT = 3600.0
 _MEMORY_EVERY = 0.05
 _STOP_LIMIT = 5.0
 # glibc gives large blocks back to the system when they are freed, and the next round's gradients would be fresh pages

@@ -8,8 +8,7 @@ from pathlib import Path
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.placement import PlacingWorker, ReachablePool
 from hanse_datapod.worker.client.process import WorkerProcess
-from hanse_datapod.worker.client.studies import StudyWorker
-from hanse_datapod.worker.client.training import ProcessWorker
+from hanse_datapod.worker.client.process_worker import Process, ProcessWorker
 from hanse_datapod.worker.pool.choice import Pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import Worker
@@ -46,21 +45,21 @@ class SharedWorker:
             await client.start()
 
     def participant(self, data: DataSettings, schema: DataSchema | None = None) -> Worker:
-        """A worker on these data; its `close` leaves the process to the others."""
+        """A worker on these data."""
         process = self._studies if data.is_genotypes else self._training
         if process not in self._used:
             self._used.append(process)
-        if data.is_genotypes:
-            return StudyWorker(data, process=process)
-        local = ProcessWorker(data, self._code, schema, process=process, alone=self._alone, device=self._device)
-        if not self._pools:
+        local = self._worker(data, process, schema, self._device)
+        if data.is_genotypes or not self._pools:
             return local
-        return PlacingWorker(local, [self._placed(pool, client, data, schema) for pool, client in self._pools])
+        placed = [
+            ReachablePool(pool, client, self._worker(data, client, schema, "cuda" if pool.device == "gpu" else "cpu"))
+            for pool, client in self._pools
+        ]
+        return PlacingWorker(local, placed)
 
-    def _placed(self, pool: Pool, client: PoolClient, data: DataSettings, schema: DataSchema | None) -> ReachablePool:
-        device = "cuda" if pool.device == "gpu" else "cpu"
-        worker = ProcessWorker(data, self._code, schema, process=client, alone=self._alone, device=device)
-        return ReachablePool(pool, client, worker)
+    def _worker(self, data: DataSettings, process: Process, schema: DataSchema | None, device: str) -> ProcessWorker:
+        return ProcessWorker(data, process, self._code, schema, alone=self._alone, device=device)
 
     async def close(self) -> None:
         """Stop the processes."""

@@ -32,7 +32,7 @@ class _RequestState:
 
 
 class PoolClient:
-    """The way to one pool's workers; see `worker.client.training.Process`. Several requests may be under way.
+    """The way to one pool's workers; see `worker.client.process_worker.Process`. Several requests may be under way.
 
     Args:
         folder: shared with the workers; a pool has a folder of its name within.
@@ -84,9 +84,6 @@ class PoolClient:
         finally:
             # Not awaited, so that a cancelled request is withdrawn from its worker before the agent goes on.
             self._files.forget(request)
-
-    async def close(self) -> None:
-        """Nothing: requests end with their tasks, workers with their pods."""
 
     def _start(self) -> None:
         self._files.make()

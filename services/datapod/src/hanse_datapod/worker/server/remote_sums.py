@@ -20,12 +20,10 @@ class RemoteSums:
         self._send, self._receive = send, receive
 
     def sum(self, key: str, values: Floats) -> Floats:
-        """See `Sums`."""
         total = np.frombuffer(self._ask(key, np.ascontiguousarray(values, "<f8").tobytes()), "<f8")
         return total.astype(np.float64)
 
     def end(self) -> None:
-        """See `Sums`."""
         self._ask(END_KEY, b"")
 
     def _ask(self, key: str, values: bytes) -> bytes:

@@ -52,7 +52,8 @@ class StudyServer:
         """
         data = DataSettings.model_validate(body["data"])
         if body["operation"] == "check":
-            return check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
+            found = check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
+            return {"test_examples": 0, "device": {}, **found}
         if body["operation"] == "rest":
             self._studies.clear()
             self._given.clear()
@@ -65,7 +66,10 @@ class StudyServer:
         self._send({"kind": "progress", "fraction": 0.0, "text": str(config["step"])})
         arrays = _computed(str(config["step"]), site, config.get("settings") or {}, given)
         write_tensors(Path(body["output"]), layout_like(arrays), arrays)
-        return {"examples": complete_samples(site.cohort), "seconds": time.monotonic() - began}
+        return {
+            "update": True, "examples": complete_samples(site.cohort), "metrics": {},
+            "seconds": time.monotonic() - began, "code_digest": None, "extras": (), "info": {}, "note": "",
+        }  # fmt: skip
 
     def _study(self, data: DataSettings, study: Study, state: Path) -> SiteStudy:
         """The study at this site, whose files are opened once.

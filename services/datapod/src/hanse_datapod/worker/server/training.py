@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.server.remote_sums import RemoteSums
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
+from hanse_datapod.worker.work.modules import blank_module
 from hanse_fabric.messages import TaskKind
 from hanse_learning.site.devices import Device, choose_device
 from hanse_schemas.resources import resources_of
@@ -29,7 +31,7 @@ class TrainingServer:
     the middle of a request."""
 
     def __init__(self, send: Send, receive: Receive) -> None:
-        self._send, self._receive = send, receive
+        self._send, self._receive, self._blank = send, receive, lru_cache(maxsize=1)(blank_module)
         self._data: OrderedDict[str, SiteData] = OrderedDict()
         self._bytes = 0
 
@@ -69,6 +71,7 @@ class TrainingServer:
                 trained=body["trained"],
                 sums=RemoteSums(self._send, self._receive) if body["exchange"] else None,
                 device=device.name,
+                blank=self._blank,
             )
         )
         return {

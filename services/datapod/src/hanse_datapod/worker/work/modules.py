@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,8 @@ def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, 
     problem = pose(work.schema, examples, loss=loss_name(train), inputs=config.inputs, outputs=config.outputs)
     rules = state_rules(config, train)
     fresh = work.kind is TaskKind.INITIALIZE or work.config.get("code") is not None
-    module = build(config, problem, seed=work.seed) if fresh else _reused(config.model_dump_json(), problem)
+    blank = work.blank or blank_module
+    module = build(config, problem, seed=work.seed) if fresh else blank(config.model_dump_json(), problem)
     entries = entries_of(module, config.buffers, rules, max(1, work.round))
     if not fresh and entries.local.entries:
         module = build(config, problem, seed=work.seed)  # entries that stay at this site are drawn from the seed
@@ -110,7 +110,6 @@ def loss_name(train: Mapping[str, Any]) -> str | None:
     return loss.get("name") if isinstance(loss, Mapping) else loss
 
 
-@lru_cache(maxsize=1)
-def _reused(config: str, problem: Problem) -> nn.Module:
-    """A module whose every value is loaded before its use: drawing 25 million weights anew takes 0.3 s a task."""
+def blank_module(config: str, problem: Problem) -> nn.Module:
+    """A module whose every value is loaded before its use, of a `model` section in JSON."""
     return build(check_model(json.loads(config)), problem)

@@ -1,15 +1,16 @@
-"""A site's worker that trains: its data and its code, in a process of its own or one that others use too."""
+"""A site's worker on one data set: it trains, or computes on genotypes, in a process that others use too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.client.process import CHECK_LIMIT, WorkerProcess
 from hanse_datapod.worker.pool.choice import choose, local_pool
 from hanse_datapod.worker.port import (
+    STUDY_KINDS,
     TRAINING_KINDS,
     AskSum,
     DataSummary,
@@ -19,9 +20,12 @@ from hanse_datapod.worker.port import (
     WorkRequest,
     extra_output,
 )
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema
+
+_CHECK_LIMIT, _REST_LIMIT = 3600.0, 60.0
 
 
 class Process(Protocol):
@@ -30,24 +34,20 @@ class Process(Protocol):
     @property
     def pid(self) -> int | None: ...
 
-    async def start(self) -> None: ...
-
     async def request(
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
         exchange: AskSum | None = None,
     ) -> dict[str, Any]: ...  # fmt: skip
 
-    async def close(self) -> None: ...
-
 
 class ProcessWorker:
-    """A site's worker: one data set, one process (its own, or one that others use too).
+    """A `Worker` on one data set: of studies where these are genotypes, else of training.
 
     Args:
         data: where the data lie.
+        process: that does it, which somebody else starts and stops.
         code: the site code's file, or a folder with one `<name>.py` for each name.
         schema: what the data are read by until `check_data` gives the project's; None: whatever they look like.
-        process: a process that somebody else stops.
         alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
         device: `auto`, `cpu`, `cuda` or `cuda:N`, that it trains on where the job does not say.
     """
@@ -55,33 +55,19 @@ class ProcessWorker:
     def __init__(
         self,
         data: DataSettings,
+        process: Process,
         code: Path | None = None,
         schema: DataSchema | None = None,
         *,
-        process: Process | None = None,
         alone: bool = True,
         device: str = "cpu",
     ) -> None:
+        self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
         self._data = data.model_dump(mode="json")
         self._code = str(code) if code is not None else None
         self._schema = schema.model_dump(mode="json") if schema is not None else None
-        self._owned, self._alone = process is None, alone
-        self._process: Process = process or WorkerProcess()
-        self._asked, self._device = device, DeviceReport()
-
-    async def start(self) -> None:
-        """Start the process now, so that torch loads while the agent joins."""
-        await self._process.start()
-
-    @property
-    def pid(self) -> int | None:
-        """The process's id, where one runs."""
-        return self._process.pid
-
-    @property
-    def kinds(self) -> frozenset[TaskKind]:
-        """See `Worker.kinds`."""
-        return TRAINING_KINDS
+        self._process, self._alone = process, alone
+        self._wanted_device, self._device = device, DeviceReport()
 
     @property
     def device(self) -> str:
@@ -94,7 +80,7 @@ class ProcessWorker:
         return self._device
 
     def require(self, config: Mapping[str, Any]) -> None:
-        """See `Worker.require`; where pools are listed too, `PlacingWorker` decides."""
+        """See `Worker.require`. Where pools are listed too, `PlacingWorker` decides."""
         choose(resources_of(config), (local_pool(self._device),))
 
     def use(self, schema: DataSchema) -> None:
@@ -102,7 +88,6 @@ class ProcessWorker:
         self._schema = schema.model_dump(mode="json")
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
-        """See `Worker.work`."""
         body = self._body("work") | {
             "kind": request.kind.value,
             "config": request.config,
@@ -133,24 +118,24 @@ class ProcessWorker:
         )
 
     async def check_data(self, schema: DataSchema) -> DataSummary:
-        """See `Worker.check_data`."""
         self.use(schema)
-        answer = await self._process.request(
-            self._body("check"), time_limit=CHECK_LIMIT, memory_limit=None, on_progress=lambda _fraction, _text: None
-        )
+        answer = await self._ask("check", _CHECK_LIMIT)
         self._device = DeviceReport(**answer["device"])
         return DataSummary(answer["examples"], answer["test_examples"], answer["fingerprint"], self._device)
 
     async def rest(self) -> None:
-        """Nothing: what was read is wanted in the next round."""
+        """See `Worker.rest`. What was read for training is wanted in the next round."""
+        if self.kinds is STUDY_KINDS and self._process.pid is not None:
+            with suppress(HanseError):  # a process that has died holds nothing to forget
+                await self._ask("rest", _REST_LIMIT)
 
-    async def close(self) -> None:
-        """Stop the process, unless it is shared."""
-        if self._owned:
-            await self._process.close()
+    async def _ask(self, operation: str, limit: float) -> dict[str, Any]:
+        return await self._process.request(
+            self._body(operation), time_limit=limit, memory_limit=None, on_progress=lambda _fraction, _text: None
+        )
 
     def _body(self, operation: str) -> dict[str, Any]:
         return {
             "operation": operation, "data": self._data, "code": self._code, "schema": self._schema,
-            "device": self._asked,
+            "device": self._wanted_device,
         }  # fmt: skip
