@@ -37,6 +37,7 @@ from hanse_reduction.outputs import Worker
 from hanse_reduction.plan import Plan, Refusals, make_plan
 from hanse_reduction.ring_inputs import check_sum
 from hanse_reduction.ring_leaf import RingWorker
+from hanse_reduction.sources import Inputs
 from hanse_reduction.tallies import sum_of_tallies
 from hanse_reduction.uploads import Uploads
 
@@ -82,7 +83,7 @@ class Engine:
         Raises:
             HanseError: UNAVAILABLE or TIMEOUT (worth another try), CANCELLED.
         """
-        run = _Run(self, job, fetched or {}, sums or {}, stop or threading.Event())
+        run = _Run(self, job, Inputs(self.store, fetched or {}, sums or {}), stop or threading.Event())
         try:
             reduced = run.reduced()
         except HanseError as error:
@@ -100,8 +101,7 @@ class Engine:
 class _Run:
     engine: Engine
     job: ReduceJob
-    fetched: Mapping[str, bytes]
-    sums: Mapping[str, bytes]
+    inputs: Inputs
     stop: threading.Event
     refusals: Refusals = field(default_factory=Refusals)
     bytes_read: int = 0
@@ -140,7 +140,7 @@ class _Run:
             return self._close()
         if self.job.kind is JobKind.TALLY:
             return self._tallied()
-        plan = make_plan(self.job, self.engine.store, self.fetched, self.sums, self.refusals, self._each)
+        plan = make_plan(self.job, self.inputs, self.refusals, self._each)
         if plan is None:
             return self.answer()
         if plan.masked is not None:
@@ -208,7 +208,7 @@ class _Run:
             raise invalid("sum", None, "how the tallies are masked")
         check_order(self.job)
         check_sum(self.job, ring, build_strategy(self.job.strategy))
-        self.tally = sum_of_tallies(self.job, ring, self.engine.store, self.sums, self.refusals.add)
+        self.tally = sum_of_tallies(self.job, ring, self.inputs, self.refusals.add)
         return self.answer()
 
     def _close(self) -> Reduced:
@@ -254,7 +254,7 @@ class _Run:
                 if self.refusals:
                     return plan
             else:
-                groups = read_totals(self.job.measured or (), self.engine.store, -(-count // MEASURE_LEAVES))
+                groups = read_totals(self.job.measured or (), self.inputs, -(-count // MEASURE_LEAVES))
         return plan if plan.adopts or plan.masked is not None else reweighed(plan, groups)
 
     def _worker(self, plan: Plan) -> Worker:

@@ -40,7 +40,7 @@ class LeafWorker:
         for index in leaves:
             start, _, outputs = self._outputs.views(index)
             with self._rows.leaf(index) as found:
-                self._outputs.load(outputs, index, start)
+                self._outputs.load(outputs, start)
                 for piece, rows in found:
                     if not self._refusals:
                         local = {name: view[piece.start - start : piece.stop - start] for name, view in outputs.items()}

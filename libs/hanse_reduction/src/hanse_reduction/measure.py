@@ -15,16 +15,14 @@ import numpy as np
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.messages.reductions import MEASURE_LEAVES
-from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
-from hanse_fabric.tensors.refs import verify_bytes
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reweighed, chosen_weights
 from hanse_reduction.plan import Plan, Refusals
 from hanse_reduction.rows import RowReader
-from hanse_reduction.sources import open_input
+from hanse_reduction.sources import Inputs
 
 Totals = Mapping[str, Array]
 
@@ -135,7 +133,7 @@ def encode_totals(found: Totals) -> bytes:
     return encode_tensors(layout, dict(found))
 
 
-def read_totals(refs: tuple[ObjectRef, ...], store: ObjectStore | None, groups: int) -> Iterator[Totals]:
+def read_totals(refs: tuple[ObjectRef, ...], inputs: Inputs, groups: int) -> Iterator[Totals]:
     """What MEASURE jobs found, in the order of their leaves, read one after another: Gram matrices of many are large.
 
     Raises:
@@ -144,6 +142,4 @@ def read_totals(refs: tuple[ObjectRef, ...], store: ObjectStore | None, groups: 
     if len(refs) != groups:
         raise invalid("measured", len(refs), f"what was measured of all {groups} groups of leaves")
     for ref in refs:
-        data = open_input(ref, store).read(0, ref.size)
-        verify_bytes(ref, data)
-        yield decode_tensors(data)[1]
+        yield decode_tensors(inputs.open(ref).whole())[1]

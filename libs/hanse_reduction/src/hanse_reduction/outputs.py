@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from hanse_fabric.store.files import READ_BYTES
-from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES, Rule, Segment
 from hanse_learning.server.reduction import Array
 from hanse_reduction.plan import MODEL, Plan
 from hanse_reduction.sources import Input
-from hanse_reduction.verified import tampered
+from hanse_reduction.verified import VerifiedReader, raise_it
 
 Leaves = dict[str, Array]
 """One leaf (bytes) of every output, by name."""
@@ -64,17 +62,17 @@ class Outputs:
         start, stop = leaf_range(index, self._plan.layout.size)
         return start, stop, {name: whole[: stop - start] for name, whole in self._buffers.items()}
 
-    def load(self, outputs: Leaves, index: int, start: int) -> None:
+    def load(self, outputs: Leaves, start: int) -> None:
         """Fill the outputs with what they start from: the model, and the state or its initial values."""
         plan = self._plan
         if plan.base is not None:
-            self._read_leaf("model", plan.base, index, start, outputs[MODEL])
+            self._read_leaf("model", plan.base, start, outputs[MODEL])
         elif not plan.adopts:
             self._fill(outputs[MODEL], start, 0.0)
         for name, state in plan.state.items():
             view = outputs[name]
             if state is not None:
-                self._read_leaf(f"state {name}", state, index, start, view)
+                self._read_leaf(f"state {name}", state, start, view)
             else:
                 self._fill(view, start, plan.initial[name])
 
@@ -88,14 +86,10 @@ class Outputs:
             elif piece.segment.rule is Rule.PARAMETER:
                 part.view(DTYPES[piece.segment.dtype])[...] = value
 
-    def _read_leaf(self, what: str, data: Input, index: int, start: int, view: Array) -> None:
-        hashed = hashlib.sha256()
-        with data.source.open_range(start, len(view)) as reader:
-            for at in range(0, len(view), READ_BYTES):
-                read_hashed(reader, view[at : at + READ_BYTES], hashed)
+    def _read_leaf(self, what: str, data: Input, start: int, view: Array) -> None:
+        with ExitStack() as stack:
+            VerifiedReader(data, what, ((start, start + len(view)),), raise_it, stack).read_into(start, view.data)
         self.bytes_read += len(view)
-        if hashed.hexdigest() != data.leaf(index):
-            raise tampered(what, index)
 
 
 def leaf_range(index: int, size: int) -> tuple[int, int]:
@@ -111,12 +105,6 @@ def pieces(plan: Plan, start: int, stop: int) -> Iterator[Piece]:
     for segment in plan.layout.segments:
         if segment.start < stop and start < segment.stop:
             yield Piece(segment, max(start, segment.start), min(stop, segment.stop))
-
-
-def read_hashed(reader: RangeReader, view: Array, hashed: hashlib._Hash) -> None:
-    """Fill `view` and hash it while it is in the processor's cache."""
-    reader.read_into(view.data)
-    hashed.update(view.data)
 
 
 def buffer(size: int) -> Array:

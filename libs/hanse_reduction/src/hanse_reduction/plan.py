@@ -10,7 +10,6 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
-from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.reduction import Array, Measured, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
@@ -19,7 +18,7 @@ from hanse_reduction.checks import check_order, check_precision, check_private, 
 from hanse_reduction.headers import common_header, compare_header, read_header
 from hanse_reduction.ring_inputs import check_sum, open_masked_sum
 from hanse_reduction.ring_plan import MaskedSum
-from hanse_reduction.sources import Input, open_input
+from hanse_reduction.sources import Input, Inputs
 
 MODEL = "model"
 
@@ -39,7 +38,7 @@ class Refusals:
         with self._lock:
             if participant not in self.by_participant or error.code is ErrorCode.TAMPERED:
                 self.by_participant[participant] = Refusal(
-                    participant=participant, reason=str(error), code=error.code.code
+                    participant=participant, reason=str(error)[:500], code=error.code.code
                 )
 
     def __bool__(self) -> bool:
@@ -111,21 +110,10 @@ class Plan:
         return (MODEL, *self.state)
 
 
-def make_plan(
-    job: ReduceJob,
-    store: ObjectStore | None,
-    fetched: Mapping[str, bytes],
-    sums: Mapping[str, bytes],
-    refusals: Refusals,
-    each: Each,
-) -> Plan | None:
+def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) -> Plan | None:
     """Read headers and sizes. Updates that are refused at sight go into `refusals`.
 
     A SHARD trusts that its OPEN has looked at every header; it compares them again where its leaves hold them.
-
-    Args:
-        fetched: the updates' bytes from the bus, by participant.
-        sums: the bytes of tallies and of sums of masks from the bus, by digest.
 
     Returns:
         The plan, or None when there is nothing to go on with (refusals say why).
@@ -141,7 +129,7 @@ def make_plan(
 
     def open_row(update: UpdateInput) -> None:
         try:
-            data = open_input(update.ref, store, fetched.get(update.participant))
+            data = inputs.update(update)
             if job.kind is not JobKind.SHARD:
                 data.check_size()
                 if rows_layout is not None:
@@ -157,7 +145,7 @@ def make_plan(
     base: Input | None = None
     rows_layout: Layout | None = None
     if job.model is not None:
-        base = open_input(job.model, store)
+        base = inputs.open(job.model)
         header, layout = read_header(base)
         check_precision(strategy, layout)
         rows_layout = layout if job.sum is None else ring_layout(layout, job.sum.plan)
@@ -172,7 +160,7 @@ def make_plan(
         header, layout = found
         opened = {name: row for name, row in opened.items() if name not in refusals.by_participant}
     check_private(strategy, layout)
-    masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, store, sums, refusals.add)
+    masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, inputs, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
     rows = tuple(opened[update.participant] for update in job.updates if update.participant in opened)
@@ -195,7 +183,7 @@ def make_plan(
         counted=tuple(range(len(rows))),
         base=base,
         adopts=adopts,
-        state={name: _open_state(name, job, store, header, layout) for name in initial},
+        state={name: _open_state(name, job, inputs, header, layout) for name in initial},
         initial=initial,
         round=job.round,
         masked=masked,
@@ -210,11 +198,11 @@ def _info(updates: list[UpdateInput]) -> dict[str, Array]:
     return found | {"weights": np.array([update.weight for update in updates], np.float64)}
 
 
-def _open_state(name: str, job: ReduceJob, store: ObjectStore | None, header: bytes, layout: Layout) -> Input | None:
+def _open_state(name: str, job: ReduceJob, inputs: Inputs, header: bytes, layout: Layout) -> Input | None:
     ref = job.state.get(name)
     if ref is None:
         return None
-    state = open_input(ref, store)
+    state = inputs.open(ref)
     if ref.size != layout.size or state.read(0, len(header)) != header:
         raise HanseError(ErrorCode.INVALID_INPUT, f"state {name}: its layout is not the model's")
     return state

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum
-from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.files import ring_layout
 from hanse_reduction.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
-from hanse_reduction.tallies import TALLY_MASKS, Refuse, mask_refs, open_fetched, residual_of, sum_of_tallies
+from hanse_reduction.sources import Inputs
+from hanse_reduction.tallies import TALLY_MASKS, Refuse, mask_refs, residual_of, sum_of_tallies
 
 
 def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
@@ -39,19 +37,11 @@ def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
         raise invalid("model", None, "the model that the masked updates are differences to")
 
 
-def open_masked_sum(
-    job: ReduceJob,
-    ring: RingSum,
-    layout: Layout,
-    store: ObjectStore | None,
-    sums: Mapping[str, bytes],
-    refuse: Refuse,
-) -> MaskedSum:
+def open_masked_sum(job: ReduceJob, ring: RingSum, layout: Layout, inputs: Inputs, refuse: Refuse) -> MaskedSum:
     """Open what a masked sum needs beside the updates themselves.
 
     Args:
         layout: of the model.
-        sums: the bytes of tallies and of sums of masks from the bus, by digest.
         refuse: hears of each participant whose tally cannot be used.
 
     Raises:
@@ -64,8 +54,8 @@ def open_masked_sum(
     residual = residual_of(ring)
     for name, ref in mask_refs(ring).items():
         if ref is not None and name != TALLY_MASKS:
-            subtracted.append(open_subtrahend(name, open_fetched(name, ref, store, sums), updates))
-    tally = sum_of_tallies(job, ring, store, sums, refuse)
+            subtracted.append(open_subtrahend(name, inputs.named(name, ref), updates))
+    tally = sum_of_tallies(job, ring, inputs, refuse)
     # With a refused update there is no sum and no mean. The weight does not matter then, but all updates are still
     # checked.
     weight = 1.0 if tally is None else tally.weight

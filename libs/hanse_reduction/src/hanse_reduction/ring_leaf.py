@@ -22,7 +22,7 @@ from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
 from hanse_reduction.plan import MODEL, Plan, Refusals
 from hanse_reduction.ring_plan import MaskedSum, Stretch
-from hanse_reduction.verified import VerifiedReader, extents_of
+from hanse_reduction.verified import VerifiedReader, extents_of, raise_it
 
 BLOCK_BYTES = 512 << 10
 """Bytes of ring elements that are summed at once: the sum and the row that is added stay in the processor's cache."""
@@ -91,7 +91,7 @@ class RingWorker:
         shifted = [
             (start - head + mask.data_start, stop - head + mask.data_start) for start, stop in parts if stop > head
         ]
-        return VerifiedReader(mask.data, mask.name, extents_of(shifted, mask.data.ref.size), _fail, stack)
+        return VerifiedReader(mask.data, mask.name, extents_of(shifted, mask.data.ref.size), raise_it, stack)
 
     def _check_headers(self, rows: Sequence[VerifiedReader]) -> None:
         expected = self._masked.layout.header
@@ -105,7 +105,7 @@ class RingWorker:
 
     def _reduce_leaf(self, index: int, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]) -> Leaves:
         base, end, outputs = self._outputs.views(index)
-        self._outputs.load(outputs, index, base)
+        self._outputs.load(outputs, base)
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
             step = BLOCK_BYTES // stretch.width * itemsize
@@ -193,8 +193,3 @@ class RingWorker:
             self._masked.residual.apply(total, first)
         means: Array = total.view(_SIGNED[stretch.ring.bits]) * stretch.means_factor
         return means
-
-
-def _fail(error: HanseError) -> None:
-    """Without its sum of masks, nothing can be reduced."""
-    raise error

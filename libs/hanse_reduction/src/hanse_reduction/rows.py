@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.store.files import READ_BYTES
-from hanse_fabric.store.port import RangeReader
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES
 from hanse_learning.server.reduction import Array
 from hanse_reduction.finite import all_finite, describe
 from hanse_reduction.headers import check_header_bytes
-from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces, read_hashed
-from hanse_reduction.plan import Plan, Refusals, Row
-from hanse_reduction.verified import tampered
+from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces
+from hanse_reduction.plan import Plan, Refusals
+from hanse_reduction.verified import VerifiedReader
 
 ROWS_BUDGET = 16 << 20
 """Bytes of a block, of all K rows together, at most."""
@@ -26,15 +23,6 @@ WIDTH_BYTES = 1 << 20
 """Bytes of one row of a block, at most: few rows then stay in the processor's cache."""
 
 _DIVERGED = "training diverged at that site: lower its learning rate, clip the gradient norm, or check its data"
-
-
-@dataclass(slots=True)
-class _Stream:
-    """A row's bytes of one leaf on their way; `reader` is None once they are known to be missing."""
-
-    row: Row
-    reader: RangeReader | None
-    hashed: hashlib._Hash = field(default_factory=hashlib.sha256)
 
 
 class RowReader:
@@ -54,47 +42,29 @@ class RowReader:
         """
         start, stop = leaf_range(index, self._plan.layout.size)
         with ExitStack() as stack:
+            readers = [
+                VerifiedReader(
+                    row.data, "update", ((start, stop),), partial(self._refusals.add, row.participant), stack
+                )
+                for row in self._plan.rows
+            ]
             # All requests are made before the first byte is waited for, so that the store fetches for all at once.
-            streams = [_Stream(row, self._open_row(row, start, stop, stack)) for row in self._plan.rows]
-            yield self._pieces(streams, index, start, stop)
+            for reader in readers:
+                reader.open()
+            try:
+                yield self._pieces(readers, start, stop)
+            finally:
+                self.bytes_read += sum(reader.bytes_read for reader in readers)
 
-    def _pieces(self, streams: list[_Stream], index: int, start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
+    def _pieces(self, readers: list[VerifiedReader], start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
         for at in range(start, stop, self._width):
             end = min(at + self._width, stop)
-            for stream, target in zip(streams, self._rows, strict=True):
-                self._read_row(stream, target[: end - at])
+            for reader, target in zip(readers, self._rows, strict=True):
+                reader.read_into(at, target[: end - at].data)
             for piece in pieces(self._plan, at, end):
                 rows = [row[piece.start - at : piece.stop - at] for row in self._rows]
                 self._check(piece, rows)
                 yield piece, rows
-        for stream in streams:
-            if stream.reader is not None and stream.hashed.hexdigest() != stream.row.data.leaf(index):
-                self._refusals.add(stream.row.participant, tampered("update", index))
-
-    def _open_row(self, row: Row, start: int, stop: int, stack: ExitStack) -> RangeReader | None:
-        try:
-            return stack.enter_context(row.data.source.open_range(start, stop - start))
-        except HanseError as error:
-            self._refuse(row, error)
-            return None
-
-    def _read_row(self, stream: _Stream, target: Array) -> None:
-        if stream.reader is None:
-            return
-        try:
-            for at in range(0, len(target), READ_BYTES):
-                read_hashed(stream.reader, target[at : at + READ_BYTES], stream.hashed)
-        except HanseError as error:
-            self._refuse(stream.row, error)
-            stream.reader = None
-            return
-        self.bytes_read += len(target)
-
-    def _refuse(self, row: Row, error: HanseError) -> None:
-        """An update that is not there, or is too short, is refused; what concerns the store itself is raised."""
-        if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT):
-            raise error
-        self._refusals.add(row.participant, error)
 
     def _check(self, piece: Piece, rows: list[Array]) -> None:
         """Refuse rows with another header, or with numbers that are not finite."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ObjectRef
+from hanse_fabric.messages import ObjectRef, UpdateInput
 from hanse_fabric.store.port import ObjectStore, RangeReader
-from hanse_fabric.tensors.refs import check_leaves
+from hanse_fabric.tensors.refs import check_leaves, verify_bytes
 
 _ANNOUNCE = "announce size and digest of the very bytes that are sent"
 
@@ -99,6 +100,13 @@ class Input:
         self.source.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
+    def whole(self) -> bytes:
+        """All bytes, verified (TOO_LARGE, INVALID_INPUT or TAMPERED)."""
+        self.check_size()
+        found = self.read(0, self.ref.size)
+        verify_bytes(self.ref, found)
+        return found
+
     def check_size(self) -> None:
         """Raises HanseError: TOO_LARGE or INVALID_INPUT when there are more or fewer bytes than were announced."""
         actual = self.source.size()
@@ -112,24 +120,45 @@ class Input:
             )
 
 
-def open_input(ref: ObjectRef, store: ObjectStore | None, fetched: bytes | None = None) -> Input:
-    """The bytes behind a reference.
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The objects that a job names, wherever their bytes are.
 
-    Args:
-        fetched: the bytes from the bus, for a reference that is neither inline nor in the store.
-
-    Raises:
-        HanseError: TAMPERED when the leaves do not give the digest; NOT_FOUND when the bytes are nowhere.
+    Attributes:
+        store: where large ones lie; None where all jobs are small.
+        fetched: the updates that came by the bus, by participant.
+        sums: tallies and sums of masks that came by the bus, by digest.
     """
-    check_leaves(ref)
-    if ref.inline is not None:
-        return Input(ref, MemorySource(ref.inline))
-    if ref.key is not None:
-        if store is None:
-            raise HanseError(
-                ErrorCode.UNAVAILABLE, "no object store is configured, an input lies in one", hint="set HANSE_STORE_URL"
-            )
-        return Input(ref, StoreSource(store, ref.key))
-    if fetched is None:
-        raise HanseError(ErrorCode.NOT_FOUND, f"object {ref.digest[:12]} is not on the bus (any more)")
-    return Input(ref, MemorySource(fetched))
+
+    store: ObjectStore | None
+    fetched: Mapping[str, bytes] = field(default_factory=dict)
+    sums: Mapping[str, bytes] = field(default_factory=dict)
+
+    def open(self, ref: ObjectRef, on_bus: bytes | None = None) -> Input:
+        """The bytes behind a reference; `on_bus` where they are neither inline nor in the store.
+
+        Raises:
+            HanseError: TAMPERED when the leaves do not give the digest; NOT_FOUND when the bytes are nowhere.
+        """
+        check_leaves(ref)
+        if ref.inline is not None:
+            return Input(ref, MemorySource(ref.inline))
+        if ref.key is not None:
+            if self.store is None:
+                message = "no object store is configured, an input lies in one"
+                raise HanseError(ErrorCode.UNAVAILABLE, message, hint="set HANSE_STORE_URL")
+            return Input(ref, StoreSource(self.store, ref.key))
+        if on_bus is None:
+            raise HanseError(ErrorCode.NOT_FOUND, f"object {ref.digest[:12]} is not on the bus (any more)")
+        return Input(ref, MemorySource(on_bus))
+
+    def update(self, update: UpdateInput) -> Input:
+        """A participant's update."""
+        return self.open(update.ref, self.fetched.get(update.participant))
+
+    def named(self, name: str, ref: ObjectRef, on_bus: bytes | None = None) -> Input:
+        """The same, where errors name the object; `sums` has what is not given."""
+        try:
+            return self.open(ref, self.sums.get(ref.digest) if on_bus is None else on_bus)
+        except HanseError as error:
+            raise HanseError(error.code, f"{name}: {error.message}", hint=error.hint) from None

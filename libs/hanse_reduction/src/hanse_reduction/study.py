@@ -18,6 +18,7 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_genomics import hub
+from hanse_reduction.sources import Inputs
 from hanse_reduction.study_sum import Arrays, Reader, plain_arrays, summed_arrays
 from hanse_schemas.study import Study
 
@@ -45,20 +46,22 @@ def run_study(
     Raises:
         HanseError: UNAVAILABLE or TIMEOUT (worth another try).
     """
-    reader = Reader(store, fetched, sums, {})
+    reader = Reader(Inputs(store, fetched, sums))
     common: dict[str, Any] = {"job": job.id, "project": job.project, "run": job.run, "step": job.step}
     try:
-        made = _made(job, reader)
+        outputs, facts = _made(job, reader)
     except HanseError as error:
         if error.code in _RETRIED:
             raise
         told = f"step {job.function}: {error.message}" + (f" ({error.hint})" if error.hint else "")
         return Reduced(**common, error=told, code=error.code.code)
-    outputs, facts = made if made is not None else ({}, {})
-    return Reduced(**common, outputs=outputs, facts=facts, refused=reader.refusals(), bytes_read=reader.bytes_read)
+    return Reduced(
+        **common, outputs=outputs, facts=facts, refused=reader.refusals.listed(), bytes_read=reader.bytes_read
+    )
 
 
-def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str, Any]] | None:
+def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str, Any]]:
+    """Outputs and facts; none where answers are refused."""
     function = hub.STEPS.get(job.function)
     if function is None:
         raise HanseError(
@@ -77,15 +80,11 @@ def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str
     else:
         total = summed_arrays(reader, job, job.sum)
     if total is None:
-        return None
-    given = {name: _given(reader, name, ref) for name, ref in sorted(job.inputs.items())}
+        return {}, {}
+    given = {name: decode_tensors(reader.read(f"input {name}", ref))[1] for name, ref in sorted(job.inputs.items())}
     finished = function(study, job.settings, total, given)
-    facts = _checked(finished.facts)
-    return {name: _put(job, reader.store, name, arrays) for name, arrays in sorted(finished.outputs.items())}, facts
-
-
-def _given(reader: Reader, name: str, ref: ObjectRef) -> Arrays:
-    return decode_tensors(reader.read(f"input {name}", ref))[1]
+    facts, store = _checked(finished.facts), reader.inputs.store
+    return {name: _put(job, store, name, arrays) for name, arrays in sorted(finished.outputs.items())}, facts
 
 
 def _put(job: StudyJob, store: ObjectStore | None, name: str, arrays: Arrays) -> ObjectRef:

@@ -6,23 +6,23 @@ A study's chunks are small (a few MB of each cohort), and whole arrays are what 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages import MaskingMode, MaskShape, ObjectRef, Refusal, RingPlan, RingSum, StudyJob
-from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.messages import MaskingMode, MaskShape, ObjectRef, RingPlan, RingSum, StudyJob
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.layout import Layout
-from hanse_fabric.tensors.refs import verify_bytes
 from hanse_privacy.masks.total import total_layout
 from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.files import mask_shape
 from hanse_privacy.ring.plan import check_plan, largest_sum
-from hanse_reduction.tallies import mask_refs, open_fetched, residual_of, sum_of_tallies
+from hanse_reduction.plan import Refusals
+from hanse_reduction.sources import Input, Inputs
+from hanse_reduction.tallies import mask_refs, residual_of, sum_of_tallies
 
 Arrays = dict[str, NDArray[Any]]
 _SIGNED: dict[int, Any] = {32: np.int32, 64: np.int64}
@@ -31,51 +31,37 @@ _RETRIED = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT)
 
 @dataclass(slots=True)
 class Reader:
-    """Reads objects whole and verifies them.
+    """Reads objects whole and verifies them; `refusals` has whose answers cannot be used."""
 
-    Attributes:
-        fetched, sums: what came by the bus: updates by participant; tallies and sums of masks by digest.
-        refused: by participant, why its answer cannot be used.
-    """
-
-    store: ObjectStore | None
-    fetched: Mapping[str, bytes]
-    sums: Mapping[str, bytes]
-    refused: dict[str, HanseError]
+    inputs: Inputs
+    refusals: Refusals = field(default_factory=Refusals)
     bytes_read: int = 0
 
-    def read(self, name: str, ref: ObjectRef, data: bytes | None = None) -> bytes:
-        """The verified bytes of an object; `data` where they came by the bus.
+    def read(self, name: str, ref: ObjectRef) -> bytes:
+        """The verified bytes of an object.
 
         Raises:
             HanseError: NOT_FOUND, TOO_LARGE or TAMPERED, naming the object.
         """
-        known = self.sums if data is None else {ref.digest: data}
-        source = open_fetched(name, ref, self.store, known)
-        source.check_size()
-        found = source.read(0, ref.size)
-        self.bytes_read += len(found)
-        verify_bytes(ref, found)
-        return found
+        return self._counted(self.inputs.named(name, ref))
 
     def answers(self, job: StudyJob) -> dict[str, bytes]:
         """Each participant's answer; those that cannot be read are refused."""
         found = {}
         for update in job.updates:
             try:
-                found[update.participant] = self.read("answer", update.ref, self.fetched.get(update.participant))
+                on_bus = self.inputs.fetched.get(update.participant)
+                found[update.participant] = self._counted(self.inputs.named("answer", update.ref, on_bus))
             except HanseError as error:
                 if error.code in _RETRIED:
                     raise
-                self.refused[update.participant] = error
+                self.refusals.add(update.participant, error)
         return found
 
-    def refusals(self) -> tuple[Refusal, ...]:
-        """As the coordinator is told."""
-        return tuple(
-            Refusal(participant=name, reason=str(error)[:500], code=error.code.code)
-            for name, error in sorted(self.refused.items())
-        )
+    def _counted(self, data: Input) -> bytes:
+        found = data.whole()
+        self.bytes_read += len(found)
+        return found
 
 
 def plain_arrays(reader: Reader, job: StudyJob) -> dict[str, Arrays] | None:
@@ -85,8 +71,8 @@ def plain_arrays(reader: Reader, job: StudyJob) -> dict[str, Arrays] | None:
         try:
             made[name] = decode_tensors(data)[1]
         except HanseError as error:
-            reader.refused[name] = error
-    return None if reader.refused else made
+            reader.refusals.add(name, error)
+    return None if reader.refusals else made
 
 
 def summed_arrays(reader: Reader, job: StudyJob, ring: RingSum) -> Arrays | None:
@@ -105,9 +91,9 @@ def summed_arrays(reader: Reader, job: StudyJob, ring: RingSum) -> Arrays | None
         try:
             layouts[name] = _ring_layout(data, ring.plan)
         except HanseError as error:
-            reader.refused[name] = error
-    tally = sum_of_tallies(job, ring, reader.store, reader.sums, reader.refused.__setitem__)
-    if reader.refused or tally is None:
+            reader.refusals.add(name, error)
+    tally = sum_of_tallies(job, ring, reader.inputs, reader.refusals.add)
+    if reader.refusals or tally is None:
         return None
     layout = _one_layout(layouts)
     elements = _unmasked(reader, ring, layout, list(answers.values()))

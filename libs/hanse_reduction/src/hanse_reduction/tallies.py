@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,13 +10,11 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, StudyJob, Tally
-from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_fabric.tensors.refs import verify_bytes
 from hanse_privacy.pairwise.streams import Masks, residual_masks
 from hanse_privacy.ring.tally import read_tally, sum_tallies, tally_count
-from hanse_reduction.sources import Input, open_input
+from hanse_reduction.sources import Inputs
 
 MAX_TALLY_BYTES = 64 << 10
 """More than any tally has: 1,024 elements and a header."""
@@ -42,13 +40,10 @@ def mask_refs(ring: RingSum) -> dict[str, ObjectRef | None]:
     }
 
 
-def sum_of_tallies(
-    job: ReduceJob | StudyJob, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes], refuse: Refuse
-) -> Tally | None:
+def sum_of_tallies(job: ReduceJob | StudyJob, ring: RingSum, inputs: Inputs, refuse: Refuse) -> Tally | None:
     """Add up the tallies of a job.
 
     Args:
-        sums: the bytes that came by the bus, by digest.
         refuse: hears of each participant whose tally is missing, tampered with or of another shape.
 
     Returns:
@@ -60,7 +55,7 @@ def sum_of_tallies(
     found: list[bytes] = []
     for update in job.updates:
         try:
-            found.append(_tally(tally_ref(job, update), ring, store, sums))
+            found.append(_tally(tally_ref(job, update), ring, inputs))
         except HanseError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT):
                 raise
@@ -68,7 +63,7 @@ def sum_of_tallies(
     residual = residual_of(ring)
     masks = None if residual is None else _residual_tally(residual, ring.plan)
     if ring.masks is not None:
-        masks = read_small(TALLY_MASKS, ring.masks.tally, store, sums)
+        masks = _small(TALLY_MASKS, ring.masks.tally, inputs)
     if len(found) < len(job.updates):
         return None
     tally = sum_tallies(found, ring.plan, masks)
@@ -102,36 +97,15 @@ def _residual_tally(residual: Masks, plan: RingPlan) -> bytes:
     return encode_tensors(layout, {"u64": np.negative(left)})
 
 
-def _tally(ref: ObjectRef | None, ring: RingSum, store: ObjectStore | None, sums: Mapping[str, bytes]) -> bytes:
+def _tally(ref: ObjectRef | None, ring: RingSum, inputs: Inputs) -> bytes:
     if ref is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "tally: there is none beside the masked update")
-    data = read_small("tally", ref, store, sums)
+    data = _small("tally", ref, inputs)
     read_tally(data, ring.plan)
     return data
 
 
-def read_small(name: str, ref: ObjectRef, store: ObjectStore | None, sums: Mapping[str, bytes]) -> bytes:
-    """The verified bytes of a tally, or of the sum of their masks.
-
-    Raises:
-        HanseError: NOT_FOUND, TOO_LARGE, or TAMPERED.
-    """
+def _small(name: str, ref: ObjectRef, inputs: Inputs) -> bytes:
     if ref.size > MAX_TALLY_BYTES:
         raise HanseError(ErrorCode.TOO_LARGE, f"{name}: {ref.size} bytes, at most {MAX_TALLY_BYTES} were expected")
-    data = open_fetched(name, ref, store, sums)
-    data.check_size()
-    found = data.read(0, ref.size)
-    verify_bytes(ref, found)
-    return found
-
-
-def open_fetched(name: str, ref: ObjectRef, store: ObjectStore | None, sums: Mapping[str, bytes]) -> Input:
-    """An object that is inline, in the store, or among what came by the bus.
-
-    Raises:
-        HanseError: as `open_input`, naming the object.
-    """
-    try:
-        return open_input(ref, store, sums.get(ref.digest))
-    except HanseError as error:
-        raise HanseError(error.code, f"{name}: {error.message}", hint=error.hint) from None
+    return inputs.named(name, ref).whole()
