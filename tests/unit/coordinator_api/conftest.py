@@ -17,8 +17,7 @@ from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing
-from hanse_coordinator.compensators import CompensatorBoard
-from hanse_coordinator.presence import PresenceBoard
+from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.records import ApiKeyRecord, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey

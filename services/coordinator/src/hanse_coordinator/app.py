@@ -14,9 +14,8 @@ from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing, register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
-from hanse_coordinator.compensators import CompensatorBoard
+from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.links import LinkServer
-from hanse_coordinator.presence import PresenceBoard
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings

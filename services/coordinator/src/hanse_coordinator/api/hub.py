@@ -9,8 +9,7 @@ from typing import Any
 
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
-from hanse_coordinator.compensators import CompensatorBoard
-from hanse_coordinator.presence import PresenceBoard
+from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.route import OWN, Request, Route
+from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.records import InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_join_token
@@ -21,14 +21,7 @@ def _view(record: InvitationRecord, now: datetime) -> InvitationView:
         state = "used"
     elif record.expires_at <= now:
         state = "expired"
-    return InvitationView(
-        id=record.id,
-        participant=record.participant,
-        state=state,
-        created_at=record.created_at,
-        created_by=record.created_by,
-        expires_at=record.expires_at,
-    )
+    return view(InvitationView, record, state=state)
 
 
 async def create_invitation(hub: Hub, request: Request) -> IssuedInvitation:

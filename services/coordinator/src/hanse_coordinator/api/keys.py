@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
-from hanse_coordinator.api.route import OPERATE, Request, Route
+from hanse_coordinator.api.route import OPERATE, Request, Route, view
 from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_schemas.http.keys import ApiRole, CreateKey, IssuedKey, KeyList, KeyView
-
-
-def _fields(record: ApiKeyRecord) -> dict[str, object]:
-    return {name: getattr(record, name) for name in KeyView.model_fields}
 
 
 async def create_key(hub: Hub, request: Request) -> IssuedKey:
@@ -34,12 +30,12 @@ async def create_key(hub: Hub, request: Request) -> IssuedKey:
     hub.keys.note(record, entry.revision)
     where = body.project or HUB_AUDIT
     await hub.audit(request.caller, where, "key.create", f"key:{key.id}", role=body.role, name=body.name)
-    return IssuedKey.model_validate(_fields(record) | {"key": key.text})
+    return view(IssuedKey, record, key=key.text)
 
 
 async def list_keys(hub: Hub, request: Request) -> KeyList:  # noqa: ARG001 - the form of all handlers
     found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
-    return KeyList(keys=tuple(KeyView.model_validate(_fields(record)) for record in found))
+    return KeyList(keys=tuple(view(KeyView, record) for record in found))
 
 
 async def revoke_key(hub: Hub, request: Request) -> KeyView:
@@ -51,7 +47,7 @@ async def revoke_key(hub: Hub, request: Request) -> KeyView:
     entry = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=key)
     hub.keys.note(entry.value, entry.revision)
     await hub.audit(request.caller, entry.value.project or HUB_AUDIT, "key.revoke", f"key:{key}")
-    return KeyView.model_validate(_fields(entry.value))
+    return view(KeyView, entry.value)
 
 
 ROUTES = (

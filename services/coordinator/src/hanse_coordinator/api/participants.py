@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_schemas.http.keys import ApiRole
@@ -14,10 +14,9 @@ from hanse_schemas.http.participants import ParticipantList, ParticipantView
 
 def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
     seen = hub.presence.of(record.project, record.participant)
-    return ParticipantView(
-        participant=record.participant,
-        enrolled_at=record.enrolled_at,
-        revoked=record.revoked,
+    return view(
+        ParticipantView,
+        record,
         public_key=base64.b64encode(record.public_key).decode(),
         version=seen.presence.version if seen else record.version,
         device=seen.presence.device if seen else "",

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from hanse_coordinator.api.hub import HUB_AUDIT, Hub
-from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.http.projects import CreateProject, ProjectList, ProjectView
-
-
-def _view(record: ProjectRecord) -> ProjectView:
-    return ProjectView(
-        name=record.name,
-        data_schema=record.data_schema,
-        description=record.description,
-        created_at=record.created_at,
-        created_by=record.created_by,
-    )
 
 
 async def create_project(hub: Hub, request: Request) -> ProjectView:
@@ -39,17 +29,17 @@ async def create_project(hub: Hub, request: Request) -> ProjectView:
             ) from None
         raise
     await hub.audit(request.caller, body.name, "project.create", f"project:{body.name}")
-    return _view(record)
+    return view(ProjectView, record)
 
 
 async def list_projects(hub: Hub, request: Request) -> ProjectList:
     found = [entry.value for entry in await hub.buckets.projects.list()]
     seen = sorted((record for record in found if request.caller.sees(record.name)), key=lambda record: record.name)
-    return ProjectList(projects=tuple(_view(record) for record in seen))
+    return ProjectList(projects=tuple(view(ProjectView, record) for record in seen))
 
 
 async def get_project(hub: Hub, request: Request) -> ProjectView:
-    return _view(await hub.project(request.project))
+    return view(ProjectView, await hub.project(request.project))
 
 
 ROUTES = (

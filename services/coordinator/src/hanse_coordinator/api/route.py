@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, Field, TypeAdapter
@@ -52,6 +52,14 @@ class Request:
     @property
     def project(self) -> str:
         return str(self.path["project"])
+
+
+V = TypeVar("V", bound=BaseModel)
+
+
+def view(kind: type[V], record: BaseModel, **own: Any) -> V:
+    """The view of a record: fields of the same name, and its own."""
+    return kind(**{name: getattr(record, name) for name in kind.model_fields if name not in own}, **own)
 
 
 Handler = Callable[[Hub, Request], Awaitable[BaseModel | web.StreamResponse]]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.route import OWN, READ, Request, Route
+from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -30,18 +30,17 @@ from hanse_schemas.http.runs import (
 )
 from hanse_schemas.job import Job
 
+S = TypeVar("S", bound=RunSummary)
 _EVENTS: Stream = EVENT.stream or Stream("")
 
 
-def _summary(record: RunRecord) -> dict[str, Any]:
-    names = set(RunSummary.model_fields) - {"rounds", "outputs"}
+def _summary(kind: type[S], record: RunRecord, **own: Any) -> S:
     rounds = 0 if record.job.study is not None else record.job.rounds
-    own = {"rounds": rounds, "outputs": tuple(sorted(record.outputs))}
-    return {name: getattr(record, name) for name in names} | own
+    return view(kind, record, rounds=rounds, outputs=tuple(sorted(record.outputs)), **own)
 
 
 def _view(record: RunRecord) -> RunView:
-    return RunView(**_summary(record), job=record.job, privacy=describe(record.job))
+    return _summary(RunView, record, privacy=describe(record.job))
 
 
 async def check_job(hub: Hub, request: Request) -> Checked:
@@ -87,7 +86,7 @@ async def list_runs(hub: Hub, request: Request) -> RunList:
     await hub.project(request.project)
     found = [entry.value for entry in await hub.buckets.runs.list(project=request.project)]
     found.sort(key=lambda record: (record.created_at, record.run), reverse=True)
-    return RunList(runs=tuple(RunSummary(**_summary(record)) for record in found))
+    return RunList(runs=tuple(_summary(RunSummary, record) for record in found))
 
 
 async def get_run(hub: Hub, request: Request) -> RunView:

@@ -18,7 +18,6 @@ from hanse_coordinator.verbs.ending import Ending
 from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
-from hanse_coordinator.verbs.payloads import KeptPayloads
 from hanse_coordinator.verbs.publishing import publish
 from hanse_coordinator.verbs.reductions import Reductions
 from hanse_coordinator.verbs.steps import Steps
@@ -29,7 +28,6 @@ from hanse_coordinator.watching.progress import ProgressRelay
 from hanse_coordinator.watching.vitals import RunVitals
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
     Lineage,
     MaskAnswer,
@@ -47,7 +45,6 @@ from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import Attendance, EnrolledKeys, too_few_present
-from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered, Published
 from hanse_workflows.verbs import Body
 
@@ -98,7 +95,6 @@ class DurableVerbs:
             bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             vitals=self.vitals, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
-        self._payloads = KeptPayloads(bus, self._steps, project=project, run=run)
         self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
         self._attendance = Attendance(self._steps.once)
         self._enrolled = EnrolledKeys(self._steps.once)
@@ -205,15 +201,10 @@ class DurableVerbs:
         return await self._masks.of(session, round, members)
 
     async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:
-        try:
-            return await self._payloads.of(key, gathered)
-        except HanseError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            raise RunFailure(error.code, error.message) from None
+        return await self._tasks.payloads(key, gathered)
 
     def release(self, key: str) -> None:
-        self._payloads.release(key)
+        self._tasks.release(key)
 
     def secret(self, count: int) -> bytes:
         return secrets.token_bytes(count)
@@ -277,9 +268,8 @@ class DurableVerbs:
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
         await self._steps.live.wait()
-        await first_of(
-            self._inbox.follow(), self._reductions.requests.follow(), self._masks.follow(), self._progress.follow()
-        )
+        answers = self._reductions.requests.follow(), self._masks.requests.follow()
+        await first_of(self._inbox.follow(), *answers, self._progress.follow())
 
     async def settle(self) -> None:
         """Wait for what was started in the background: notices, purges."""

@@ -26,10 +26,6 @@ class MaskSums:
             named_by="session", who="compensators", patience=patience,
         )  # fmt: skip
 
-    async def follow(self) -> None:
-        """Receive answers until cancelled."""
-        await self.requests.follow()
-
     async def of(self, session: str, round_number: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:
         """The compensator's answer: a sum, or whose seeds are the reason that there is none.
 

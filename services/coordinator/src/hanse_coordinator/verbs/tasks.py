@@ -1,7 +1,13 @@
-"""The verb `gather`: tasks to participants on the bus, and their answers."""
+"""The verb `gather`: tasks to participants on the bus, and their answers.
+
+Payloads of answers that are too large for the journal stay on the bus, and the journal has their digests: a masking
+protocol's shares are 20 KB of each of a hundred sites, needed until the sum is made and never again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,16 +26,19 @@ from hanse_coordinator.watching.step_bytes import count_bytes
 from hanse_coordinator.watching.vitals import BACKLOG, RunVitals
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
-from hanse_fabric.messages import ExchangeJob, ObjectRef
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
 from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
 from hanse_workflows.answers import Terms
 from hanse_workflows.ask import Ask
+from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.verbs import Body
 
+_LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
 _REPLAYED_STEPS_TIDIED = 4
@@ -158,10 +167,42 @@ class TaskSteps:
                 silent=list(gathered.silent), failed=missing,
             )  # fmt: skip
 
+    async def payloads(self, step: str, gathered: Gathered) -> dict[str, bytes]:
+        """The payloads of the step's answers, by participant: those at hand, and from the bus after a restart.
+
+        Raises:
+            RunFailure: NOT_FOUND when they are not on the bus any more.
+        """
+        found = {answer.participant: answer.payload for answer in gathered.answers if answer.payload is not None}
+        wanted = {
+            answer.participant: answer.payload_digest
+            for answer in gathered.answers
+            if answer.payload_digest is not None and answer.participant not in found
+        }
+        if wanted:
+            pattern = RESULT.wildcard(project=self._project, run=self._run)
+            for record in await self._bus.snapshot(_RESULTS, pattern):
+                name = RESULT.parse(record.subject)["participant"]
+                if name in wanted and (payload := _payload(record.data, wanted[name])) is not None:
+                    found[name] = payload
+                    del wanted[name]
+        if wanted:
+            raise RunFailure(
+                ErrorCode.NOT_FOUND, f"step {step}: what {', '.join(sorted(wanted))} answered is not there any more"
+            )
+        return found
+
+    def release(self, step: str) -> None:
+        """The step's payloads are not needed any more. What a repeated attempt has left, the run's end removes."""
+        self._steps.when_live(self._purge_results(step), keep=_REPLAYED_STEPS_TIDIED)
+
     async def _purge(self, step: str, *, results: bool) -> None:
         await self._bus.purge(_TASKS, TASK.wildcard(project=self._project, run=self._run, step=step))
         if results:
-            await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
+            await self._purge_results(step)
+
+    async def _purge_results(self, step: str) -> None:
+        await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
 
 
 def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:
@@ -172,3 +213,13 @@ def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> G
         answers=tuple(answers[name] for name in sorted(answers)),
         failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
     )
+
+
+def _payload(data: bytes, digest: str) -> bytes | None:
+    """The payload with this digest, of a result that was verified when it came."""
+    try:
+        payload = Result.decode(data).payload
+    except HanseError as error:
+        _LOG.warning("a stored result cannot be read: %s", error)
+        return None
+    return payload if payload is not None and hashlib.sha256(payload).hexdigest() == digest else None

@@ -1,16 +1,19 @@
-"""Signs of life of the participants, for showing them: when last seen, with which version, device and clock."""
+"""What the hub has heard of others: participants' signs of life, compensators' keys. Kept current by watching the bus."""
 
 from __future__ import annotations
 
+import base64
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Presence
-from hanse_fabric.subjects import PRESENCE, Stream
+from hanse_fabric.messages import CompensatorRecord, Presence
+from hanse_fabric.records import Bucket
+from hanse_fabric.subjects import COMPENSATORS, PRESENCE, Stream
 
 ONLINE_WITHIN_S = 180.0
 _STREAM: Stream = PRESENCE.stream or Stream("")
@@ -29,8 +32,9 @@ class Sighting:
 class PresenceBoard:
     """The last sighting of each participant, as `watch` keeps it."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
-        self._bus, self._clock = bus, clock
+    def __init__(self, bus: Bus, clock: Clock, *, told: Callable[[], None] = lambda: None) -> None:
+        """`told` is called at every sign of life."""
+        self._bus, self._clock, self._told = bus, clock, told
         self._sightings: dict[tuple[str, str], Sighting] = {}
 
     async def watch(self) -> None:
@@ -65,3 +69,28 @@ class PresenceBoard:
         at = now if live else min(presence.sent_at, now)
         difference = (presence.sent_at - now).total_seconds() if live else None
         self._sightings[tokens["project"], tokens["participant"]] = Sighting(presence, at, difference)
+        self._told()
+
+
+class CompensatorBoard:
+    """The compensators' public keys as they announce them, for showing: sites trust the key that their policy pins."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bucket = Bucket(bus, COMPENSATORS, CompensatorRecord)
+        self._keys: dict[str, str] = {}
+
+    async def watch(self) -> None:
+        """Follow until cancelled."""
+        async with self._bucket.watch() as changes:
+            async for change in changes:
+                if change is None:
+                    continue
+                name = change.tokens["name"]
+                if change.value is None:
+                    self._keys.pop(name, None)
+                else:
+                    self._keys[name] = base64.b64encode(change.value.public_key).decode()
+
+    def keys(self) -> dict[str, str]:
+        """Public keys (base64) by name."""
+        return dict(sorted(self._keys.items()))
