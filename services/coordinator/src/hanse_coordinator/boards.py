@@ -1,4 +1,4 @@
-"""What the hub has heard of others: participants' signs of life, compensators' keys. Kept current by watching the bus."""
+"""What the hub has heard of others, kept current by watching the bus: sites' signs of life, compensators' keys."""
 
 from __future__ import annotations
 
