@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hanse_datapod.settings import DatapodSettings
 from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
@@ -45,28 +46,11 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     joining.set_defaults(run=_join)
 
     running = commands.add_parser("run", help="take part until stopped (SIGTERM)")
-    running.add_argument("--home", type=Path, help="this site's folder")
-    running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process")
+    running.add_argument("--homes", type=Path, nargs="+", help="several sites' folders, served by this one process; "
+                         "in the paths of data {name} stands for the folder's name")  # fmt: skip
     running.add_argument("--homes-file", type=Path, help="a file that lists such folders, one a line")
-    running.add_argument(
-        "--data",
-        help="training data, or the prefix of .bed, .bim and .fam; with --homes, {name} stands for the folder's name",
-    )
-    running.add_argument("--test", help="test data; {name} as for --data")
-    running.add_argument("--test-fraction", type=float, help="share of the data for tests where there is no test file")
-    running.add_argument("--data-kind", choices=["auto", "csv", "parquet", "npz", "images", "plink", "code"])
-    running.add_argument("--phenotypes", help="file of phenotypes beside genotypes; {name} as for --data")
-    running.add_argument("--covariates", help="file of covariates beside genotypes; {name} as for --data")
-    running.add_argument("--studies-at-once", type=int, help="steps of studies under way at once (2)")
-    running.add_argument("--threads", type=int, help="threads of the linear algebra of studies (1)")
-    running.add_argument("--device", help="what is trained on: auto, cpu, cuda or cuda:N (auto)")
-    running.add_argument("--pools", type=Path, help="file of the site's pools of devices")
-    running.add_argument("--pool-folder", type=Path, help="folder shared with the pools' workers (HOME/pools)")
-    running.add_argument("--policy", type=Path, help="the site's policy file")
-    running.add_argument("--code", type=Path, help="the site's own code; the policy must list its digest")
-    running.add_argument("--join-url", help="address of the hub, to join on the first start")
-    running.add_argument("--token", help="token to join with on the first start")
-    running.add_argument("--hub-ca", type=Path, help="PEM file of the CA that signed the hub's certificate")
+    for name, field in DatapodSettings.own_fields().items():
+        running.add_argument(f"--{name.replace('_', '-')}", help=field.description)
     running.set_defaults(run=_run)
 
     verifying = commands.add_parser("verify-log", help="check the log of everything that left the site")
@@ -113,14 +97,8 @@ def _run(given: argparse.Namespace) -> int:
     homes = list(given.homes or [])
     if given.homes_file is not None:
         homes += [Path(line.strip()) for line in read_text(given.homes_file, "homes file").splitlines() if line.strip()]
-    names = (
-        "home", "test_fraction", "data_kind", "policy", "code", "join_url", "token", "hub_ca", "studies_at_once",
-        "threads", "device", "pools", "pool_folder",
-    )  # fmt: skip
-    options: dict[str, Any] = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    for name in ("data", "test", "phenotypes", "covariates"):
-        if getattr(given, name) is not None:
-            options[name] = Path(getattr(given, name))
+    given_settings = {name: getattr(given, name) for name in DatapodSettings.own_fields()}
+    options = {name: value for name, value in given_settings.items() if value is not None}
     return run(homes, options)
 
 

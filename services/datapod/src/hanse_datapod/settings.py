@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
+from pydantic.fields import FieldInfo
 
 from hanse_fabric.settings import ServiceSettings
 
 
 class DatapodSettings(ServiceSettings):
     """Where a datapod keeps its state, what its data are, what its policy is, and how it joins on its first start."""
+
+    @classmethod
+    def own_fields(cls) -> dict[str, FieldInfo]:
+        """Those that other services do not have: the options of `run`."""
+        return {name: field for name, field in cls.model_fields.items() if name not in ServiceSettings.model_fields}
 
     home: Path = Field(
         default=Path("/var/lib/hanse-datapod"), description="folder of the datapod's keys, journal and outbox log"

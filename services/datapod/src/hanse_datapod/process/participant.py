@@ -7,7 +7,6 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,9 +14,9 @@ from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.policy.site_policy import Policy, load_policy
+from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.port import Worker
-from hanse_fabric.bus.port import HEARTBEAT_S
-from hanse_fabric.clock import SYSTEM_CLOCK, Clock
+from hanse_fabric.clock import Clock
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_site import SiteIdentity, SiteLink, enrol, load_identity
@@ -26,27 +25,14 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinSettings:
-    """How a home without an identity gets one, and how it connects: the TLS files for the hub, and the seconds between
-    signs of life on the bus."""
-
-    url: str = ""
-    token: str = ""
-    ca: Path | None = None
-    bus_cert: Path | None = None
-    bus_key: Path | None = None
-    heartbeat: float = HEARTBEAT_S
-
-
 async def take_part(
-    home: Path, worker: Worker, policy: Policy, joining: JoinSettings, *, studies_at_once: int = 2,
-    on_ready: Callable[[], None] | None = None, clock: Clock = SYSTEM_CLOCK,
+    home: Path, worker: Worker, policy: Policy, settings: DatapodSettings, *, token: str,
+    on_ready: Callable[[], None], clock: Clock,
 ) -> None:  # fmt: skip
     """Join if need be, connect, and work until cancelled. Servers that are away are waited for.
 
     Args:
-        studies_at_once: steps of studies under way at once.
+        token: that a home without an identity joins with; empty: it cannot.
 
     Raises:
         HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log;
@@ -58,26 +44,25 @@ async def take_part(
         stack.callback(outbox.close)
         journal = TaskJournal(home, clock=clock)
         stack.callback(journal.close)
-        identity = await _retry_while_away("hub", lambda: join(home, outbox, joining, clock), clock)
+        identity = await _retry_while_away("hub", lambda: join(home, outbox, settings, token, clock), clock)
         link = await _retry_while_away(
             "bus",
             lambda: SiteLink.connect(
-                identity, cert=joining.bus_cert, key=joining.bus_key, heartbeat=joining.heartbeat
+                identity, cert=settings.bus_cert, key=settings.bus_key, heartbeat=settings.bus_heartbeat
             ),
             clock,
         )  # fmt: skip
         stack.push_async_callback(link.close)
         agent = Agent(
             link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,
-            studies_at_once=studies_at_once,
+            studies_at_once=settings.studies_at_once,
         )  # fmt: skip
-        if on_ready is not None:
-            on_ready()
+        on_ready()
         _log.info("taking part", extra={"project": identity.project, "participant": identity.participant})
         await agent.run()
 
 
-async def join(home: Path, outbox: Outbox, joining: JoinSettings, clock: Clock = SYSTEM_CLOCK) -> SiteIdentity:
+async def join(home: Path, outbox: Outbox, settings: DatapodSettings, token: str, clock: Clock) -> SiteIdentity:
     """The home's identity, by enrolling where it has none. That it asked to join is in the outbox log.
 
     Raises:
@@ -86,14 +71,14 @@ async def join(home: Path, outbox: Outbox, joining: JoinSettings, clock: Clock =
     identity = await asyncio.to_thread(load_identity, home)
     if identity is not None:
         return identity
-    if not joining.url or not joining.token:
+    if not settings.join_url or not token:
         raise HanseError(
             ErrorCode.NOT_FOUND,
             f"{home}: this site has not joined a project",
             hint="join with: python -m hanse_datapod join --hub URL --token TOKEN --home DIR",
         )
-    await asyncio.to_thread(outbox.append, Leaving("join", f"{joining.url}/v1/join", 0))
-    return await enrol(joining.url, joining.token, home, joining.ca, clock=clock)
+    await asyncio.to_thread(outbox.append, Leaving("join", f"{settings.join_url}/v1/join", 0))
+    return await enrol(settings.join_url, token, home, settings.hub_ca, clock=clock)
 
 
 def read_policy(path: Path | None, code: Path | None) -> Policy:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.process.participant import JoinSettings, read_policy, take_part
+from hanse_datapod.process.participant import read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
@@ -21,7 +21,7 @@ from hanse_fabric.settings import load_settings
 _log = logging.getLogger(__name__)
 
 
-def run(homes: list[Path], options: dict[str, Any]) -> int:
+def run(homes: list[Path], options: dict[str, str]) -> int:
     """Take part until told to stop; returns the exit status.
 
     Args:
@@ -48,14 +48,7 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     )  # fmt: skip
     workers = [shared.participant(_data(settings, home)) for home in listed]
     await shared.start()  # libraries load while the sites join
-    joining = JoinSettings(
-        url=settings.join_url,
-        token=settings.token.get_secret_value() if not homes else "",
-        ca=settings.hub_ca,
-        bus_cert=settings.bus_cert,
-        bus_key=settings.bus_key,
-        heartbeat=settings.bus_heartbeat,
-    )
+    token = settings.token.get_secret_value() if not homes else ""
     waiting = set(listed)
 
     def ready(home: Path) -> None:
@@ -66,15 +59,8 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
 
     parts = []
     for home, worker in zip(listed, workers, strict=True):
-        part = take_part(
-            home,
-            worker,
-            policy,
-            joining,
-            studies_at_once=settings.studies_at_once,
-            on_ready=partial(ready, home),
-            clock=service.clock,
-        )
+        on_ready = partial(ready, home)
+        part = take_part(home, worker, policy, settings, token=token, on_ready=on_ready, clock=service.clock)
         parts.append(service.spawn(part if len(listed) == 1 else _isolated(part, home), f"participant {home}"))
     try:
         await service.stopping.wait()

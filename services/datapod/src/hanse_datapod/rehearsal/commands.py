@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.training import Metrics, evaluate_file, rehearse
 from hanse_fabric.errors import invalid
 from hanse_schemas.job import Job, read_job_file
@@ -72,10 +73,10 @@ def _rehearse(given: argparse.Namespace) -> None:
 
 def _rehearse_study(job: Job, given: argparse.Namespace) -> None:
     from hanse_datapod.policy.site_policy import load_policy
-    from hanse_datapod.rehearsal.study import rehearse_study, settings_for
+    from hanse_datapod.rehearsal.study import rehearse_study
 
-    beside = {"phenotypes": given.phenotypes, "covariates": given.covariates}
-    found = rehearse_study(job, settings_for(given.data, beside), load_policy(given.policy))
+    data = DataSettings(train=given.data, kind="plink", phenotypes=given.phenotypes, covariates=given.covariates)
+    found = rehearse_study(job, data, load_policy(given.policy))
     if given.json:
         sys.stdout.write(json.dumps(found.report) + "\n")
     else:

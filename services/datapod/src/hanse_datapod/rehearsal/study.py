@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -139,13 +138,6 @@ def _refusal(job: Job, policy: Policy) -> str:
     except HanseError as error:
         return str(error)
     return ""
-
-
-def settings_for(data: Path, given: Mapping[str, Path | None]) -> DataSettings:
-    """The data settings of a rehearsal's options."""
-    return DataSettings(
-        train=data, kind="plink", phenotypes=given.get("phenotypes"), covariates=given.get("covariates")
-    )  # fmt: skip
 
 
 def _size(count: int) -> str:

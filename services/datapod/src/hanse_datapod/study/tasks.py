@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -62,9 +59,3 @@ def step_of(task: Task) -> str:
     if not isinstance(step, str) or not step:
         raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.step: {step!r}, the name of a step was expected")
     return step
-
-
-def settings_of(task: Task) -> Mapping[str, Any]:
-    """What the step is told."""
-    settings = task.config.get("settings")
-    return settings if isinstance(settings, Mapping) else {}
