@@ -19,9 +19,8 @@ import psutil
 import pytest
 
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.client.placement import PlacingWorker
 from hanse_datapod.worker.client.process_worker import ProcessWorker
-from hanse_datapod.worker.client.shared import SharedWorker
+from hanse_datapod.worker.client.shared import PlacingWorker, SharedWorker
 from hanse_datapod.worker.pool.choice import Pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.files import PoolFolder, read_json, write_json

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from hanse_datapod.data.check import Raw, checked
-from hanse_datapod.data.npz import read_npz
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.site.examples import Examples
@@ -131,3 +132,32 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
     if train is None:
         raise invalid(f"{file.path}: load()['train']", None, "a pair (x, y) of arrays")
     return train, test
+
+
+def read_npz(path: Path, max_bytes: int) -> Raw:
+    """Arrays `x` and `y`.
+
+    Raises:
+        HanseError: INVALID_INPUT where it is no such file; TOO_LARGE where it unpacks to more than `max_bytes`.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(item.file_size for item in archive.infolist())
+        if unpacked > max_bytes:
+            raise HanseError(
+                ErrorCode.TOO_LARGE, f"data file {path}: unpacks to {unpacked} bytes, at most {max_bytes} are allowed"
+            )
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = {"x", "y"} - set(arrays.files)
+            if missing:
+                raise HanseError(
+                    ErrorCode.INVALID_INPUT,
+                    f"data file {path}: array {min(missing)} is missing, it has {', '.join(arrays.files) or 'none'}",
+                    hint="write it with numpy.savez(path, x=..., y=...)",
+                )
+            return Raw(f"data file {path}", arrays["x"], arrays["y"], "example")
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"data file {path}: it is not an NPZ file of plain arrays ({error})",
+            hint="write it with numpy.savez(path, x=..., y=...), without object arrays",
+        ) from None  # fmt: skip

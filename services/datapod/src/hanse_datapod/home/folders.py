@@ -1,4 +1,7 @@
-"""The files of a home's tasks: where the worker writes, what is handed in, and when files are removed."""
+"""The files of a home's tasks: where the worker writes, what is handed in, when files are removed, and disk space.
+
+Space is looked at before the work: a full disk is a refusal, not a failure in the middle.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from hanse_datapod.home.disk_space import needed_for, require_space
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
 
 PAIRWISE = "pairwise"
@@ -22,6 +25,8 @@ MASKED_SPARE = "spare.masked"
 """Name, beside the output, of an old masked file that may be written over."""
 PLAIN = ".plain"
 """Ending of an update that the worker has written and that will not leave as it is."""
+MARGIN, STUDY_MARGIN = 128 << 10, 32 << 20
+"""Bytes of disk beside what a task is known to write."""
 _KEPT_S = 2 * 86_400
 _STUDY_KEPT_S = 40 * 86_400  # longer than a task can be open
 _STUDIES = "studies"
@@ -143,3 +148,32 @@ def file_time() -> float:
 def masked(task: Task) -> bool:
     """Whether the answer is to be masked. The first model, made from the run's seed, hides nothing."""
     return task.masking is not None and task.kind is not TaskKind.INITIALIZE
+
+
+def needed_for(task: Task) -> int:
+    """Bytes that a task may write: the model, the update, personal layers that are kept, the extras and what is kept of
+    them, and the masked update, whose elements may be wider than the model's.
+    """
+    if task.kind is TaskKind.STUDY:
+        # The size of a step's output is not known before; it is mostly smaller than the objects that it is given.
+        return STUDY_MARGIN + 3 * sum(ref.size for ref in (task.extras or {}).values())
+    size = task.model.size if task.model is not None else 0
+    if task.kind is not TaskKind.TRAIN:
+        return MARGIN + size
+    masked = task.masking.ring.default.bits // 16 if task.masking is not None else 0
+    return MARGIN + size * (3 + masked + 3 * len(task.extras or {}))
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Refuse when `folder`'s disk has fewer than `needed` bytes free.
+
+    Raises:
+        HanseError: NO_SPACE naming folder, bytes needed and bytes free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise HanseError(
+            ErrorCode.NO_SPACE,
+            f"{folder}: the task needs {needed} bytes of disk, {free} are free",
+            hint="free space on the site's volume",
+        )

@@ -10,7 +10,6 @@ import numpy as np
 from hanse_datapod.worker.port import SPARE, extra_output
 from hanse_datapod.worker.work.context import WorkContext, WorkReport
 from hanse_datapod.worker.work.modules import ReceivedModule, module_of, receive
-from hanse_datapod.worker.work.private import made_private
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
@@ -22,7 +21,7 @@ from hanse_learning.site.entries import arrays_of, update_of, views_of
 from hanse_learning.site.evaluation import evaluate as measure
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.session import Session, Trained
-from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy
+from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy, privatize, require_parameters
 
 
 def initialize(work: WorkContext) -> WorkReport:
@@ -139,3 +138,15 @@ def _filled(changes: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.n
 def _quiet(work: WorkContext) -> Callable[[float, str], None]:
     """Progress without the loss: no noise covers the loss, and no budget was charged for it."""
     return lambda fraction, _text: work.on_progress(fraction, "training privately")
+
+
+def made_private(
+    update: dict[str, np.ndarray], metrics: dict[str, float], layout: Layout, private: SitePrivacy
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """(the update, clipped and with noise; the metrics that do not depend on the data)."""
+    if private.mechanism == "dp_sgd":
+        require_parameters(layout)
+        made = update
+    else:
+        made = privatize(update, layout, private)
+    return made, {name: value for name, value in metrics.items() if name == "steps"}

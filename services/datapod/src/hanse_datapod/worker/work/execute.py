@@ -1,17 +1,28 @@
-"""What a task does: initialize, train or evaluate, by a built-in trainer or by site code."""
+"""What a task does: initialize, train or evaluate, by a built-in trainer or by site code, on a built-in model or on one
+of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import torch
 
 from hanse_datapod.worker.port import TRAINING_KINDS
 from hanse_datapod.worker.work import built_in
-from hanse_datapod.worker.work.by_site_code import by_code
+from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, made_private, test_examples
 from hanse_datapod.worker.work.context import WorkContext, WorkReport
-from hanse_datapod.worker.work.site_code import load_code, seed_generators
-from hanse_fabric.errors import invalid
+from hanse_datapod.worker.work.modules import module_of, receive
+from hanse_datapod.worker.work.own_model import GivenModel, code_config, first_own_model, receive_own
+from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
+from hanse_datapod.worker.work.site_state import LOCAL, write_state
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.config import BUILT_IN
+from hanse_learning.site.entries import arrays_of, update_of
+from hanse_learning.site.examples import Examples
+from hanse_learning.site.site_privacy import check_site_privacy
 from hanse_learning.site.training import make_repeatable
 
 __all__ = ["WorkContext", "WorkReport", "execute"]
@@ -38,3 +49,78 @@ def execute(work: WorkContext) -> WorkReport:
     if work.kind is TaskKind.EVALUATE:
         return built_in.evaluate(work)
     return built_in.train(work)
+
+
+def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
+    """Initialize, train or evaluate by the code's functions.
+
+    Raises:
+        HanseError: as the code's functions; INVALID_INPUT for rules of `model.state` that do not fit the model;
+            TRAINING_FAILED where they return another model than they were given, or change what is frozen.
+    """
+    if work.kind is TaskKind.INITIALIZE:
+        return _initialize(work, code, built_in=built_in)
+    examples = test_examples(work) if work.kind is TaskKind.EVALUATE else work.data().train
+    given = _given_module(work, examples) if built_in else receive_own(work, code)
+    config = {**code_config(work), "frozen": sorted(given.entries.frozen)}
+    if work.kind is TaskKind.EVALUATE:
+        with torch.no_grad():
+            count, metrics = code.test(given.model, examples, config)
+        return WorkReport(False, count, metrics, code.digest, note=given.note)
+    private = check_site_privacy(work.config)
+    if private is not None and private.mechanism == "dp_sgd":
+        raise invalid("privacy.mechanism", "dp_sgd", "a mechanism on the update, which site code needs")
+    trained, count, metrics = code.train(given.model, examples, config)
+    _check_trained(given, trained)
+    travelling, local = given.entries.travelling, given.entries.local
+    write_state(work.state, work.round, {LOCAL: in_layout(trained, local)} if local.entries else {}, given.state)
+    update = update_of(given.arrays, trained, travelling)
+    if private is not None:
+        update, metrics = made_private(update, metrics, travelling, private)
+    write_tensors(work.output, travelling, update)
+    return WorkReport(True, count, metrics, code.digest, note=given.note)
+
+
+def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
+    if built_in:
+        fresh, _, typed = module_of(work, examples_or_none(work))
+        layout, arrays = typed.travelling, in_layout(arrays_of(fresh), typed.travelling)
+    else:
+        layout, arrays = first_own_model(work, code)
+    write_tensors(work.output, layout, arrays)
+    return WorkReport(True, 0, {}, code.digest)
+
+
+def _given_module(work: WorkContext, examples: Examples) -> GivenModel:
+    received = receive(work, examples)
+    return GivenModel(received.module, received.entries, received.arrays, received.state, received.note)
+
+
+def _check_trained(given: GivenModel, trained: Mapping[str, np.ndarray]) -> None:
+    """Check that the code returned the entries that it was given, finite, and frozen ones as they were."""
+    expected = {entry.name: entry for entry in (*given.entries.travelling, *given.entries.local)}
+    odd = sorted(expected.keys() ^ trained.keys())
+    if odd:
+        side = "is missing" if odd[0] in expected else "is not in the model"
+        raise _bad_return(f"entry {odd[0]} {side}")
+    for name, entry in expected.items():
+        array = trained[name]
+        if array.dtype != entry.numpy or tuple(array.shape) != entry.shape:
+            raise _bad_return(
+                f"entry {name} is {array.dtype}{list(array.shape)}, {entry.numpy}{list(entry.shape)} was expected"
+            )
+        if array.dtype.kind == "f" and not bool(np.isfinite(array).all()):
+            raise _bad_return(f"entry {name} has values that are not finite")
+        if name in given.entries.frozen and not np.array_equal(array, given.arrays[name]):
+            raise _bad_return(
+                f"entry {name} has changed, and model.state keeps it frozen",
+                hint="leave what config['frozen'] names as it is; batch norm's statistics change in model.train()",
+            )
+
+
+def _bad_return(what: str, *, hint: str = "return the same entries with the same shapes and dtypes") -> HanseError:
+    return HanseError(
+        ErrorCode.TRAINING_FAILED,
+        f"site code: train() returned another model than it was given: {what}",
+        hint=f"{hint}; see docs/site-code.md",
+    )
