@@ -16,7 +16,7 @@ from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import Job
 from hanse_workflows.answers import Terms
-from hanse_workflows.exchange import patience_of, remaining
+from hanse_workflows.gathering import patience_of, remaining
 from hanse_workflows.outcomes import Answer, Failure, Gathered
 
 FAILED = {"outcome": "failed", "code": "training-failed", "reason": "diverged", "update": None, "examples": 0}

@@ -19,11 +19,11 @@ from hanse_schemas.job import Job, check_job
 from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
 from hanse_workflows.averaging import federated_averaging
 from hanse_workflows.memory import Journal, Made, conduct
-from hanse_workflows.registry import workflow_of
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import train
+from hanse_workflows.workflow import workflow_of
 from simulation.league import play
 
 SITES = 4

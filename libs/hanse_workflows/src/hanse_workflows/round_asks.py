@@ -8,8 +8,8 @@ from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_learning.binding import bound_to, task_seed
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
-from hanse_workflows.registry import plugins_of
 from hanse_workflows.round_state import info_named
+from hanse_workflows.workflow import plugins_of
 
 
 def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hanse_workflows.lineage import lineage_of
+from hanse_fabric.messages import Lineage
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import EarlyStopping, RoundMetrics
 from hanse_workflows.round_asks import due, evaluation
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, evaluate
 from hanse_workflows.verbs import Verbs
+from hanse_workflows.workflow import plugins_of
 
 
 class RoundEnds:
@@ -55,3 +56,18 @@ class RoundEnds:
             bytes=(trained.metrics.traffic + evaluated.traffic).body(),
         )  # fmt: skip
         return final
+
+
+def lineage_of(run: Verbs, number: int, trained: TrainedRound, parent: str | None) -> Lineage:
+    """Where a round's model came from: those whose updates are in it."""
+    codes = sorted({answer.code_digest for answer in trained.answers if answer.code_digest is not None})
+    return Lineage(
+        run=run.run, round=number, workflow=run.job.workflow, participants=trained.reduction.participants,
+        examples=trained.examples, strategy=run.job.strategy, seed=run.job.seed, parent=parent,
+        code_digests=tuple(codes), reduced_on=_devices(trained), plugins=plugins_of(run.job) or None,
+    )  # fmt: skip
+
+
+def _devices(trained: TrainedRound) -> tuple[str, ...] | None:
+    device = trained.reduction.device
+    return None if device is None else tuple(device.split(", "))

@@ -16,9 +16,8 @@ from hanse_fabric.names import derive_seed
 from hanse_privacy.noise.aggregate import least_answers
 from hanse_workflows.ask import Ask
 from hanse_workflows.central_noise import central_strategy
-from hanse_workflows.exchange import gather_updates, patience_of
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.gathering import gather
+from hanse_workflows.gathering import gather, gather_updates, patience_of
 from hanse_workflows.keys import attempt_key, session_key
 from hanse_workflows.masking.masked_exchange import sum_together
 from hanse_workflows.masking.noise_exchange import exchanged, exchanges, share_step

@@ -13,8 +13,7 @@ from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
 from hanse_workflows.masking.protocols import plan_of
-from hanse_workflows.registry import workflow_of
-from hanse_workflows.workflow import Workflow
+from hanse_workflows.workflow import Workflow, workflow_of
 
 
 def check_submitted(

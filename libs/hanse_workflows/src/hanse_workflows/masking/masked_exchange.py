@@ -13,9 +13,8 @@ from dataclasses import replace
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Outcome
 from hanse_workflows.ask import Ask
-from hanse_workflows.exchange import spared
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.gathering import exchange
+from hanse_workflows.gathering import exchange, spared
 from hanse_workflows.keys import attempt_key, session_key
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
 from hanse_workflows.outcomes import Gathered, Summed

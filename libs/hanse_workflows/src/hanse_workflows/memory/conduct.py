@@ -15,14 +15,12 @@ from hanse_fabric.names import SLUG
 from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema
-from hanse_workflows.memory.journal import Journal
-from hanse_workflows.memory.objects import MemoryObjects
+from hanse_workflows.memory.journal import Journal, MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
 from hanse_workflows.memory.verbs import MemoryVerbs, OnVersion, Told
-from hanse_workflows.registry import as_conducted
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
-from hanse_workflows.workflow import Workflow
+from hanse_workflows.workflow import Workflow, as_conducted
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from hanse_workflows.failures import RunFailure, check_recordable
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
-from hanse_workflows.memory.masked import masked
+from hanse_workflows.memory.ring_answers import masked
 from hanse_workflows.memory.sites import Made, MemorySite
 from hanse_workflows.outcomes import Answer, Failure, Gathered, Published
 from hanse_workflows.verbs import Body

@@ -31,7 +31,7 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.telemetry import continued, extract
 from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.registry import blamed, workflow_of
+from hanse_workflows.workflow import blamed, workflow_of
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import Buckets, RunRecord

@@ -10,7 +10,7 @@ from hanse_coordinator.waiting import first_of
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import Result
 from hanse_workflows.answers import Terms, judge
-from hanse_workflows.exchange import IN_VAIN
+from hanse_workflows.gathering import IN_VAIN
 from hanse_workflows.outcomes import Answer, Failure
 
 
