@@ -1,6 +1,5 @@
 """A hub combines the sums of one work as it likes: none speaks of fewer honest members than the minimum."""
 
-from fractions import Fraction
 from itertools import combinations
 
 import pytest
@@ -11,13 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.chain import Chain, Work
 from hanse_privacy.works.codec import decode_whole, encode_whole
+from spans import members, smallest_support
 
 SITES = range(1, 9)
 MINIMUM, COLLUDING = 2, 1
-
-
-def members(*numbers):
-    return frozenset(bytes([number]) * 16 for number in numbers)
 
 
 def summed(*sets, gap):
@@ -25,33 +21,6 @@ def summed(*sets, gap):
     for each in sets:
         work = work.admit(members(*each), gap)
     return work
-
-
-def rank(rows):
-    """Of a matrix of integers, over the rationals."""
-    rows, done = [[Fraction(x) for x in row] for row in rows], 0
-    for column in range(len(rows[0]) if rows else 0):
-        pivot = next((row for row in range(done, len(rows)) if rows[row][column]), None)
-        if pivot is None:
-            continue
-        rows[done], rows[pivot] = rows[pivot], rows[done]
-        for row in range(done + 1, len(rows)):
-            factor = rows[row][column] / rows[done][column]
-            rows[row] = [a - factor * b for a, b in zip(rows[row], rows[done], strict=True)]
-        done += 1
-    return done
-
-
-def smallest_support(sets, honest):
-    """The fewest honest members that any rational combination of the sets' sums speaks of, at least one; None: none."""
-    rows = [[int(site in one) for site in honest] for one in sets]
-    whole = rank(rows)
-    for size in range(1, len(honest) + 1):
-        for kept in combinations(range(len(honest)), size):
-            # A combination that vanishes outside of `kept`, and not everywhere.
-            if rank([[row[at] for at in range(len(honest)) if at not in kept] for row in rows]) < whole:
-                return size
-    return None
 
 
 def test_the_support_of_a_span_is_found_where_only_three_sets_together_tell_it():
