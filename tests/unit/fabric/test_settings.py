@@ -32,7 +32,7 @@ def test_the_environment_wins_over_the_file_and_arguments_over_both(
         ("HANSE_LOG_LEVEL", "loud", "HANSE_LOG_LEVEL"),
         ("HANSE_TLS_CERT", "cert.pem", "HANSE_TLS_CERT and HANSE_TLS_KEY belong together"),
         ("HANSE_TLS_CLIENT_CA", "ca.pem", "HANSE_TLS_CLIENT_CA needs HANSE_TLS_CERT"),
-        ("HANSE_CONFIG", "absent.yaml", "HANSE_CONFIG: absent.yaml: No such file"),
+        ("HANSE_CONFIG", ".", "HANSE_CONFIG: .: cannot be read: Is a directory"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_variable(

@@ -20,7 +20,7 @@ from hanse_lab.play import CellOutcome
 from hanse_lab.report import write_files, write_page
 from hanse_lab.runner import outcomes_of
 from hanse_lab.summary import Summary
-from hanse_lab.tables import outcome_table, target_table
+from hanse_lab.tables import claims_table, outcome_table, target_table
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lab"
 
@@ -52,6 +52,18 @@ def test_a_claim_appears_where_all_seeds_agree_by_more_than_they_differ() -> Non
     assert [held.verdict for held in summary(rows, claims=claims).claims()] == [
         "appears", "the reverse appears", "does not appear", "appears",
     ]  # fmt: skip
+
+
+def test_claims_of_a_run_of_fewer_rounds_than_the_file_says_are_told_as_of_these(tmp_path: Path) -> None:
+    claims = [claim("a", "b"), claim("b", "a", after=1), claim("a", "b", after=3)]
+    file = tmp_path / "tiny.yaml"
+    file.write_text(experiment(rounds=9, algorithms={"a": {}, "b": {}}, claims=claims).model_dump_json())
+    whole, cut, longer = (read_experiment(file, rounds=rounds) for rounds in (None, 2, 9))
+    assert [each.after for each in whole.claims] == [None, 1, 3] == [each.after for each in longer.claims]
+    assert [each.after for each in cut.claims] == [2, 1, 2]
+    given = [each.model_dump() for each in cut.claims]
+    found = summary({"a": [[0.5, 0.9]], "b": [[0.6, 0.8]]}, claims=given)
+    assert "a - b, round 2" in claims_table(found.claims(), "accuracy")
 
 
 def test_one_seed_tells_the_direction_alone_and_a_failed_run_tells_nothing() -> None:

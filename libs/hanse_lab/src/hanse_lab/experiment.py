@@ -150,7 +150,8 @@ def read_experiment(path: Path, *, seeds: int | None = None, rounds: int | None 
 
     Args:
         seeds: take so many of its first seeds only.
-        rounds: play no more than so many rounds in any cell.
+        rounds: play no more than so many rounds in any cell; where that is fewer than the file says, all claims are of
+            these.
 
     Raises:
         HanseError: NOT_FOUND; INVALID_INPUT naming each field, its value and what was expected.
@@ -166,6 +167,10 @@ def read_experiment(path: Path, *, seeds: int | None = None, rounds: int | None 
     if seeds is not None:
         changed["seeds"] = experiment.seeds[:seeds]
     if rounds is not None:
+        if rounds < max(each.rounds or experiment.rounds for each in experiment.algorithms.values()):
+            changed["claims"] = tuple(
+                claim.model_copy(update={"after": min(claim.after or rounds, rounds)}) for claim in experiment.claims
+            )
         changed["rounds"] = min(rounds, experiment.rounds)
         changed["algorithms"] = {
             name: each if each.rounds is None else each.model_copy(update={"rounds": min(rounds, each.rounds)})

@@ -87,7 +87,7 @@ def _overview(summaries: Sequence[Summary]) -> str:
 
 def _told(held: Held, metric: str) -> str:
     column = held.partition if held.attack == "none" else f"{held.partition}, {held.attack}"
-    early = f" after {held.claim.after} rounds" if held.claim.after else ""
+    early = f" after {held.claim.after} round{'s' if held.claim.after > 1 else ''}" if held.claim.after else ""
     rows = f"{held.better} less {held.worse}{early}, {column}: {shown(held.difference, metric)}"
     return f"- {held.claim.says} ({rows}): {held.verdict}"
 
