@@ -23,7 +23,7 @@ from hanse.cli import main
 from hanse.cli.study_progress import StudyDisplay, structure_text
 from hanse.demo.gwas import GwasOutcome
 from hanse.demo.gwas_report import emit_report
-from hanse.hub import read_job
+from hanse.jobs import read_job
 from hanse.studies import asave_study, save_study
 from hanse.views import Event
 from hanse_fabric.errors import HanseError

@@ -14,6 +14,7 @@ import hanse
 from hanse.hub import Hub, Run
 from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.telemetry import span, trace_ids
 from hanse_operations.servers.program import free_ports
 
 EVENTS = "/v1/projects/triage/runs/run000000001/events"
@@ -115,6 +116,14 @@ def test_the_key_is_sent_as_a_bearer_and_names_do_not_lead_elsewhere(hub: Script
         client.projects.get("a/../b?c")
     assert hub.seen[0].headers["Authorization"] == "Bearer hanse_abc_secret"
     assert hub.seen[0].path == "/v1/projects/a%2F..%2Fb%3Fc"
+
+
+def test_a_blocking_call_belongs_to_the_trace_of_its_caller(hub: ScriptedHub) -> None:
+    hub.answer("GET", "/v1/hub", (200, {"name": "h"}))
+    with connect(hub) as client, span("owner"):
+        client.info()
+        ids = trace_ids()
+    assert hub.seen[0].headers["traceparent"] == f"00-{ids[0]}-{ids[1]}-01"
 
 
 def test_a_read_is_repeated_when_the_connection_breaks_or_the_hub_is_not_ready(hub: ScriptedHub) -> None:

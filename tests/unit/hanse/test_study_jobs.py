@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hanse.hub import read_job
+from hanse.jobs import read_job
 from hanse_schemas.job import check_job
 
 

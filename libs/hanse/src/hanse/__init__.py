@@ -34,17 +34,16 @@ def connect(url: str, *, api_key: str | None = None, ca: str | Path | None = Non
         patience: seconds for which an unreachable hub is tried again.
     """
     from hanse.hub import Hub
-    from hanse.transport import SyncTransport
 
-    return Hub(SyncTransport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
+    return Hub(aconnect(url, api_key=api_key, ca=ca, patience=patience))
 
 
 def aconnect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> AsyncHub:
     """The same for asyncio: methods are coroutines, `watch` an asynchronous iterator."""
     from hanse.aio import AsyncHub
-    from hanse.transport import AsyncTransport
+    from hanse.transport import Transport
 
-    return AsyncHub(AsyncTransport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
+    return AsyncHub(Transport(url, api_key, ca=Path(ca) if ca else None, patience=patience))
 
 
 def join(url: str, token: str | None = None, *, home: str | Path = "site", ca: str | Path | None = None) -> Site:

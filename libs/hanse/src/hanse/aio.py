@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ from hanse import calls
 from hanse.display import metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
-from hanse.hub import read_job
-from hanse.transport import AsyncTransport
+from hanse.jobs import read_job
+from hanse.transport import Transport
 from hanse.views import Event, RunView, unpublished
 from hanse_schemas.http.models import ModelView
 from hanse_schemas.http.outputs import OutputView
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class AsyncHub:
     """A connection to a hub. Close it, or use it as an asynchronous context manager."""
 
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.projects = AsyncProjects(transport)
 
@@ -61,11 +61,16 @@ class AsyncHub:
 class AsyncProjects:
     """The projects that the key may see."""
 
-    def __init__(self, transport: AsyncTransport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     async def create(self, name: str, *, schema: Mapping[str, Any], description: str = "") -> AsyncProject:
-        """As `hanse.hub.Projects.create`."""
+        """Create a project.
+
+        Args:
+            name: lower-case letters, digits and hyphens.
+            schema: what every site's data must look like (`hanse_schemas.schema`).
+        """
         view = await self._transport.send(calls.create_project(name, schema, description))
         return AsyncProject(self._transport, view.name)
 
@@ -81,12 +86,17 @@ class AsyncProjects:
 class AsyncProject:
     """One project."""
 
-    def __init__(self, transport: AsyncTransport, name: str) -> None:
+    def __init__(self, transport: Transport, name: str) -> None:
         self._transport = transport
         self.name = name
 
     async def invite(self, participant: str, *, expires_in: float | None = None) -> str:
-        """A one-time join token for a site; `expires_in` seconds, None for the hub's default."""
+        """A one-time join token for a site.
+
+        Args:
+            participant: the site's name in this project.
+            expires_in: seconds; None for the hub's default.
+        """
         return (await self._transport.send(calls.invite(self.name, participant, expires_in))).token
 
     async def participants(self) -> list[ParticipantView]:
@@ -147,7 +157,7 @@ class AsyncProject:
 class AsyncRun:
     """One run. Its fields are those of the last answer; `refresh` asks again."""
 
-    def __init__(self, transport: AsyncTransport, view: RunView) -> None:
+    def __init__(self, transport: Transport, view: RunView) -> None:
         self._transport = transport
         self.view = view
 
@@ -164,7 +174,7 @@ class AsyncRun:
         self.view = await self._transport.send(calls.run(self.view.project, self.id))
         return self
 
-    async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
+    async def watch(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The run's events from the beginning (or after a sequence), live, until it has ended."""
         async for event in self._transport.events(calls.run(self.view.project, self.id), after=after):
             yield event
@@ -226,7 +236,7 @@ class AsyncRun:
 class AsyncModel:
     """One version of a project's model."""
 
-    def __init__(self, transport: AsyncTransport, view: ModelView) -> None:
+    def __init__(self, transport: Transport, view: ModelView) -> None:
         self._transport = transport
         self.view = view
 

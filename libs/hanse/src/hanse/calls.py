@@ -1,4 +1,4 @@
-"""Every request of the HTTP API as a value, so that the synchronous and the asynchronous client share them all."""
+"""Every request of the HTTP API as a value, and how to read its answer."""
 
 from __future__ import annotations
 

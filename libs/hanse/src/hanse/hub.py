@@ -1,197 +1,123 @@
-"""The hub as an object, for scripts and notebooks: projects, participants, runs, models."""
+"""The hub as an object, for scripts and notebooks: projects, participants, runs, models.
+
+The same as `hanse.aio`, for callers that wait: each method runs that of the asynchronous class on a loop in a thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hanse import calls
+from hanse.aio import AsyncHub, AsyncModel, AsyncProject, AsyncProjects, AsyncRun
+from hanse.background import LoopThread
+from hanse.calls import Call
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
-from hanse.transport import SyncTransport
-from hanse.views import Event, RunView, unpublished
+from hanse.views import Event, RunView
+from hanse_fabric.errors import HanseError
 from hanse_schemas.http.models import ModelView
 from hanse_schemas.http.outputs import OutputView
-from hanse_schemas.http.participants import ParticipantView
-from hanse_schemas.http.projects import ProjectView
-from hanse_schemas.job import Job, check_job, read_job_file
 
 if TYPE_CHECKING:
     from hanse.uploads import ModelSource
 
-
-def read_job(job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
-    """A job from a YAML file's path, a mapping, or a Job; checked before anything is sent.
-
-    Raises:
-        HanseError: INVALID_INPUT naming each field, its value and what was expected.
-    """
-    if isinstance(job, Job):
-        checked = job
-    elif isinstance(job, Mapping):
-        checked = check_job(dict(job))
-    else:
-        checked = read_job_file(Path(job))
-    body = checked.model_dump(mode="json", exclude_defaults=True)
-    if checked.study is None:
-        body["rounds"] = checked.rounds  # training always says how many, also where it is one
-    else:  # and a study of how many cohorts: what is usual for training is few for it
-        body["participants"] = {**body.get("participants", {}), "minimum": checked.participants.minimum}
-    return body
+A = TypeVar("A", bound=AsyncHub | AsyncModel | AsyncProject | AsyncProjects | AsyncRun)
+P = ParamSpec("P")
+T = TypeVar("T")
+W = TypeVar("W")
+S = TypeVar("S", bound="_Waiting[Any]")
 
 
-class Hub:
-    """A connection to a hub. Close it, or use it as a context manager."""
+@functools.cache
+def _loop() -> LoopThread:
+    return LoopThread("hanse-hub")
 
-    def __init__(self, transport: SyncTransport) -> None:
-        self._transport = transport
-        self.projects = Projects(transport)
 
-    @property
-    def url(self) -> str:
-        return self._transport.url
+os.register_at_fork(after_in_child=_loop.cache_clear)  # a child has none of its parent's threads
 
-    def info(self) -> dict[str, Any]:
-        """The hub's name, version and time."""
-        return self._transport.send(calls.hub())
 
-    def status(self) -> dict[str, Any]:
-        """What an operator sees of the hub."""
-        return self._transport.send(calls.status())
+class _Waiting(Generic[A]):
+    """What waits for an asynchronous object to answer."""
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._transport.close()
+    def __init__(self, asked: A) -> None:
+        self._asked = asked
+        self._transport = asked._transport
 
-    def __enter__(self) -> Hub:
+    def _send(self, call: Call[T]) -> T:
+        return _loop().do(self._transport.send(call))
+
+    def __repr__(self) -> str:
+        return repr(self._asked)
+
+
+def _gives(
+    make: Callable[[T], W], method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[_Waiting[A], P], W]:
+    """The method for callers that wait, and what is made of its result."""
+
+    @functools.wraps(method)
+    def waiting(self: _Waiting[A], /, *args: P.args, **kwargs: P.kwargs) -> W:
+        return make(_loop().do(method(self._asked, *args, **kwargs)))
+
+    return waiting
+
+
+def _waits(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Waiting[A], P], T]:
+    return _gives(lambda found: found, method)
+
+
+def _again(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, object]],
+) -> Callable[Concatenate[S, P], S]:
+    """The method for callers that wait; it gives the object itself, whose fields are new."""
+
+    @functools.wraps(method)
+    def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> S:
+        _loop().do(method(self._asked, *args, **kwargs))
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<hanse hub at {self.url}>"
+    return waiting
 
 
-class Projects:
-    """The projects that the key may see."""
+class Model(_Waiting[AsyncModel]):
+    """One version of a project's model."""
 
-    def __init__(self, transport: SyncTransport) -> None:
-        self._transport = transport
+    @property
+    def view(self) -> ModelView:
+        return self._asked.view
 
-    def create(self, name: str, *, schema: Mapping[str, Any], description: str = "") -> Project:
-        """Create a project.
+    @property
+    def version(self) -> int:
+        return self.view.version
 
-        Args:
-            name: lower-case letters, digits and hyphens.
-            schema: what every site's data must look like (`hanse_schemas.schema`).
+    @property
+    def digest(self) -> str:
+        return self.view.digest
+
+    promote = _again(AsyncModel.promote)
+
+    def download(self, path: str | Path) -> Path:
+        """Fetch the file, verify digest and registry signature, and only then give it its name.
+
+        Beside it, `<name>.json` holds the signed record, for `hanse model verify` without a hub.
         """
-        return Project(self._transport, self._transport.send(calls.create_project(name, schema, description)).name)
-
-    def get(self, name: str) -> Project:
-        """An existing project; NOT_FOUND if there is none."""
-        return Project(self._transport, self._transport.send(calls.project(name)).name)
-
-    def __getitem__(self, name: str) -> Project:
-        return self.get(name)
-
-    def __iter__(self) -> Iterator[Project]:
-        return (Project(self._transport, item.name) for item in self.list())
-
-    def list(self) -> list[ProjectView]:
-        """Name, description and data schema of each."""
-        return self._transport.send(calls.projects())
-
-    def _repr_html_(self) -> str:
-        return self._table().html()
-
-    def __repr__(self) -> str:
-        return str(self._table())
-
-    def _table(self) -> Table:
-        return Table(("project", "description"), [(item.name, item.description) for item in self.list()])
+        found = self._send(calls.download(self.view.project, self.version))
+        ca, patience = self._transport.ca, self._transport.patience
+        return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
 
-class Project:
-    """One project."""
-
-    def __init__(self, transport: SyncTransport, name: str) -> None:
-        self._transport = transport
-        self.name = name
-
-    def invite(self, participant: str, *, expires_in: float | None = None) -> str:
-        """A one-time join token for a site.
-
-        Args:
-            participant: the site's name in this project.
-            expires_in: seconds; None for the hub's default.
-        """
-        return self._transport.send(calls.invite(self.name, participant, expires_in)).token
-
-    def participants(self) -> list[ParticipantView]:
-        """The sites: when last seen, and whether they are online."""
-        return self._transport.send(calls.participants(self.name))
-
-    def revoke(self, participant: str) -> None:
-        """End a site's membership: its keys stop working at once."""
-        self._transport.send(calls.revoke(self.name, participant))
-
-    def run(self, job: str | Path | Mapping[str, Any] | Job) -> Run:
-        """Submit a job (a YAML file's path or a mapping)."""
-        return Run(self._transport, self._transport.send(calls.submit(self.name, read_job(job))))
-
-    def check(self, job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
-        """Have the hub check a job without running it."""
-        return self._transport.send(calls.check(self.name, read_job(job)))
-
-    def runs(self) -> list[Run]:
-        """All runs, newest first."""
-        return [Run(self._transport, view) for view in self._transport.send(calls.runs(self.name))]
-
-    def get_run(self, run_id: str) -> Run:
-        """An existing run; NOT_FOUND if there is none."""
-        return Run(self._transport, self._transport.send(calls.run(self.name, run_id)))
-
-    def models(self) -> list[Model]:
-        """All versions, oldest first."""
-        return [Model(self._transport, view) for view in self._transport.send(calls.models(self.name))]
-
-    def upload_model(self, model: ModelSource) -> str:
-        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
-
-        Args:
-            model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
-        """
-        from hanse.uploads import ask_upload, model_file, put_file
-
-        with model_file(model) as (path, digest):
-            put_file(path, self._transport.send(ask_upload(self.name, digest)), self._transport.ca)
-        return digest
-
-    def model(self, version: int) -> Model:
-        """A version; NOT_FOUND if there is none."""
-        return Model(self._transport, self._transport.send(calls.model(self.name, version)))
-
-    def rollback(self, *, reason: str = "") -> Model:
-        """Put the production version before the present one back in production."""
-        return Model(self._transport, self._transport.send(calls.rollback(self.name, reason)))
-
-    def audit(self) -> list[dict[str, Any]]:
-        """Who decided what, when, on whose authority; oldest first."""
-        return self._transport.send(calls.audit(self.name))
-
-    def __repr__(self) -> str:
-        return f"<hanse project {self.name}>"
-
-
-class Run:
+class Run(_Waiting[AsyncRun]):
     """One run. Its fields are those of the last answer; `refresh` asks again."""
 
-    def __init__(self, transport: SyncTransport, view: RunView) -> None:
-        self._transport = transport
-        self.view = view
+    @property
+    def view(self) -> RunView:
+        return self._asked.view
 
     @property
     def id(self) -> str:
@@ -201,37 +127,25 @@ class Run:
     def state(self) -> str:
         return self.view.state
 
-    def refresh(self) -> Run:
-        """Ask the hub for the present state."""
-        self.view = self._transport.send(calls.run(self.view.project, self.id))
-        return self
+    refresh = _again(AsyncRun.refresh)
+    wait = _again(AsyncRun.wait)
+    pause = _again(AsyncRun.pause)
+    resume = _again(AsyncRun.resume)
+    cancel = _again(AsyncRun.cancel)
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:
         """The run's events from the beginning (or after a sequence), live, until it has ended."""
-        yield from self._transport.events(calls.run(self.view.project, self.id), after=after)
-        self.refresh()
-
-    def wait(self) -> Run:
-        """Return when the run has ended."""
-        for _ in self.watch():
-            pass
-        return self
-
-    def pause(self) -> Run:
-        """Have it pause at its next step."""
-        return self._steer("pause")
-
-    def resume(self) -> Run:
-        """Let it go on."""
-        return self._steer("resume")
-
-    def cancel(self) -> Run:
-        """End it for good."""
-        return self._steer("cancel")
-
-    def _steer(self, action: str) -> Run:
-        self.view = self._transport.send(calls.steer(self.view.project, self.id, action))
-        return self
+        loop, events = _loop(), self._asked.watch(after=after)
+        try:
+            while True:
+                try:
+                    event = loop.do(anext(events))
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            with suppress(HanseError):
+                loop.start(events.aclose())  # not awaited: a program that ends here has no loop any more
 
     @property
     def metrics(self) -> Any:
@@ -241,26 +155,21 @@ class Run:
     @property
     def history(self) -> History:
         """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
-        rounds = self._transport.send(calls.metrics(self.view.project, self.id))
-        return History(rounds)
+        return _loop().do(self._asked.history())
 
     @property
     def model(self) -> Model:
         """The run's newest model version."""
-        self.refresh()
-        if self.view.model_version is None:
-            raise unpublished(self.view)
-        view = self._transport.send(calls.model(self.view.project, self.view.model_version))
-        return Model(self._transport, view)
+        return Model(_loop().do(self._asked.model()))
 
     @property
     def outputs(self) -> list[OutputView]:
         """What a study has made, by name; empty before it has completed."""
-        return self._transport.send(calls.outputs(self.view.project, self.id))
+        return _loop().do(self._asked.outputs())
 
     def download(self, name: str, path: str | Path) -> Path:
         """Fetch an output of a study (`results`, `summary`), verify its digest, and only then give it its name."""
-        found = self._transport.send(calls.output(self.view.project, self.id, name))
+        found = self._send(calls.output(self.view.project, self.id, name))
         return save_output(found, Path(path), ca=self._transport.ca, patience=self._transport.patience)
 
     def _table(self) -> Table:
@@ -273,38 +182,79 @@ class Run:
     def _repr_html_(self) -> str:
         return self._table().html()
 
-    def __repr__(self) -> str:
-        return f"<hanse run {self.id} of {self.view.project}: {self.state}, round {self.view.round}>"
 
+class Project(_Waiting[AsyncProject]):
+    """One project."""
 
-class Model:
-    """One version of a project's model."""
+    def __init__(self, asked: AsyncProject) -> None:
+        super().__init__(asked)
+        self.name = asked.name
 
-    def __init__(self, transport: SyncTransport, view: ModelView) -> None:
-        self._transport = transport
-        self.view = view
+    invite = _waits(AsyncProject.invite)
+    participants = _waits(AsyncProject.participants)
+    revoke = _waits(AsyncProject.revoke)
+    run = _gives(Run, AsyncProject.run)
+    check = _waits(AsyncProject.check)
+    runs = _gives(lambda found: [Run(each) for each in found], AsyncProject.runs)
+    get_run = _gives(Run, AsyncProject.get_run)
+    models = _gives(lambda found: [Model(each) for each in found], AsyncProject.models)
+    model = _gives(Model, AsyncProject.model)
+    rollback = _gives(Model, AsyncProject.rollback)
+    audit = _waits(AsyncProject.audit)
 
-    @property
-    def version(self) -> int:
-        return self.view.version
+    def upload_model(self, model: ModelSource) -> str:
+        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
 
-    @property
-    def digest(self) -> str:
-        return self.view.digest
-
-    def download(self, path: str | Path) -> Path:
-        """Fetch the file, verify digest and registry signature, and only then give it its name.
-
-        Beside it, `<name>.json` holds the signed record, for `hanse model verify` without a hub.
+        Args:
+            model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
         """
-        found = self._transport.send(calls.download(self.view.project, self.version))
-        ca, patience = self._transport.ca, self._transport.patience
-        return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
+        from hanse.uploads import ask_upload, model_file, put_file
 
-    def promote(self, stage: str, *, reason: str = "") -> Model:
-        """Move the version to a stage: candidate, staging, production or archived."""
-        self.view = self._transport.send(calls.promote(self.view.project, self.version, stage, reason))
+        with model_file(model) as (path, digest):
+            put_file(path, self._send(ask_upload(self.name, digest)), self._transport.ca)
+        return digest
+
+
+class Projects(_Waiting[AsyncProjects]):
+    """The projects that the key may see."""
+
+    create = _gives(Project, AsyncProjects.create)
+    get = _gives(Project, AsyncProjects.get)
+    list = _waits(AsyncProjects.list)
+
+    def __getitem__(self, name: str) -> Project:
+        return self.get(name)
+
+    def __iter__(self) -> Iterator[Project]:
+        return (Project(AsyncProject(self._transport, item.name)) for item in self.list())
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def __repr__(self) -> str:
+        return str(self._table())
+
+    def _table(self) -> Table:
+        return Table(("project", "description"), [(item.name, item.description) for item in self.list()])
+
+
+class Hub(_Waiting[AsyncHub]):
+    """A connection to a hub. Close it, or use it as a context manager."""
+
+    def __init__(self, asked: AsyncHub) -> None:
+        super().__init__(asked)
+        self.projects = Projects(asked.projects)
+
+    @property
+    def url(self) -> str:
+        return self._asked.url
+
+    info = _waits(AsyncHub.info)
+    status = _waits(AsyncHub.status)
+    close = _waits(AsyncHub.close)
+
+    def __enter__(self) -> Hub:
         return self
 
-    def __repr__(self) -> str:
-        return f"<hanse model {self.view.project} v{self.version} ({self.view.stage}), {self.digest[:12]}>"
+    def __exit__(self, *_: object) -> None:
+        self.close()

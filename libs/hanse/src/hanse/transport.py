@@ -1,10 +1,9 @@
-"""The hub's HTTP API over httpx, blocking and for asyncio: authentication, errors, patience, event streams."""
+"""The hub's HTTP API over httpx: authentication, errors, patience, event streams."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,8 +27,8 @@ from hanse_fabric.errors import HanseError
 T = TypeVar("T")
 
 
-class SyncTransport:
-    """Blocking calls.
+class Transport:
+    """Calls of one hub.
 
     Args:
         patience: seconds for which a hub that does not answer is tried again.
@@ -40,9 +39,9 @@ class SyncTransport:
 
     def __init__(self, url: str, api_key: str | None, *, ca: Path | None = None, patience: float = 10.0) -> None:
         self.url, self.ca, self.patience = url.rstrip("/"), ca, patience
-        self._client = httpx.Client(**client_options(url, api_key, ca))
+        self._client = httpx.AsyncClient(**client_options(url, api_key, ca))
 
-    def send(self, call: Call[T]) -> T:
+    async def send(self, call: Call[T]) -> T:
         """Make a call.
 
         A call that was possibly received is repeated only where that is harmless (GET).
@@ -50,55 +49,6 @@ class SyncTransport:
         Raises:
             HanseError: what the hub answered, or UNAVAILABLE.
         """
-        patience, headers = Patience(self.patience), trace_headers()
-        while True:
-            try:
-                return read_answer(call, self._client.request(call.method, call.path, json=call.body, headers=headers))
-            except (httpx.TransportError, HanseError) as error:
-                bear(self.url, call, error, patience)
-            time.sleep(RETRY_EVERY)
-
-    def events(self, run: Call[RunView], *, after: int = 0) -> Iterator[Event]:
-        """The events of a run from sequence `after` on, each once, until its final one; reconnects where it was."""
-        reader, patience, over = EventReader(after), Patience(self.patience), False
-        while True:
-            try:
-                with self._client.stream(
-                    "GET", f"{run.path}/events", headers=reader.headers, timeout=EVENT_TIMEOUT
-                ) as response:
-                    if not response.is_success:
-                        response.read()
-                        raise_for(response)
-                    reader.reconnected()
-                    for line in response.iter_lines():
-                        patience.succeeded()
-                        if event := reader.feed(line):
-                            yield event
-                            if reader.ended:
-                                return
-            except (httpx.TransportError, HanseError) as error:
-                bear(self.url, run, error, patience)
-            else:
-                # The hub has closed. Of a run that ended without saying so, everything is told by now.
-                if over:
-                    return
-                over = self.send(run).ended
-            time.sleep(RETRY_EVERY)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-
-class AsyncTransport:
-    """The same for asyncio."""
-
-    def __init__(self, url: str, api_key: str | None, *, ca: Path | None = None, patience: float = 10.0) -> None:
-        self.url, self.ca, self.patience = url.rstrip("/"), ca, patience
-        self._client = httpx.AsyncClient(**client_options(url, api_key, ca))
-
-    async def send(self, call: Call[T]) -> T:
-        """As `SyncTransport.send`."""
         patience, headers = Patience(self.patience), trace_headers()
         while True:
             try:
@@ -110,7 +60,7 @@ class AsyncTransport:
             await asyncio.sleep(RETRY_EVERY)
 
     async def events(self, run: Call[RunView], *, after: int = 0) -> AsyncIterator[Event]:
-        """As `SyncTransport.events`."""
+        """The events of a run from sequence `after` on, each once, until its final one; reconnects where it was."""
         reader, patience, over = EventReader(after), Patience(self.patience), False
         while True:
             try:
@@ -130,6 +80,7 @@ class AsyncTransport:
             except (httpx.TransportError, HanseError) as error:
                 bear(self.url, run, error, patience)
             else:
+                # The hub has closed. Of a run that ended without saying so, everything is told by now.
                 if over:
                     return
                 over = (await self.send(run)).ended

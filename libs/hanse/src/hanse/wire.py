@@ -1,4 +1,4 @@
-"""What both transports share: how a request is set up, what an answer or a failure means, how long patience lasts."""
+"""How the hub is spoken to: how a request is set up, what an answer or a failure means, how long patience lasts."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import typer
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json
 from hanse.embedded import check_installed
-from hanse.hub import Hub, Project, Run, read_job
+from hanse.hub import Hub, Project, Run
+from hanse.jobs import read_job
 from hanse.studies import Traffic, check_completed, check_formatter, publish, save_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.job import STUDY, check_job
