@@ -37,7 +37,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
     ),
     "hanse_coordinator.runs.journal": (
-        f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_workflow_verbs.py", f"{_WORKFLOW}/test_workflow_faults.py",
+        f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_step_keys.py", "tests/simulation/test_coordinators.py",
     ),
     "hanse_coordinator.runs.lease": (f"{_WORKFLOW}/test_lease.py",),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),

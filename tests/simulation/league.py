@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,14 +33,15 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.sealing import SealingKey
-from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord
+from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord, RunEvent
+from hanse_fabric.messages.base import Message
 from hanse_fabric.records import Bucket
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
-from hanse_fabric.subjects import AUDIT, MODELS, STREAMS
+from hanse_fabric.subjects import AUDIT, EVENT, MODELS, STREAMS, Subject
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_model_registry.registry import Registry
@@ -47,9 +49,11 @@ from hanse_model_registry.service import RegistryService
 from hanse_reduction.engine import Engine
 from hanse_schemas.job import check_job
 from hanse_schemas.schema import DataSchema, OpenSchema
-from hanse_site import SiteIdentity, SiteLink, load_identity
+from hanse_site import SiteIdentity, load_identity
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
-from simulation.network import DistantBus, Network, Weather
+from simulation.faults import Conduct, Fault, SimulatedLink
+from simulation.network import Network, Published, Weather
+from simulation.process import Process
 from simulation.trainer import Trainer
 
 PROJECT, RUN = "triage", "run000000001"
@@ -57,63 +61,28 @@ MakeWorker = Callable[[VirtualClock, int], Worker]
 OPEN = OpenSchema()
 KEY = {"project": PROJECT, "run": RUN}
 ENDED = ("completed", "failed", "cancelled")
-
-
-@dataclass
-class Process:
-    """One simulated process: what it runs on a bus connection of its own, again a second after it failed."""
-
-    name: str
-    main: Callable[[MemoryBus], Awaitable[None]]
-    connect: Callable[[], DistantBus]
-    failures: list[HanseError] = field(default_factory=list)
-    _bus: DistantBus | None = None
-    _task: asyncio.Task[None] | None = None
-    _crashed: bool = False
-
-    def start(self, group: asyncio.TaskGroup) -> None:
-        self._crashed = False
-        self._task = group.create_task(self._run(), name=self.name)
-
-    async def _run(self) -> None:
-        """Whatever is no HanseError is a defect, and ends the simulation."""
-        while not self._crashed:  # a task group that fails while it is cancelled tells of the failure alone
-            self._bus = self.connect()
-            try:
-                await self.main(self._bus)
-            except* HanseError as group:
-                self.failures.append(_first(group))
-            await self._bus.close()
-            await self._bus.clock.sleep(1.0)
-
-    def cut(self, seconds: float) -> None:
-        """Cut its connection for so long; it works on, and its messages wait or are lost."""
-        if self._bus is not None:
-            self._bus.cut_until = self._bus.clock.monotonic() + seconds
-
-    async def crash(self) -> None:
-        """End it as a power cut does: its connection is gone before it can say anything."""
-        self._crashed = True
-        if self._bus is not None and self._task is not None:
-            await self._bus.close()
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-
-def _first(group: BaseExceptionGroup[HanseError]) -> HanseError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+WORKFLOWS = ("federated_averaging", "cyclic_weight_transfer", "association_study")
+SEEN_S = 2.0
+"""Until all sites have shown that they are there."""
+M = TypeVar("M", bound=Message)
 
 
 @dataclass
 class League:
-    """All processes of a simulation, by name: coordinator, aggregator, registry, site-0 and so on."""
+    """All processes of a simulation, by name: coordinator-0, aggregator-0, registry, site-0 and so on.
+
+    Attributes:
+        rules: of the sites' policy, beside those that all have.
+        conduct: how each site behaves, and what it has heard and answered.
+    """
 
     clock: VirtualClock
     folder: Path
     network: Network
     group: asyncio.TaskGroup
+    rules: Mapping[str, Any] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
+    conduct: dict[str, Conduct] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.broker = MemoryBroker(self.clock)
@@ -122,13 +91,11 @@ class League:
         self.buckets = Buckets.on(self.owner)
         self.sealing = SealingKey.create()
         pinned = base64.b64encode(self.sealing.public_bytes).decode()
-        self.policy = Policy(
-            workflows=("federated_averaging", "cyclic_weight_transfer"),
-            masking=MaskingPolicy.model_validate({"compensator": pinned}),
-        )
+        rules = {"workflows": WORKFLOWS, "masking": MaskingPolicy.model_validate({"compensator": pinned})}
+        self.policy = Policy.model_validate(rules | dict(self.rules))
 
     def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]]) -> None:
-        made = self.processes[name] = Process(name, main, lambda: DistantBus(self.broker, self.network))
+        made = self.processes[name] = Process(name, main, self.broker, self.network)
         made.start(self.group)
 
     async def restart(self, name: str, after: float = 1.0) -> None:
@@ -137,13 +104,14 @@ class League:
         await self.clock.sleep(after)
         self.processes[name].start(self.group)
 
-    def start_hub(self, aggregators: int = 2, coordinators: int = 1) -> None:
+    def start_hub(self, aggregators: int = 2, coordinators: int = 1, **settings: Any) -> None:
+        """Start the services; `settings` are of the coordinators' workflows."""
         signing = SigningKey.create()
 
         async def coordinate(name: str, bus: MemoryBus) -> None:
-            settings, buckets = WorkflowSettings(instance=name), Buckets.on(bus)
             about: dict[str, Any] = {
-                "bus": bus, "store": self.store, "buckets": buckets, "clock": self.clock, "settings": settings,
+                "bus": bus, "store": self.store, "buckets": Buckets.on(bus), "clock": self.clock,
+                "settings": WorkflowSettings(instance=name, **settings),
             }  # fmt: skip
             async with asyncio.TaskGroup() as group:
                 group.create_task(Supervisor(**about).run())
@@ -169,9 +137,9 @@ class League:
             self.process(f"aggregator-{number}", aggregate)
         self.process("registry", register)
 
-    async def add_site(self, number: int, worker: Worker, schema: DataSchema) -> None:
+    async def add_site(self, name: str, worker: Worker, schema: DataSchema = OPEN) -> None:
         """Enrol a site as the hub's API would, and start its datapod's agent."""
-        name = f"site-{number}"
+        conduct = self.conduct[name] = Conduct()
         home = self.folder / name
         identity = enrolled(home, name, self.clock, schema)
         record = ParticipantRecord(
@@ -182,13 +150,18 @@ class League:
 
         async def take_part(bus: MemoryBus) -> None:
             with closing(TaskJournal(home, clock=self.clock)) as journal, closing(Outbox(home, self.clock)) as outbox:
-                link = SiteLink(bus, identity, DirectoryTransfer(self.folder / "store", self.clock))
+                transfer = DirectoryTransfer(self.folder / "store", self.clock)
+                link = SimulatedLink(bus, identity, transfer, conduct)
                 await Agent(
                     link, worker, home=home, policy=self.policy, schema=identity.schema,
                     journal=journal, outbox=outbox,
                 ).run()  # fmt: skip
 
         self.process(name, take_part)
+
+    def let(self, site: str, *faults: Fault) -> None:
+        """Have a site behave so from now on; without faults, as it should."""
+        self.conduct[site].faults = faults
 
     async def submit(self, **job: Any) -> None:
         now = self.clock.now()
@@ -197,21 +170,65 @@ class League:
         )
         await self.buckets.runs.create(record, **KEY)
 
+    async def versions(self) -> list[ModelVersion]:
+        """What is in the registry, the newest last."""
+        found = [entry.value for entry in await Bucket(self.owner, MODELS, ModelVersion).list(project=PROJECT)]
+        return sorted(found, key=lambda version: version.version)
+
     async def model(self) -> dict[str, np.ndarray]:
         """The newest version in the registry."""
-        versions = await Bucket(self.owner, MODELS, ModelVersion).list(project=PROJECT)
-        newest = max((entry.value for entry in versions), key=lambda version: version.version)
+        newest = (await self.versions())[-1]
         return decode_tensors(self.store.get(newest.key, limit=1 << 24))[1]
 
     def messages(self) -> list[str]:
         """Subjects of all that is on the bus, in order, stream by stream."""
         return [record.subject for stream in STREAMS for record in self.broker.matching(stream, ">")]
 
+    def published(self, subject: Subject, kind: type[M]) -> list[M]:
+        """All messages of a subject and a kind that were ever published, in order."""
+        found = (_read(kind, message.data) for message in self.said(subject))
+        return [message for message in found if message is not None]
+
+    def said(self, subject: Subject) -> list[Published]:
+        """As `published`, undecoded."""
+        row = re.compile(subject.wildcard().replace(".", r"\.").replace("*", "[^.]+") + "$")
+        return [message for message in self.network.published if row.match(message.subject)]
+
+    def on_bus(self, subject: Subject) -> list[str]:
+        """The subjects of all that is on the bus now of a subject."""
+        assert subject.stream is not None
+        return [record.subject for record in self.broker.matching(subject.stream, subject.wildcard())]
+
+    def audits(self, *actions: str) -> list[AuditEvent]:
+        """What was audited."""
+        events = self.published(AUDIT, AuditEvent)
+        return [event for event in events if not actions or event.action in actions]
+
     def takings(self) -> int:
         """How often a coordinator took up the run."""
-        assert AUDIT.stream is not None
-        events = [AuditEvent.decode(record.data) for record in self.broker.matching(AUDIT.stream, ">")]
-        return sum(event.action == "run.take" for event in events)
+        return len(self.audits("run.take"))
+
+    def events(self, *kinds: str) -> list[RunEvent]:
+        """What people were told of the run."""
+        return [event for event in self.published(EVENT, RunEvent) if not kinds or event.kind in kinds]
+
+    async def event(self, kind: str, **data: Any) -> RunEvent:
+        """The first event of a kind with these data, awaited."""
+        assert EVENT.stream is not None
+        async with self.clock.timeout(86_400), self.owner.follow(EVENT.stream, EVENT.of(**KEY)) as records:
+            async for record in records:
+                event = RunEvent.decode(record.data)
+                if event.kind == kind and data.items() <= event.data.items():
+                    return event
+        raise AssertionError("a follow does not end")
+
+    async def want(self, wanted: str) -> None:
+        """Say as the API does what is wanted of the run."""
+        await self.buckets.runs.change(lambda record: record.model_copy(update={"wanted": wanted}), **KEY)
+
+    async def record(self) -> RunRecord:
+        """The run's record as it is."""
+        return await self.until(lambda _: True)
 
     async def ended(self) -> RunRecord:
         """The run's record when it has ended."""
@@ -230,23 +247,45 @@ async def league(
     clock: VirtualClock,
     folder: Path,
     *,
-    sites: int = 10,
+    sites: int | Sequence[str] = 10,
     coordinators: int = 1,
     weather: Weather | None = None,
     seed: int = 0,
     worker: MakeWorker | None = None,
     schema: DataSchema = OPEN,
+    rules: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[League]:
-    """A hub with its sites at work, in the virtual time that runs already."""
+    """A hub with its sites at work, in the virtual time that runs already.
+
+    Args:
+        sites: how many, or their names.
+        worker: makes a site's, by its number; None: `Trainer`.
+        schema: of the project's data.
+        rules: of the sites' policy, beside those that all have.
+        settings: of the coordinators' workflows.
+    """
     random.seed(seed)  # writers of a record that lost a race wait for a moment by chance
     async with asyncio.TaskGroup() as group:
-        made = League(clock, folder, Network(clock, weather or Weather(), seed), group)
-        made.start_hub(coordinators=coordinators)
-        for number in range(sites):
-            await made.add_site(number, worker(clock, number) if worker else Trainer(clock, number), schema)
+        made = League(clock, folder, Network(clock, weather or Weather(), seed), group, rules or {})
+        made.start_hub(coordinators=coordinators, **settings)
+        names = [f"site-{number}" for number in range(sites)] if isinstance(sites, int) else sites
+        for number, name in enumerate(names):
+            await made.add_site(name, worker(clock, number) if worker else Trainer(clock, number), schema)
+        await clock.sleep(SEEN_S)
         yield made
         for process in made.processes.values():
             await process.crash()
+
+
+def _read(kind: type[M], data: bytes) -> M | None:
+    """A message; None where it is of another kind."""
+    try:
+        return kind.decode(data)
+    except HanseError as error:
+        if error.code is not ErrorCode.UNKNOWN_SCHEMA:
+            raise
+        return None
 
 
 def enrolled(home: Path, name: str, clock: VirtualClock, schema: DataSchema) -> SiteIdentity:
@@ -261,70 +300,3 @@ def enrolled(home: Path, name: str, clock: VirtualClock, schema: DataSchema) -> 
     found = load_identity(home)
     assert found is not None
     return found
-
-
-@dataclass
-class Played:
-    """What came of a simulation.
-
-    Attributes:
-        seconds: of virtual time.
-        lost: messages that the network lost.
-        takings: how often a coordinator took up the run.
-        messages: subjects of all that is on the bus, in order, stream by stream.
-        model: the newest version.
-    """
-
-    job: dict[str, Any]
-    record: RunRecord
-    seconds: float
-    lost: int
-    takings: int
-    messages: list[str]
-    model: dict[str, np.ndarray]
-
-
-def play(
-    folder: Path,
-    job: dict[str, Any],
-    *,
-    sites: int = 10,
-    coordinators: int = 1,
-    seed: int = 0,
-    weather: Weather | None = None,
-    trouble: Callable[[League], Awaitable[None]] | None = None,
-    worker: MakeWorker | None = None,
-    schema: DataSchema = OPEN,
-) -> Played:
-    """Simulate a run from its submission to its completion.
-
-    Args:
-        trouble: acts beside the run; it is cut short where the run ends first.
-        worker: makes a site's, by its number; None: `Trainer`.
-        schema: of the project's data.
-    """
-    clock = VirtualClock()
-
-    async def main() -> Played:
-        simulation = league(
-            clock, folder, sites=sites, coordinators=coordinators, weather=weather, seed=seed, worker=worker,
-            schema=schema,
-        )  # fmt: skip
-        async with simulation as made:
-            acting = made.group.create_task(_act(made, trouble))
-            await made.submit(**job)
-            record = await made.ended()
-            acting.cancel()
-            return Played(
-                job, record, clock.monotonic(), made.network.lost, made.takings(), made.messages(), await made.model()
-            )
-
-    played = clock.run(main())
-    if played.record.state != "completed":
-        raise RuntimeError(f"the run {played.record.state}: {played.record.reason}")
-    return played
-
-
-async def _act(made: League, trouble: Callable[[League], Awaitable[None]] | None) -> None:
-    if trouble is not None:
-        await trouble(made)

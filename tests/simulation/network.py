@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,12 +31,27 @@ class Weather:
     lost: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A message that arrived at the bus."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str]
+
+
 class Network:
-    """The network of one simulation. All that happens by chance is drawn here, from one generator."""
+    """The network of one simulation. All that happens by chance is drawn here, from one generator.
+
+    Attributes:
+        lost: messages that were lost.
+        published: all that arrived at the bus, in order.
+    """
 
     def __init__(self, clock: Clock, weather: Weather, seed: int) -> None:
         self.clock, self._weather, self._chance = clock, weather, random.Random(seed)
         self.lost = 0
+        self.published: list[Published] = []
 
     async def cross(self) -> None:
         """Return when a message has arrived."""
@@ -50,20 +66,61 @@ class Network:
             raise lost()
 
 
+@dataclass(slots=True)
+class Death:
+    """When a process dies: at its n-th publication, just before the message is stored or just after it.
+
+    Attributes:
+        at: n, of all its connections; 0: it lives.
+        die: ends the process.
+        publications: so far.
+    """
+
+    die: Callable[[], Awaitable[None]]
+    at: int = 0
+    stored: bool = False
+    publications: int = 0
+
+    async def before(self) -> bool:
+        """Whether to die after this publication."""
+        self.publications += 1
+        if self.publications != self.at:
+            return False
+        if not self.stored:
+            await self.now()
+        return True
+
+    async def now(self) -> None:
+        """Never return: a dead process does nothing more."""
+        await self.die()
+        await asyncio.get_running_loop().create_future()
+
+
 class DistantBus(MemoryBus):
-    """A connection to a broker at the other end of a network.
+    """A process's connection to a broker at the other end of a network.
 
     Attributes:
         cut_until: when the connection works again, on the monotonic face of the clock.
     """
 
-    def __init__(self, broker: MemoryBroker, network: Network) -> None:
+    def __init__(self, broker: MemoryBroker, network: Network, death: Death) -> None:
         super().__init__(broker)
-        self._network = network
+        self._network, self._death = network, death
         self.cut_until = 0.0
 
-    async def publish(self, *args: Any, timeout: float = 30.0, **more: Any) -> int:
-        return await self._ask(lambda: super(DistantBus, self).publish(*args, **more), timeout)
+    async def publish(self, subject: str, data: bytes, *, timeout: float = 30.0, **more: Any) -> int:
+        last = await self._death.before()
+
+        async def store() -> int:
+            try:
+                sequence = await super(DistantBus, self).publish(subject, data, **more)
+                self._network.published.append(Published(subject, data, dict(more.get("headers") or {})))
+                return sequence
+            finally:  # stored, or refused because another was first
+                if last:
+                    await self._death.now()
+
+        return await self._ask(store, timeout)
 
     async def last(self, *args: Any, timeout: float = 10.0) -> Record | None:
         return await self._ask(lambda: super(DistantBus, self).last(*args), timeout)

@@ -16,7 +16,8 @@ from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning.digits import write_shares
 from hanse_site.identity import parse_schema
 from simulation.in_threads import ThreadedProcess
-from simulation.league import League, Played, play
+from simulation.league import League
+from simulation.played import Played, play
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from simulation.league import League, play
+from simulation.league import League
 from simulation.network import Weather
+from simulation.played import play
 
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulation.league import League, Played, play
+from simulation.league import League
 from simulation.network import Weather
+from simulation.played import Played, play
 from simulation.trainer import TRUE
 
 JOB = {

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_workflow_faults import MortalBus
-from workflow_hub import Hub, at_work, job_of, stopped
+from workflow_hub import Hub, MortalBus, at_work, job_of, stopped
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.messages import Reduced, ReduceJob, TaskKind

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, Hub, Site, at_work, job_of, key_of, ref_of, stopped
+from workflow_hub import PROJECT, Hub, MortalBus, Site, at_work, job_of, key_of, ref_of, stopped
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.messages import ObjectRef, Reduced, ReduceJob, Refusal, Task, TaskKind

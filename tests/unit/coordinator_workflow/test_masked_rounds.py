@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from masked_hub import KEY_BYTES, MaskedHub, masked_job
-from test_workflow_faults import MortalBus
-from workflow_hub import at_work, stopped
+from workflow_hub import MortalBus, at_work, stopped
 
 from hanse_fabric.messages import JobKind, Task, TaskKind
 from hanse_workflows.rounds import apart

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from pairwise_hub import PairwiseHub, pairwise_job
-from test_workflow_faults import MortalBus
-from workflow_hub import at_work, stopped
+from workflow_hub import MortalBus, at_work, stopped
 
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 

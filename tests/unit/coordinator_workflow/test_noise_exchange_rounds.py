@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from masked_hub import MaskedHub, MaskedSite, masked_job
-from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, at_work, stopped
+from workflow_hub import PROJECT, MortalBus, at_work, stopped
 
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Result, Task, TaskKind

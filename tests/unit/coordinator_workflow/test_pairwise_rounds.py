@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from pairwise_hub import PairwiseActor, PairwiseHub, pairwise_job
-from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, RUN, at_work, stopped
+from workflow_hub import PROJECT, RUN, MortalBus, at_work, stopped
 
 from hanse_coordinator.runs.journal import JournalEntry
 from hanse_fabric.messages import Task, TaskKind

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
-from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, RUN, Hub, at_work, job_of, stopped
+from workflow_hub import PROJECT, RUN
 
 from hanse_coordinator.runs.journal import Journal, JournalEntry
 from hanse_coordinator.verbs.steps import Steps
@@ -16,124 +14,8 @@ from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.subjects import JOURNAL
-from hanse_schemas.job import Job
 from hanse_workflows import RunFailure
-from hanse_workflows.fingerprint import VERSION, fingerprint
-from installed_package import install
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    return Hub(tmp_path)
-
-
-@pytest.fixture
-def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A workflow that trains at two sites in one round under the same keys."""
-    entries = {
-        "hanse.workflows": {
-            "careless": "careless:workflow",
-            "raising": "careless:raising",
-            "leaving": "careless:leaving",
-        }
-    }
-    monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
-
-
-CARELESS = """
-from dataclasses import replace
-
-from hanse_workflows import Workflow, first_model, gather, reduce
-from hanse_workflows.round_asks import training
-
-
-async def trains_twice_in_a_round(run):
-    model = await first_model(run)
-    for name in await run.participants("r1-participants"):
-        asked = replace(training(run.job, (name,), 1, model), needed=1)
-        answers = (await gather(run, "r1-train", asked)).answers
-        model = (await reduce(run, "r1-reduce", round=1, answers=answers, model=model, needed=1)).model
-
-
-async def divides(run):
-    await run.participants("r1-participants")
-    return 1 / 0
-
-
-async def leaves(run):
-    raise SystemExit("enough")
-
-
-workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
-"""
-
-
-def job_named(workflow: str, **changes: object) -> Job:
-    return job_of(**changes).model_copy(update={"workflow": workflow})
-
-
-@pytest.mark.usefixtures("careless")
-async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(hub: Hub) -> None:
-    async with hub.running("north", "south"), at_work(hub.supervisor()):
-        await hub.submit(job_named("careless"))
-        record = await hub.ended()
-    assert record.state == "failed"
-    assert record.reason.startswith("step-changed: step r1-train: the workflow has used this key already")
-    first, second = (word.strip(",") for word in record.reason.split() if word.startswith(f"{VERSION}."))
-    assert first != second
-    assert hub.sites["south"].done["r1-train", "train"] == 0, "the second site was asked under the first one's key"
-
-
-@pytest.mark.usefixtures("careless")
-async def test_a_workflow_of_a_package_that_raises_ends_the_run_naming_the_package_and_its_line(hub: Hub) -> None:
-    async with hub.running("north", "south"), at_work(hub.supervisor()):
-        await hub.submit(job_named("raising"))
-        record = await hub.ended()
-    assert record.state == "failed"
-    assert "workflow raising of careless 1.0 raised ZeroDivisionError in line 18 of careless.py" in record.reason
-
-
-@pytest.mark.usefixtures("careless")
-async def test_a_workflow_of_a_package_that_calls_for_an_exit_ends_its_run_and_not_the_coordinator(hub: Hub) -> None:
-    async with hub.running("north", "south"), at_work(hub.supervisor()):
-        await hub.submit(job_named("leaving"))
-        record = await hub.ended()
-    assert record.state == "failed"
-    assert "workflow leaving of careless 1.0 raised SystemExit in line 22 of careless.py: enough" in record.reason
-
-
-async def test_cyclic_transfer_passes_the_model_from_site_to_site(hub: Hub) -> None:
-    async with hub.running("east", "north", "south"), at_work(hub.supervisor()):
-        await hub.submit(job_named("cyclic_weight_transfer", rounds=2))
-        record = await hub.ended()
-    assert (record.state, record.reason) == ("completed", "")
-    assert hub.reduced["r1-p1-reduce"] == hub.reduced["r1-p2-reduce"] == hub.reduced["r2-p3-reduce"] == 1
-    assert all(site.done[f"r2-p{place}-train", "train"] == 1 for place, site in enumerate(hub.sites.values(), start=1))
-
-
-async def test_cyclic_transfer_ends_in_the_same_model_whenever_its_coordinator_is_killed(tmp_path: Path) -> None:
-    async def digest(folder: Path, at: int) -> str | None:
-        """Of a run whose coordinator dies at its n-th publication; 0: it lives."""
-        hub = Hub(folder)
-        async with hub.running("north", "south"):
-            await hub.submit(job_named("cyclic_weight_transfer", rounds=2))
-            mortal = MortalBus(hub.broker, at=at, stored=at % 2 == 0)
-            first = asyncio.ensure_future(hub.supervisor(mortal).run())
-            if at:
-                await mortal.dead.wait()
-                async with at_work(hub.supervisor()):
-                    record = await hub.ended()
-            else:
-                record = await hub.ended()
-            mortal.buried.set()
-            await stopped(first)
-        assert (record.state, record.reason) == ("completed", "")
-        assert all(set(site.done.values()) == {1} for site in hub.sites.values())
-        return record.model_digest
-
-    whole = await digest(tmp_path / "whole", 0)
-    for at in range(1, 60, 4):
-        assert await digest(tmp_path / str(at), at) == whole, at
+from hanse_workflows.fingerprint import fingerprint
 
 
 async def test_another_question_under_a_recorded_key_ends_the_pass_with_both_fingerprints() -> None:

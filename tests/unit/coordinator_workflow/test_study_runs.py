@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from study_hub import CHUNKS, COHORTS, ITERATIONS, StudyHub, conduct, expected, study_job
-from test_workflow_faults import MortalBus
-from workflow_hub import PROJECT, RUN, at_work, stopped
+from workflow_hub import PROJECT, RUN, MortalBus, at_work, stopped
 
 from hanse_coordinator.records import RunRecord
 from hanse_coordinator.verbs.failures import Fenced, Paused, RunFailure, first_reason

@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from workflow_hub import PROJECT, RUN, Hub, Site
 
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.records import Buckets
 from hanse_coordinator.runs.settings import WorkflowSettings
+from hanse_fabric.bus.memory import MemoryBus
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.messages import LinkReply, LinkRequest, ObjectRef, Task, TaskKind
+from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import LINK, TASK
+from masked_sites import MaskedSite
 
+PROJECT, RUN = "triage", "run000000001"
 MODEL = f"models/{PROJECT}/{RUN}/r1-reduce/model"
 
 
 @pytest.fixture
-async def server(hub: Hub) -> LinkServer:
-    await Site(hub, "north").enrol()
-    now = hub.clock.now()
+def bus() -> MemoryBus:
+    return MemoryBus()
+
+
+@pytest.fixture
+async def server(bus: MemoryBus, tmp_path: Path) -> LinkServer:
+    store, buckets, now = DirectoryStore(tmp_path), Buckets.on(bus), SYSTEM_CLOCK.now()
+    record = MaskedSite("north", PROJECT).record()
+    await buckets.participants.create(record, project=PROJECT, participant="north")
     task = Task(
         id="0" * 32, project=PROJECT, run=RUN, step="r2-train", participant="north", workflow="federated_averaging",
         kind=TaskKind.TRAIN, round=2, config={}, seed=1, peers=2, issued_at=now, deadline=now + timedelta(hours=1),
         model=ObjectRef(digest="b" * 64, size=1_000_000, key=MODEL),
     )  # fmt: skip
     subject = TASK.of(project=PROJECT, participant="north", run=RUN, step="r2-train")
-    await hub.bus.publish(subject, task.encode())
-    hub.store.put(MODEL, b"model")
-    return LinkServer(bus=hub.bus, store=hub.store, buckets=hub.buckets, clock=hub.clock, settings=WorkflowSettings())
+    await bus.publish(subject, task.encode())
+    store.put(MODEL, b"model")
+    return LinkServer(bus=bus, store=store, buckets=buckets, clock=SYSTEM_CLOCK, settings=WorkflowSettings())
 
 
 async def ask(server: LinkServer, *, asker: str = "north", **changes: Any) -> LinkReply:
@@ -64,7 +76,7 @@ async def test_anything_else_is_refused(server: LinkServer, asked: dict[str, Any
     assert reply.message
 
 
-async def test_a_revoked_participant_gets_no_link(hub: Hub, server: LinkServer) -> None:
+async def test_a_revoked_participant_gets_no_link(bus: MemoryBus, server: LinkServer) -> None:
     key = {"project": PROJECT, "participant": "north"}
-    await hub.buckets.participants.change(lambda record: record.model_copy(update={"revoked": True}), **key)
+    await Buckets.on(bus).participants.change(lambda record: record.model_copy(update={"revoked": True}), **key)
     assert (await ask(server, get=MODEL)).code == "forbidden"

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from test_workflow_faults import MortalBus
-from workflow_hub import Hub, at_work, job_of, stopped
+from workflow_hub import Hub, MortalBus, at_work, job_of, stopped
 
 from clocks import in_virtual_time
 from hanse_coordinator.verbs.collector import Collector

@@ -24,7 +24,7 @@ from hanse_coordinator.runs.supervisor import Supervisor
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import (
     ExchangeJob,
@@ -305,3 +305,28 @@ async def loud(actor: Coroutine[Any, Any, None]) -> None:
     except Exception:
         logging.getLogger(__name__).exception("an actor failed")
         raise
+
+
+class MortalBus(MemoryBus):
+    """A connection whose process dies at its n-th publication: just before the message is stored, or just after."""
+
+    def __init__(self, broker: Any, *, at: int, stored: bool) -> None:
+        super().__init__(broker)
+        self._left, self._stored = at, stored
+        self.dead, self.buried = asyncio.Event(), asyncio.Event()
+
+    async def publish(self, subject: str, data: bytes, **options: Any) -> int:
+        self._left -= 1
+        is_last = self._left == 0
+        if self.dead.is_set() or (is_last and not self._stored):
+            await self._die()
+        sequence = await super().publish(subject, data, **options)
+        if is_last:
+            await self._die()
+        return sequence
+
+    async def _die(self) -> None:
+        self.dead.set()
+        # A dead process does nothing more, neither errors nor clean-up, until the test clears it away.
+        await self.buried.wait()
+        raise HanseError(ErrorCode.UNAVAILABLE, "this process is dead")

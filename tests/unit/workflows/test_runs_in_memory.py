@@ -24,7 +24,7 @@ from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import train
 from hanse_workflows.workflow import workflow_of
-from simulation.league import play
+from simulation.played import play
 
 SITES = 4
 JOB: dict[str, Any] = {

@@ -1,0 +1,103 @@
+"""Workflows of packages: a key that is used twice, an exception and an exit each end their run, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clocks import in_virtual_time
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_workflows.fingerprint import VERSION
+from installed_package import install
+from simulation.stories import completed, ended, heard, hub_of, job_of
+
+NAMES = ("north", "south")
+
+
+@pytest.fixture
+def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workflow that trains at two sites in one round under the same keys."""
+    entries = {
+        "hanse.workflows": {
+            "careless": "careless:workflow",
+            "raising": "careless:raising",
+            "leaving": "careless:leaving",
+        }
+    }
+    monkeypatch.syspath_prepend(install(tmp_path / "site", "careless", {"careless": CARELESS}, entries))
+
+
+CARELESS = """
+from dataclasses import replace
+
+from hanse_workflows import Workflow, first_model, gather, reduce
+from hanse_workflows.round_asks import training
+
+
+async def trains_twice_in_a_round(run):
+    model = await first_model(run)
+    for name in await run.participants("r1-participants"):
+        asked = replace(training(run.job, (name,), 1, model), needed=1)
+        answers = (await gather(run, "r1-train", asked)).answers
+        model = (await reduce(run, "r1-reduce", round=1, answers=answers, model=model, needed=1)).model
+
+
+async def divides(run):
+    await run.participants("r1-participants")
+    return 1 / 0
+
+
+async def leaves(run):
+    raise SystemExit("enough")
+
+
+workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides), Workflow(leaves)
+"""
+
+
+@pytest.mark.usefixtures("careless")
+@in_virtual_time
+async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES, rules={"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}) as made:
+        record = await ended(made, job_of(workflow="careless"))
+    assert record.state == "failed"
+    assert record.reason.startswith("step-changed: step r1-train: the workflow has used this key already")
+    first, second = (word.strip(",") for word in record.reason.split() if word.startswith(f"{VERSION}."))
+    assert first != second
+    assert "r1-train" not in heard(made, "south"), "the second site was asked under the first one's key"
+
+
+@pytest.mark.usefixtures("careless")
+@pytest.mark.parametrize(
+    ("workflow", "told"),
+    [
+        ("raising", "workflow raising of careless 1.0 raised ZeroDivisionError in line 18 of careless.py"),
+        ("leaving", "workflow leaving of careless 1.0 raised SystemExit in line 22 of careless.py: enough"),
+    ],
+)
+def test_a_workflow_that_raises_or_exits_ends_its_run_naming_its_package_and_line_and_the_coordinator_works_on(
+    tmp_path: Path, workflow: str, told: str
+) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        async with hub_of(clock, tmp_path, *NAMES, rules={"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}) as made:
+            record = await ended(made, job_of(workflow=workflow))
+            assert not made.processes["coordinator-0"].failures
+        assert record.state == "failed"
+        assert told in record.reason
+
+    clock.run(story())
+
+
+@in_virtual_time
+async def test_cyclic_transfer_passes_the_model_from_site_to_site(clock: VirtualClock, tmp_path: Path) -> None:
+    names = ("east", "north", "south")
+    async with hub_of(clock, tmp_path, *names) as made:
+        await completed(made, job_of(workflow="cyclic_weight_transfer", rounds=2))
+    for place, name in enumerate(names, start=1):
+        trained = [step for step in heard(made, name) if step.endswith("train")]
+        assert trained == [f"r1-p{place}-train", f"r2-p{place}-train"]
