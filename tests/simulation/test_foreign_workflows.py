@@ -13,6 +13,7 @@ from installed_package import install
 from simulation.stories import completed, ended, heard, hub_of, job_of
 
 NAMES = ("north", "south")
+RULES = {"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ workflow, raising, leaving = Workflow(trains_twice_in_a_round), Workflow(divides
 async def test_a_key_that_is_used_twice_ends_the_run_with_both_fingerprints(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    async with hub_of(clock, tmp_path, *NAMES, rules={"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}) as made:
+    async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
         record = await ended(made, job_of(workflow="careless"))
     assert record.state == "failed"
     assert record.reason.startswith("step-changed: step r1-train: the workflow has used this key already")
@@ -84,7 +85,7 @@ def test_a_workflow_that_raises_or_exits_ends_its_run_naming_its_package_and_lin
     clock = VirtualClock()
 
     async def story() -> None:
-        async with hub_of(clock, tmp_path, *NAMES, rules={"workflows": ["careless", "raising", "leaving"], "minimum_participants": 1}) as made:
+        async with hub_of(clock, tmp_path, *NAMES, rules=RULES) as made:
             record = await ended(made, job_of(workflow=workflow))
             assert not made.processes["coordinator-0"].failures
         assert record.state == "failed"

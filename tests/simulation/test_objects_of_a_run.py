@@ -12,7 +12,8 @@ from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import TaskKind
 from installed_package import install
-from simulation.league import PROJECT, RUN, League, play
+from simulation.league import PROJECT, RUN, League
+from simulation.played import play
 from simulation.trainer import Trainer, write
 
 JOB: dict[str, Any] = {

@@ -35,7 +35,8 @@ async def verbs_on(made: League) -> DurableVerbs:
     return DurableVerbs(
         bus=bus, clock=clock, settings=WorkflowSettings(), project=PROJECT, run=RUN, job=check_job(job_of()),
         journal=await Journal.open(bus, PROJECT, RUN, holder="one"), roster=roster, notices=notices,
-        objects=RunObjects(made.store, PROJECT), progressed=lambda **_: None, pause=asyncio.Event(),
+        objects=RunObjects(made.store, PROJECT), models=made.buckets.models, progressed=lambda **_: None,
+        pause=asyncio.Event(),
     )  # fmt: skip
 
 
