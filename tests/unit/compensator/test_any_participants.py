@@ -25,7 +25,7 @@ from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import make_plan, ring_of, weighted
 from hanse_privacy.ring.tally import encode_tally, sum_tallies, tally_count
 from hanse_schemas.secure_aggregation import SecureAggregation
-from hanse_workflows.rounds import apart
+from hanse_workflows.masking.masked_sums import apart
 from masked_sites import mask_request, masked_sites
 
 MINIMUM, LARGEST_WEIGHT = 3, 500

@@ -13,7 +13,7 @@ from masked_hub import KEY_BYTES, MaskedHub, masked_job
 from workflow_hub import MortalBus, at_work, stopped
 
 from hanse_fabric.messages import JobKind, Task, TaskKind
-from hanse_workflows.rounds import apart
+from hanse_workflows.masking.masked_sums import apart
 
 NAMES = ("east", "north", "south", "west")
 

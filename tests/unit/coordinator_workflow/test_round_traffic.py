@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from hanse_fabric.messages import ObjectRef
-from hanse_workflows.outcomes import Answer
+from hanse_fabric.messages import ObjectRef, TaskKind
+from hanse_workflows.ask import Ask
+from hanse_workflows.outcomes import Answer, Gathered
 from hanse_workflows.traffic import Traffic, of_sums, traffic
 
 
 def ref(size: int) -> ObjectRef:
     return ObjectRef(digest="a" * 64, size=size)
+
+
+def step(kind: TaskKind, model: ObjectRef | None, **extras: ObjectRef) -> Ask:
+    return Ask(
+        kind=kind, round=1, to=(), config={}, seed=lambda _: 0, model=model, needed=1, grace=None, deadline=1.0,
+        retries=0, extras=extras,
+    )  # fmt: skip
 
 
 def test_what_is_sent_counts_once_a_site_and_what_is_answered_as_it_is() -> None:
@@ -17,11 +25,13 @@ def test_what_is_sent_counts_once_a_site_and_what_is_answered_as_it_is() -> None
         Answer(participant="b", update=ref(70), tally=ref(5)),
         Answer(participant="c", metrics={"accuracy": 0.5}),
     ]
-    assert traffic((ref(100), ref(20)), 4, answers) == Traffic(down=480, up=195)
+    asked = step(TaskKind.TRAIN, ref(100), control=ref(20))
+    assert traffic(asked, Gathered(asked=("a", "b", "c", "d"), answers=tuple(answers))) == Traffic(down=480, up=195)
 
 
 def test_the_first_model_is_sent_by_a_site_and_to_none() -> None:
-    assert traffic((None,), 1, [Answer(participant="a", update=ref(90))]) == Traffic(down=0, up=90)
+    made = Gathered(asked=("a",), answers=(Answer(participant="a", update=ref(90)),))
+    assert traffic(step(TaskKind.INITIALIZE, None), made) == Traffic(down=0, up=90)
 
 
 def test_sums_within_a_step_count_as_told_within_reason() -> None:

@@ -16,14 +16,25 @@ _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What `gather` sends, and to whom.
+    """What is sent to participants in one step, and to whom.
+
+    The step is open until one of these:
+
+    | it closes | with |
+    |---|---|
+    | at once | the answers of all who are asked, good or not |
+    | `grace` seconds after the quorum, where there is a grace | `needed` good answers or more |
+    | at once (`spare` is given: all must answer) | a failure, but of one who has waited for others in vain |
+    | `spare` seconds after the first who has waited for others in vain | fewer than all |
+    | `deadline` seconds after it was opened | whatever there is |
+
+    With fewer than `needed` good answers, `hanse_workflows.gather` opens it again, `retries` times at most, for those
+    who are `missing`. Then the run fails, unless there are `enough`, or what there is will do (`partial`).
 
     Attributes:
         seed: gives each participant's seed.
-        needed: the quorum: how many good answers the step needs.
-        grace: seconds to wait on after the quorum; None: until the deadline.
-        deadline: seconds from the opening of each attempt.
-        retries: how often those who are missing are asked again before the run fails.
+        needed: the quorum.
+        grace: None: the quorum closes nothing.
     """
 
     kind: TaskKind
@@ -37,7 +48,7 @@ class Ask:
     deadline: float
     retries: int
     enough: int = 0
-    """Fewer than `needed`, that whoever asks can go on with after the last attempt, in another way; 0: no fewer."""
+    """Fewer than `needed`, that whoever asks can go on with in another way; 0: no fewer."""
     peers: int = 0
     """How many take part in the round, for the sites' policies; 0: those who are asked."""
     exchange: bool = False
@@ -46,8 +57,6 @@ class Ask:
     patience: float | None = None
     """Seconds that each waits for a sum, where there is such a limit."""
     spare: float | None = None
-    """Where all must answer: seconds that the step stays open after a first one has told that it waited for others in
-    vain. A failure of another kind ends it at once."""
     masking: Masking | None = None
     """How the answers are to be masked."""
     bound: Bound | None = None
@@ -65,7 +74,6 @@ class Ask:
     payload: Callable[[str], Awaitable[bytes]] | None = None
     """Gives what a privacy protocol has for each participant."""
     partial: bool = False
-    """Whether whoever asks goes on with however few have answered after the last attempt."""
     beside: int = 1
     """How many steps of the run are open at once."""
     keep: bool = False
@@ -92,7 +100,7 @@ class Ask:
             extras=dict(self.extras) or None, bound=self.bound if hides(self.masking) else None,
         )  # fmt: skip
 
-    def asked(self, project: str, run: str, workflow: str) -> dict[str, Any]:
+    def question(self, project: str, run: str, workflow: str) -> dict[str, Any]:
         """What the answers depend on, for the step's fingerprint: `request` is the same for all sites, `each` is not.
 
         A payload is not in it: its protocol signs it.

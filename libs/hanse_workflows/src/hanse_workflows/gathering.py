@@ -38,7 +38,7 @@ async def gather(run: Verbs, step: str, ask: Ask) -> Gathered:
         again = ask if attempt == 1 else replace(ask, before=gathered)
         if len(gathered.answers) + len(again.missing) < ask.needed:
             break
-        gathered = await run.gather(attempt_key(step, attempt), again)
+        gathered = await run.ask(attempt_key(step, attempt), again)
         if len(gathered.answers) >= ask.needed:
             return gathered
     if ask.partial or 0 < ask.enough <= len(gathered.answers):
@@ -54,7 +54,7 @@ async def gather(run: Verbs, step: str, ask: Ask) -> Gathered:
 async def exchange(run: Verbs, step: str, ask: Ask) -> Gathered:
     """One attempt at a step in which the participants sum small arrays among each other *inside* their tasks
     (`hanse_fabric.exchange`). All must contribute to every sum; it is for the caller to see who is missing."""
-    return await run.gather(step, replace(ask, exchange=True, peers=ask.peers or len(ask.to)))
+    return await run.ask(step, replace(ask, exchange=True, peers=ask.peers or len(ask.to)))
 
 
 async def gather_updates(run: Verbs, step: str, ask: Ask) -> Gathered:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hanse_fabric.messages import ObjectRef
-from hanse_workflows.outcomes import Answer
+from hanse_workflows.ask import Ask
+from hanse_workflows.outcomes import Answer, Gathered
 
 _SUMMED = "summed_values"
 """The metric by which a site tells how many values it has given to a round's sums (and got back)."""
@@ -37,15 +38,10 @@ class Traffic:
         return {"down": self.down, "up": self.up}
 
 
-def traffic(sent: Iterable[ObjectRef | None], asked: int, answers: Iterable[Answer]) -> Traffic:
-    """Of one gathered step.
-
-    Args:
-        sent: what each task names.
-        asked: how many sites were sent it.
-    """
-    up = sum(_size(answer.update) + _size(answer.tally) + _sizes(answer.extras.values()) for answer in answers)
-    return Traffic(down=asked * _sizes(sent), up=up)
+def traffic(ask: Ask, gathered: Gathered) -> Traffic:
+    """Of one gathered step."""
+    up = sum(_size(one.update) + _size(one.tally) + _sizes(one.extras.values()) for one in gathered.answers)
+    return Traffic(down=len(gathered.asked) * _sizes((ask.model, *ask.extras.values())), up=up)
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:

@@ -65,9 +65,9 @@ class Verbs(Protocol):
         """
         ...
 
-    async def gather(self, key: str, ask: Ask) -> Gathered:
+    async def ask(self, key: str, ask: Ask) -> Gathered:
         """Send a task to participants and collect their answers, until all have answered or the deadline has passed.
-        One attempt: `hanse_workflows.gather` asks again, and sees to the quorum.
+        One attempt; `hanse_workflows.gather` asks again, and sees to the quorum.
         """
         ...
 

@@ -116,7 +116,7 @@ class MemoryVerbs:
 
         return tuple((await self.once(key, {"participants": 1}, look))["present"])
 
-    async def gather(self, key: str, ask: Ask) -> Gathered:
+    async def ask(self, key: str, ask: Ask) -> Gathered:
         if ask.payload is not None or ask.kind in WITH_PAYLOAD:
             raise RunFailure(
                 ErrorCode.INVALID_INPUT,
@@ -141,7 +141,7 @@ class MemoryVerbs:
                 failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
             ).body()
 
-        return Gathered.of(await self.once(key, ask.asked(self.project, self.run, self.job.workflow), do))
+        return Gathered.of(await self.once(key, ask.question(self.project, self.run, self.job.workflow), do))
 
     def _task(self, common: Task, ask: Ask, name: str) -> Task:
         own: dict[str, Any] = {

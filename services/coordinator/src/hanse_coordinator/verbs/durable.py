@@ -141,8 +141,8 @@ class DurableVerbs:
             self._steps.check_pause()
         return there
 
-    async def gather(self, key: str, ask: Ask) -> Gathered:
-        return await self._tasks.gather(key, ask)
+    async def ask(self, key: str, ask: Ask) -> Gathered:
+        return await self._tasks.ask(key, ask)
 
     async def enrolled(self, key: str) -> dict[str, bytes]:
         return await self._enrolled.at(key, lambda: self._roster.keys_of(self.project))

@@ -22,7 +22,7 @@ class MaskSums:
     def __init__(self, bus: Bus, clock: Clock, notices: Notices, *, project: str, run: str, patience: Patience) -> None:
         self._project, self._run, self._notices = project, run, notices
         self.requests = Requests(
-            bus, clock, project=project, run=run, asked=MASK_REQUEST, answered=MASK_ANSWER, answer=MaskAnswer,
+            bus, clock, project=project, run=run, questions=MASK_REQUEST, answers=MASK_ANSWER, answer=MaskAnswer,
             named_by="session", who="compensators", patience=patience,
         )  # fmt: skip
 

@@ -42,7 +42,7 @@ class Reductions:
     def __init__(self, bus: Bus, clock: Clock, *, project: str, run: str, limits: Limits) -> None:
         self._limits = limits
         self.requests = Requests(
-            bus, clock, project=project, run=run, asked=JOB, answered=REDUCED, answer=Reduced, named_by="job",
+            bus, clock, project=project, run=run, questions=JOB, answers=REDUCED, answer=Reduced, named_by="job",
             who="aggregators", patience=limits.patience,
         )  # fmt: skip
 

@@ -41,8 +41,8 @@ class Requests(Generic[A]):
     """The requests of one run on one subject.
 
     Args:
-        asked, answered: the rows of the table: a queue, and a stream that keeps the last answer.
-        answer: the class of the answers.
+        questions, answers: the rows of the table: a queue, and a stream that keeps the last answer.
+        answer: the class of an answer.
         named_by: the subjects' token that is a request's id.
         who: the workers, for people.
     """
@@ -54,16 +54,16 @@ class Requests(Generic[A]):
         *,
         project: str,
         run: str,
-        asked: Subject,
-        answered: Subject,
+        questions: Subject,
+        answers: Subject,
         answer: type[A],
         named_by: str,
         who: str,
         patience: Patience,
     ) -> None:
         self._bus, self._clock, self._project, self._run = bus, clock, project, run
-        self._asked, self._answered, self._answer, self._named_by = asked, answered, answer, named_by
-        self._stream: Stream = answered.stream or Stream("")
+        self._questions, self._answers, self._answer, self._named_by = questions, answers, answer, named_by
+        self._stream: Stream = answers.stream or Stream("")
         self._who, self._patience = who, patience
         self._waiting: dict[str, asyncio.Future[A]] = {}
         self._recovering = self._lasting = False
@@ -83,10 +83,10 @@ class Requests(Generic[A]):
 
     async def follow(self) -> None:
         """Receive answers until cancelled."""
-        pattern = self._answered.wildcard(project=self._project, run=self._run)
+        pattern = self._answers.wildcard(project=self._project, run=self._run)
         async with self._bus.follow(self._stream, pattern) as records:
             async for record in records:
-                future = self._waiting.get(self._answered.parse(record.subject)[self._named_by])
+                future = self._waiting.get(self._answers.parse(record.subject)[self._named_by])
                 if future is not None:
                     self._settle(future, record.data)
 
@@ -112,12 +112,12 @@ class Requests(Generic[A]):
         named = {"project": self._project, "run": self._run, self._named_by: identity, **tokens}
         for attempt in range(1, self._patience.tries + 1):
             if self._recovering or attempt > 1:
-                record = await self._bus.last(self._stream, self._answered.of(**named))
+                record = await self._bus.last(self._stream, self._answers.of(**named))
                 if record is not None:
                     self._settle(future, record.data)
             if not future.done():
                 await self._bus.publish(
-                    self._asked.of(**named), data, headers=inject(), message_id=f"{self._run}/{identity}/{attempt}"
+                    self._questions.of(**named), data, headers=inject(), message_id=f"{self._run}/{identity}/{attempt}"
                 )
                 await first_of(asyncio.wait([future]), self._clock.sleep(self._patience.timeout))
             if future.done():

@@ -1,4 +1,4 @@
-"""The verb `gather`: tasks to participants on the bus, and their answers.
+"""The verb `ask`: tasks to participants on the bus, and their answers.
 
 Payloads of answers that are too large for the journal stay on the bus, and the journal has their digests: a masking
 protocol's shares are 20 KB of each of a hundred sites, needed until the sum is made and never again.
@@ -67,13 +67,13 @@ class TaskSteps:
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
 
-    async def gather(self, step: str, ask: Ask) -> Gathered:
+    async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
             ask = replace(ask, bound=None)
-        asked = ask.asked(self._project, self._run, self._workflow)
+        question = ask.question(self._project, self._run, self._workflow)
 
         async def do() -> Body:
-            gathered = await self._asked(step, ask, asked)
+            gathered = await self._collected(step, ask, question)
             fresh.append(gathered)
             return (gathered.digested() if ask.keep else gathered).body()
 
@@ -83,17 +83,17 @@ class TaskSteps:
             self.tidy_later(step, results=not ask.keep, beside=ask.beside)
 
         fresh: list[Gathered] = []
-        body = await self._steps.once(step, asked, do, replayed=replayed)
+        body = await self._steps.once(step, question, do, replayed=replayed)
         if not fresh:
             return Gathered.of(body)
         self._steps.later(self._purge(step, results=not ask.keep))
         return fresh[0]
 
-    async def _asked(self, step: str, ask: Ask, asked: Mapping[str, Any]) -> Gathered:
+    async def _collected(self, step: str, ask: Ask, question: Mapping[str, Any]) -> Gathered:
         """Send the step's tasks, and collect until it closes."""
         issued = self._clock.now()
         opening = {"issued": issued.isoformat(), "deadline": (issued + timedelta(seconds=ask.deadline)).isoformat()}
-        opening, resumed = await self._steps.opened(step, asked, lambda: opening)
+        opening, resumed = await self._steps.opened(step, question, lambda: opening)
         issued, deadline = datetime.fromisoformat(opening["issued"]), datetime.fromisoformat(opening["deadline"])
         missing, before = ask.missing, ask.before or Gathered(asked=ask.to)
         tasks = {name: derive_id(self._run, step, name) for name in missing}

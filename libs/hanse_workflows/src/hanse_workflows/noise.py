@@ -1,11 +1,14 @@
-"""Noise that the hub adds to the mean of plain updates: the strategy of such a round."""
+"""The noise that the job wants in a round: of the sites, or of the hub in the mean of plain updates."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from hanse_fabric.messages import PrivacyTerms
+from hanse_fabric.messages import PrivacyTerms, TaskKind
+from hanse_privacy.noise.aggregate import least_answers
 from hanse_workflows.ask import Ask
 from hanse_workflows.verbs import Verbs
 
@@ -34,3 +37,19 @@ async def central_strategy(run: Verbs, step: str, ask: Ask, clip: float | None) 
         "clip": clip,
     }
     return {**run.job.strategy, "reduction": reduction}
+
+
+def with_noise(run: Verbs, ask: Ask, attempt: int) -> Ask:
+    """The same, with the noise that the job wants, and as many answers as it takes to have that noise in their sum."""
+    privacy = run.job.privacy
+    if privacy is None or ask.kind is not TaskKind.TRAIN:
+        return ask
+    terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
+    least = least_answers(privacy, len(ask.to))
+    return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.enough or ask.needed)
+
+
+def least_members(run: Verbs, ask: Ask) -> Callable[[int], int]:
+    """Of how many participants a sum must be, of so many who share its noise."""
+    privacy = run.job.privacy
+    return lambda active: 1 if privacy is None or ask.kind is not TaskKind.TRAIN else least_answers(privacy, active)
