@@ -24,6 +24,7 @@ from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import train
 from hanse_workflows.workflow import workflow_of
+from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 from simulation.played import play
 
 SITES = 4
@@ -426,3 +427,26 @@ def test_what_speaks_against_a_first_model_is_told_as_on_a_hub() -> None:
     )  # fmt: skip
     assert len(told) == 1
     assert "so it is not the linear that the job describes" in told[0]
+
+
+def test_a_run_has_one_digest_of_a_plug_in_though_its_file_changes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs is what this process has loaded. Another process that loads the changed file has another digest."""
+    folder = install(tmp_path / "site", "winsorized", {"winsorized": WINSORIZED}, WINSORIZED_ENTRY)
+    monkeypatch.syspath_prepend(folder)
+
+    class Upgrading(LinearSite):
+        def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+            (folder / "winsorized.py").write_text(WINSORIZED + f"\n# {task.step}\n")
+            return super().work(task, objects)
+
+    found: list[dict[str, str] | None] = []
+    conduct(
+        job_of(strategy={"reduction": {"name": "winsorized_mean"}}),
+        {name: Upgrading(number) for number, name in enumerate(sites())},
+        published=lambda _, lineage: found.append(lineage.plugins),
+    )
+    assert len(found) == 3
+    assert found[0]
+    assert found == [found[0]] * 3

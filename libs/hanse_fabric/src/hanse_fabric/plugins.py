@@ -11,7 +11,7 @@ import hashlib
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from importlib.util import find_spec
@@ -41,6 +41,7 @@ class Plugin:
     name: str
     entry: EntryPoint
     built_in: bool
+    _digest: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def distribution(self) -> str:
@@ -72,7 +73,8 @@ class Plugin:
             ) from error
 
     def digest(self) -> str:
-        """SHA-256 of its code, the same on every machine.
+        """SHA-256 of its code, the same on every machine. It is read once in a process, when a run first needs it: what
+        runs is what this process has loaded, whatever becomes of the files.
 
         It is made of the distribution's files as its RECORD lists them, without bytecode, scripts and the installer's
         notes; of the package's Python files, where it is installed in editable form.
@@ -80,6 +82,8 @@ class Plugin:
         Raises:
             HanseError: NOT_FOUND where a file is gone.
         """
+        if self._digest:
+            return self._digest[0]
         made = hashlib.sha256()
         try:
             files = sorted(_files(self.entry))
@@ -89,7 +93,8 @@ class Plugin:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: {error}", hint="install the package again") from None
         if not files:
             raise HanseError(ErrorCode.NOT_FOUND, f"{self}: it has no files", hint="install the package again")
-        return made.hexdigest()
+        self._digest.append(made.hexdigest())
+        return self._digest[0]
 
     def blamed(self, error: BaseException) -> str | None:
         """What to tell of an exception that this plug-in is the reason of, with the last line of its own code; None
