@@ -33,7 +33,7 @@ _NOTED = "run.json"
 
 
 @dataclass(slots=True)
-class Traffic:
+class ArrayBytes:
     """Bytes of a study's arrays by step and by cohort, as its events tell them.
 
     Attributes:
@@ -97,7 +97,7 @@ def check_formatter() -> None:
         )
 
 
-def save_study(run: Run, folder: str | Path, *, traffic: Traffic | None = None) -> dict[str, Any]:
+def save_study(run: Run, folder: str | Path, *, traffic: ArrayBytes | None = None) -> dict[str, Any]:
     """Wait for a study, download what it made, and write its table and its report.
 
     Args:
@@ -115,7 +115,7 @@ def save_study(run: Run, folder: str | Path, *, traffic: Traffic | None = None) 
     into = Path(folder)
     check_study(run.view)
     if traffic is None:
-        traffic = Traffic()
+        traffic = ArrayBytes()
         for event in run.watch():
             traffic.take(event)
     fetch_study(run, into, traffic)
@@ -124,7 +124,7 @@ def save_study(run: Run, folder: str | Path, *, traffic: Traffic | None = None) 
 
 async def asave_study(run: AsyncRun, folder: str | Path) -> dict[str, Any]:
     """The same for asyncio, for a run of `hanse.aconnect`."""
-    into, traffic = Path(folder), Traffic()
+    into, traffic = Path(folder), ArrayBytes()
     check_study(run.view)
     async for event in run.watch():
         traffic.take(event)
@@ -135,7 +135,7 @@ async def asave_study(run: AsyncRun, folder: str | Path) -> dict[str, Any]:
     return await asyncio.to_thread(publish, into)
 
 
-def fetch_study(run: Run, folder: Path, traffic: Traffic) -> None:
+def fetch_study(run: Run, folder: Path, traffic: ArrayBytes) -> None:
     """Download what a completed study has made, and note what is known of the run beside it.
 
     Raises:
@@ -147,7 +147,7 @@ def fetch_study(run: Run, folder: Path, traffic: Traffic) -> None:
     note_run(run.view, folder, traffic)
 
 
-def note_run(view: RunView, folder: Path, traffic: Traffic) -> None:
+def note_run(view: RunView, folder: Path, traffic: ArrayBytes) -> None:
     """Write down what the report tells of a run."""
     secured = view.job.get("secure_aggregation") or {}
     noted = {

@@ -76,11 +76,11 @@ class Service(Generic[S]):
             )
         return self._store
 
-    def set_ready(self, ready: bool = True) -> None:
+    def set_ready(self) -> None:
         """Say that the service does its work now; `/readyz` also asks bus, store and the added checks."""
-        if ready and not self._ready:
+        if not self._ready:
             garbage.settle()  # what the work needs is loaded
-        self._ready = ready
+        self._ready = True
 
     def add_check(self, name: str, check: Check) -> None:
         """Make readiness depend on `check` as well."""
@@ -195,9 +195,7 @@ async def _serve(service: Service[S], main: Callable[[Service[S]], Awaitable[Non
     log.info("stopped")
 
 
-def run_service(
-    name: str, settings: S, main: Callable[[Service[S]], Awaitable[None]], *, clock: Clock | None = None
-) -> int:
+def run_service(name: str, settings: S, main: Callable[[Service[S]], Awaitable[None]]) -> int:
     """Run a service until it ends or is told to (SIGTERM, SIGINT); returns its exit status.
 
     0: it ended in order. Otherwise the exit status of the error's code in the catalogue, told in one line of the log;
@@ -207,7 +205,7 @@ def run_service(
     loop = asyncio.new_event_loop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(_guarded(name, settings, main, clock))
+        return loop.run_until_complete(_guarded(name, settings, main))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -230,9 +228,9 @@ def service_main(name: str, settings: type[S], main: Callable[[Service[S]], Awai
     os._exit(status)
 
 
-async def _guarded(name: str, settings: S, main: Callable[[Service[S]], Awaitable[None]], clock: Clock | None) -> int:
+async def _guarded(name: str, settings: S, main: Callable[[Service[S]], Awaitable[None]]) -> int:
     try:
-        await _serve(Service(name, settings, clock), main)
+        await _serve(Service(name, settings), main)
     except HanseError as error:
         return _tell(error)
     except BaseExceptionGroup as group:

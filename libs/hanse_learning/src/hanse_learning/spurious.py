@@ -25,12 +25,12 @@ PALETTE: NDArray[np.float32] = np.array(
 Images = NDArray[np.float32]
 
 
-def rotated(images: Images, labels: NDArray[np.integer], *, degrees: tuple[float, ...] = DEGREES) -> Images:
+def rotated(images: Images, labels: NDArray[np.integer]) -> Images:
     """Each image turned about its centre by its class's angle, bilinear, zeros beyond the edge.
 
     Args:
         images: (n, height, width).
-        labels: (n,) integers from 0; class c has `degrees[c mod len(degrees)]`.
+        labels: (n,) integers from 0; class c has `DEGREES[c mod 10]`.
 
     Raises:
         HanseError: INVALID_INPUT for another shape.
@@ -39,13 +39,11 @@ def rotated(images: Images, labels: NDArray[np.integer], *, degrees: tuple[float
     turned = np.empty_like(images)
     for label in np.unique(labels):
         chosen = labels == label
-        turned[chosen] = rotate(images[chosen], degrees[int(label) % len(degrees)])
+        turned[chosen] = rotate(images[chosen], DEGREES[int(label) % len(DEGREES)])
     return turned
 
 
-def coloured(
-    images: Images, labels: NDArray[np.integer], *, shift: int = 0, palette: NDArray[np.float32] = PALETTE
-) -> Images:
+def coloured(images: Images, labels: NDArray[np.integer], *, shift: int = 0) -> Images:
     """(n, 3, height, width): each image in its class's colour.
 
     Args:
@@ -56,7 +54,7 @@ def coloured(
         HanseError: INVALID_INPUT for another shape.
     """
     _check(images, labels)
-    colours = palette[(labels + shift) % len(palette)]
+    colours = PALETTE[(labels + shift) % len(PALETTE)]
     return np.asarray(images[:, None] * colours[:, :, None, None], np.float32)
 
 

@@ -14,7 +14,7 @@ from hanse.cli.output import emit_json
 from hanse.embedded import check_installed
 from hanse.hub import Hub, Project, Run
 from hanse.jobs import read_job
-from hanse.studies import Traffic, check_completed, check_formatter, publish, save_study
+from hanse.studies import ArrayBytes, check_completed, check_formatter, publish, save_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.job import STUDY, check_job
 
@@ -130,7 +130,7 @@ def chosen_project(connection: Hub, name: str | None) -> Project:
     return connection.projects.get(names[0])
 
 
-def follow_study(run: Run, *, json: bool = False, quiet: bool = False) -> Traffic:
+def follow_study(run: Run, *, json: bool = False, quiet: bool = False) -> ArrayBytes:
     """Show a study until it has ended; raises what it failed of.
 
     Returns:

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hanse.cli.live import TOLD, LiveDisplay
 from hanse.history import History, Values, size_text, sparkline
-from hanse.views import Event, answer, describe, metrics_text, note_of
-
-_TOLD = frozenset({"state", "late-result", "refused", "note"})
+from hanse.views import Event, describe, metrics_text, note_of
 
 
-class RunDisplay:
+class RunDisplay(LiveDisplay):
     """Live in a terminal, one line per finished round elsewhere."""
 
     def __init__(self, rounds: int | None, *, console: Console | None = None) -> None:
+        super().__init__(console=console)
         self._rounds = rounds
-        self._console = console or Console()
         self._round = 0
         self._done = ""
-        self._state = "waiting"
-        self._sites: dict[str, str] = {}
         self._noted: set[tuple[str, str]] = set()
         self._history = History(())
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
 
     def show(self, event: Event) -> None:
         """Take in one event."""
         self._take(event)
         if self._console.is_terminal:
             self._live.update(self.picture())
-        if event.kind in (_TOLD if self._console.is_terminal else _TOLD | {"round-finished"}):
+        if event.kind in (TOLD if self._console.is_terminal else TOLD | {"round-finished"}):
             self._console.print(Text(describe(event)))  # no markup: sites write into it
         if event.kind == "task-answered" and (said := note_of(event.data)):
             told = (str(event.data.get("participant")), said)
@@ -59,23 +40,15 @@ class RunDisplay:
         data = event.data
         self._round = max(self._round, event.round)
         match event.kind:
-            case "state":
-                self._state = str(data.get("state", ""))
             case "round-started":
                 for name in data.get("participants") or ():
                     self._sites[name] = "working"
-            case "task-answered":
-                self._sites[str(data.get("participant"))] = answer(data)
             case "progress" if "done" in data:
                 self._done = describe(event)
-            case "progress":
-                self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
-            case "refused" | "late-result":
-                self._sites[str(data.get("participant"))] = event.kind
             case "round-finished":
                 self._history.rounds.append({**data, "round": event.round})
             case _:
-                pass
+                self._hear(event)
 
     def picture(self) -> RenderableType:
         """The run as it stands now."""

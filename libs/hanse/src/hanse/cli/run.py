@@ -17,7 +17,7 @@ from hanse.studies import check_completed, is_study
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
 
 
-def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
+def follow(run: Run, *, json: bool) -> None:
     """Show a run until it has ended; raises what it failed of."""
     from hanse.cli.progress import RunDisplay
     from hanse.cli.study_progress import StudyDisplay
@@ -26,7 +26,7 @@ def follow(run: Run, *, json: bool, rounds: int | None = None) -> None:
         for event in run.watch():
             print(json_module.dumps(event.model_dump(mode="json")), flush=True)
     else:
-        shown = StudyDisplay() if is_study(run.view) else RunDisplay(rounds or run.view.job.get("rounds"))
+        shown = StudyDisplay() if is_study(run.view) else RunDisplay(run.view.job.get("rounds"))
         with shown as display:
             for event in run.watch():
                 display.show(event)

@@ -4,48 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hanse.cli.live import TOLD, LiveDisplay
 from hanse.history import size_text
-from hanse.studies import Traffic
-from hanse.views import Event, answer, describe
+from hanse.studies import ArrayBytes
+from hanse.views import Event, describe
 
-_TOLD = frozenset({"state", "late-result", "refused", "note"})
 _LINES = 10
 """Of progress, where there is no terminal: one at each tenth of the chunks, and at every tenth round."""
 
 
-class StudyDisplay:
+class StudyDisplay(LiveDisplay):
     """Live in a terminal, a line for each tenth of the chunks elsewhere."""
 
     def __init__(self, *, console: Console | None = None) -> None:
-        self.traffic = Traffic()
-        self._console = console or Console()
-        self._state = "waiting"
+        super().__init__(console=console)
+        self.traffic = ArrayBytes()
         self._at: list[datetime] = []
         self._step = ""
         self._bars: dict[str, tuple[int, int]] = {}
         self._said: dict[str, int] = {}
-        self._sites: dict[str, str] = {}
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._console.is_terminal:
-            self._live.stop()
 
     @property
     def seconds(self) -> float:
@@ -58,7 +42,7 @@ class StudyDisplay:
         if self._console.is_terminal:
             self._live.update(self.picture())
             lines = []
-        if event.kind in _TOLD:
+        if event.kind in TOLD:
             lines.append(describe(event).removeprefix("round 0: "))
         for line in lines:
             self._console.print(Text(line))  # no markup: sites write into it
@@ -70,21 +54,13 @@ class StudyDisplay:
         if self._state == "running" or data.get("state") == "running":
             self._at = [*self._at[:1], event.at]
         match event.kind:
-            case "state":
-                self._state = str(data.get("state", ""))
-            case "task-answered":
-                self._sites[str(data.get("participant"))] = answer(data)
-            case "refused" | "late-result":
-                self._sites[str(data.get("participant"))] = event.kind
             case "progress" if "of" in data:
                 return self._progress(str(data.get("what", "chunks")), int(data["done"]), int(data["of"]))
-            case "progress":
-                self._sites[str(data.get("participant"))] = f"{100 * float(data.get('fraction', 0)):.0f} %"
             case "structure":
                 self._step = structure_text(data)
                 return [self._step] if int(data.get("done") or 0) % _LINES == 0 else []
             case _:
-                pass
+                self._hear(event)
         return []
 
     def _progress(self, what: str, done: int, of: int) -> list[str]:

@@ -69,9 +69,9 @@ def agreement(log10_p: Floats, pooled: Floats, level: float = GENOME_WIDE) -> Ag
     )
 
 
-def bonferroni(snps: int, family: float = 0.05) -> float:
-    """The level of a single test at which a family of `snps` tests errs with probability `family` at most."""
-    return family / max(snps, 1)
+def bonferroni(snps: int) -> float:
+    """The level of a single test at which a family of `snps` tests errs with probability 0.05 at most."""
+    return 0.05 / max(snps, 1)
 
 
 def _correlation(x: Floats, y: Floats) -> float:

@@ -28,17 +28,13 @@ class RehearsalVerbs:
     Args:
         cohorts: by name, opened for this study.
         state: a folder; each cohort has one in it.
-        traffic: counts the bytes of the sites' sums by step, where it is given.
     """
 
-    def __init__(
-        self, cohorts: Mapping[str, Cohort], study: Study, state: Path, *, traffic: dict[str, int] | None = None
-    ) -> None:
+    def __init__(self, cohorts: Mapping[str, Cohort], study: Study, state: Path) -> None:
         self._study = study
         self._sites = {name: SiteStudy(cohorts[name], study, state / name) for name in sorted(cohorts)}
         for one in self._sites.values():
             one.state.mkdir(parents=True, exist_ok=True)
-        self._traffic = traffic
         self.asked: list[Asked] = []
         self.notes: list[tuple[str, str, dict[str, Fact]]] = []
 
@@ -75,15 +71,13 @@ class RehearsalVerbs:
                 raise HanseError(
                     ErrorCode.INTERNAL, f"{asked.key}: arrays {sorted(arrays)} are not those announced, {sorted(rings)}"
                 )
-        return {name: self._summed(asked.step, [arrays[name] for arrays in answers], rings[name]) for name in rings}
+        return {name: self._summed([arrays[name] for arrays in answers], rings[name]) for name in rings}
 
-    def _summed(self, step: str, parts: list[Array], ring: Ring) -> Array:
+    def _summed(self, parts: list[Array], ring: Ring) -> Array:
         total = np.zeros(parts[0].shape, dtype=DTYPES[ring.bits])
         for part in parts:
             elements, _ = encode(part, ring, refuse=True)
             total += elements
-            if self._traffic is not None:
-                self._traffic[step] = self._traffic.get(step, 0) + elements.nbytes
         if ring.fraction == 0:
             exact: Array = total.view(_SIGNED[ring.bits]).astype(np.int64)
             return exact

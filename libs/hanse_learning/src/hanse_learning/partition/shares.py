@@ -30,12 +30,11 @@ def shuffled(parts: Sequence[Sequence[NDArray[np.integer]]], generator: np.rando
     return [generator.permutation(np.concatenate([empty, *pieces]).astype(np.int64)) for pieces in parts]
 
 
-def table(shares: Sequence[Indices], labels: Labels, classes: int | None = None) -> NDArray[np.int64]:
+def table(shares: Sequence[Indices], labels: Labels) -> NDArray[np.int64]:
     """(sites, classes) numbers of examples: the form of Mugunthan, 2022, Tables B.1 and B.2.
 
     Args:
         labels: (n,) integers from 0.
-        classes: how many; None: as many as the largest label says.
     """
-    count = int(labels.max()) + 1 if classes is None else classes
+    count = int(labels.max()) + 1
     return np.stack([np.bincount(labels[share], minlength=count) for share in shares]).astype(np.int64)

@@ -19,7 +19,6 @@ def write_leaf(
     *,
     name: str,
     port: int,
-    host: str = "0.0.0.0",  # noqa: S104 - sites of the region are to reach it
     websocket_port: int | None = None,
     monitoring_port: int | None = None,
     ca: Path | None = None,
@@ -58,8 +57,9 @@ def write_leaf(
         urls, name=name, ca=ca and ca.absolute(),
         **{what: Path(shutil.copy(path, folder)) for what, path in creds.items()},
     )  # fmt: skip
+    everywhere = "0.0.0.0"  # noqa: S104 - sites of the region are to reach it
     return write_server_config(
-        folder, keys, host=host, port=port, tls=tls, websocket_port=websocket_port, leaf=remote,
+        folder, keys, host=everywhere, port=port, tls=tls, websocket_port=websocket_port, leaf=remote,
         monitoring_port=monitoring_port,
     )  # fmt: skip
 

@@ -78,7 +78,6 @@ def write_server_config(
     port: int,
     tls: ServerTls | None = None,
     websocket_port: int | None = None,
-    max_store: str = "64GB",
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
     monitoring_port: int | None = None,
@@ -110,7 +109,7 @@ def write_server_config(
     ]
     if not isinstance(leaf, LeafRemote):
         store = json.dumps(str(folder / "jetstream"))
-        lines.append(f"jetstream {{ store_dir: {store}, max_file_store: {max_store} }}")
+        lines.append(f"jetstream {{ store_dir: {store}, max_file_store: 64GB }}")
     if tls is not None:
         lines.append(_tls(tls))
     if cluster is not None:

@@ -25,9 +25,8 @@ class PldAccountant:
     taken for randomized response, which dominates it.
     """
 
-    def __init__(self, interval: float = INTERVAL) -> None:
+    def __init__(self) -> None:
         self._events: Counter[Event] = Counter()
-        self._interval = interval
 
     def compose(self, event: Event, count: int = 1) -> None:
         """See `Accountant.compose`."""
@@ -53,7 +52,7 @@ class PldAccountant:
         from dp_accounting.pld import common
         from dp_accounting.pld import privacy_loss_distribution as made
 
-        width = self._interval
+        width = INTERVAL
         if event.kind == "gaussian" and event.rate == 1:  # exact, and only one to convolve
             return made.from_gaussian_mechanism(event.amount / math.sqrt(count), value_discretization_interval=width)
         if event.kind == "gaussian":

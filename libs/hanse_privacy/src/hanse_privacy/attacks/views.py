@@ -26,7 +26,7 @@ Secret = bytes | NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SecretSeen:
     """A secret in a view: which, in which of the view's pieces, where, and how it was written there."""
 
     secret: str
@@ -35,7 +35,7 @@ class Finding:
     form: str
 
 
-def find_secret(view: Iterable[bytes], secrets: Mapping[str, Secret]) -> list[Finding]:
+def find_secret(view: Iterable[bytes], secrets: Mapping[str, Secret]) -> list[SecretSeen]:
     """All secrets of which a part stands in a view, each once for a piece and form.
 
     Args:
@@ -46,14 +46,14 @@ def find_secret(view: Iterable[bytes], secrets: Mapping[str, Secret]) -> list[Fi
         HanseError: INVALID_INPUT for a secret that is too short or too even to be told from chance.
     """
     needles = [(name, form, needle) for name, secret in secrets.items() for form, needle in _needles(name, secret)]
-    found: dict[tuple[str, int, str], Finding] = {}
+    found: dict[tuple[str, int, str], SecretSeen] = {}
     for index, piece in enumerate(view):
         for name, form, needle in needles:
             if (name, index, form) in found:
                 continue
             offset = piece.find(needle)
             if offset >= 0:
-                found[name, index, form] = Finding(name, index, offset, form)
+                found[name, index, form] = SecretSeen(name, index, offset, form)
     return list(found.values())
 
 

@@ -39,9 +39,7 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
     return toward_zero(share.step, lambda count: share.sample_steps(count, source))
 
 
-def paired_noise(
-    terms: PrivacyTerms, participant: str, plan: RingPlan, count: int, *, source: NoiseSource | None = None
-) -> tuple[Adjust, PairedNoise]:
+def paired_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, count: int) -> tuple[Adjust, PairedNoise]:
     """The same in mode `oblivious-shuffled`: what is added, and the noise whose `parts()` the shuffler gets.
 
     Args:
@@ -53,7 +51,7 @@ def paired_noise(
     if terms.privacy.noise != "oblivious-shuffled":
         raise invalid("privacy.noise", terms.privacy.noise, "oblivious-shuffled")
     share = _share(terms, participant, plan)
-    noise = PairedNoise(share.steps, pairs_for(terms.active, count, share.steps), source or NoiseSource())
+    noise = PairedNoise(share.steps, pairs_for(terms.active, count, share.steps), NoiseSource())
     return toward_zero(share.step, noise.draw), noise
 
 

@@ -72,7 +72,6 @@ def write_masked(
     seed: bytes | None,
     mask: Mask | None = None,
     adjust: Adjust | None = None,
-    rounding: Uniforms | None = None,
     over: Path | None = None,
 ) -> MaskedFile:
     """Write the masked update of a plain one, whole or not at all, and flush it to the disk.
@@ -85,7 +84,6 @@ def write_masked(
         seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`), or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
-        rounding: where the plan rounds stochastically, by what; None: fresh randomness.
         over: an old file that is used up and may be overwritten (see `flushed_file`).
 
     Raises:
@@ -100,7 +98,7 @@ def write_masked(
         )  # fmt: skip
     layout, arrays = read_tensors(source)
     masked = ring_layout(layout, plan)
-    writer = _Writer(plan, weight / plan.largest_weight, adjust, rounding or uniforms() if plan.stochastic else None)
+    writer = _Writer(plan, weight / plan.largest_weight, adjust, uniforms() if plan.stochastic else None)
     if seed is not None:
         mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}

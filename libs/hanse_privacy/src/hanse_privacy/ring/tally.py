@@ -75,13 +75,12 @@ def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
     return _read(data, "tally", plan)
 
 
-def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None, *, unmask: Mask | None = None) -> Tally:
+def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -> Tally:
     """What the tallies say together.
 
     Args:
         tallies: every participant's file.
         masks: the file with the sum of all the masks in `u64`; None where there are none.
-        unmask: takes off the sum what else is left in it (mode `pairwise`).
 
     Raises:
         HanseError: INVALID_INPUT when one is not of this plan, or there are more than it has participants; TAMPERED
@@ -94,8 +93,6 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None, *
         total += read_tally(data, plan)
     if masks is not None:
         total -= _read(masks, "u64", plan)
-    if unmask is not None:
-        unmask(total, 0)
     ring = metric_ring(plan)
     weight, *rest = total.view(np.int64).tolist()
     _check(0 <= weight <= len(tallies) * plan.largest_weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Base64Bytes, Field
@@ -15,7 +16,20 @@ if TYPE_CHECKING:
 Byzantine = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class _Measuring(ReductionConfig):
+class _BuiltIn(ReductionConfig):
+    """Hanse's own: built of their settings, in order, by a class of `hanse_learning.server`, which loads numpy."""
+
+    made: ClassVar[str]
+
+    def build(self) -> Reduction:
+        """See `ReductionConfig`."""
+        module, _, name = self.made.partition(":")
+        settings = [getattr(self, field) for field in type(self).model_fields if field != "name"]
+        built: Reduction = getattr(import_module(f"hanse_learning.server.{module}"), name)(*settings)
+        return built
+
+
+class _Measuring(_BuiltIn):
     """Those that look at all updates before they combine any."""
 
     def measures(self) -> bool:
@@ -23,42 +37,27 @@ class _Measuring(ReductionConfig):
         return True
 
 
-class WeightedMeanConfig(ReductionConfig):
+class WeightedMeanConfig(_BuiltIn):
     """The mean of the updates, weighted as the job's `weighting` says."""
 
     name: Literal["weighted_mean"] = "weighted_mean"
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.weighted_mean import WeightedMean
-
-        return WeightedMean()
+    made: ClassVar = "weighted_mean:WeightedMean"
 
 
-class MedianConfig(ReductionConfig):
+class MedianConfig(_BuiltIn):
     """The median of every coordinate; weights do not count."""
 
     name: Literal["median"]
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.order_statistics import Median
-
-        return Median()
+    made: ClassVar = "order_statistics:Median"
 
 
-class TrimmedMeanConfig(ReductionConfig):
+class TrimmedMeanConfig(_BuiltIn):
     """The mean of every coordinate without the `fraction` smallest and the `fraction` largest values."""
 
     name: Literal["trimmed_mean"]
     fraction: float = Field(default=0.1, ge=0, lt=0.5)
     examples: ClassVar = ({"fraction": 0.2},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.order_statistics import TrimmedMean
-
-        return TrimmedMean(self.fraction)
+    made: ClassVar = "order_statistics:TrimmedMean"
 
 
 class GeometricMedianConfig(_Measuring):
@@ -72,12 +71,7 @@ class GeometricMedianConfig(_Measuring):
     name: Literal["geometric_median"]
     smoothing: float = Field(default=1e-6, gt=0, le=1e6)
     iterations: int = Field(default=100, ge=1, le=10_000)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.geometric_median import GeometricMedian
-
-        return GeometricMedian(self.smoothing, self.iterations)
+    made: ClassVar = "geometric_median:GeometricMedian"
 
 
 class KrumConfig(_Measuring):
@@ -90,12 +84,7 @@ class KrumConfig(_Measuring):
     name: Literal["krum"]
     byzantine: Byzantine
     examples: ClassVar = ({"byzantine": 1},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.krum import Krum
-
-        return Krum(self.byzantine)
+    made: ClassVar = "krum:Krum"
 
     def least(self) -> int:
         """See `ReductionConfig`."""
@@ -114,12 +103,7 @@ class MultiKrumConfig(_Measuring):
     byzantine: Byzantine
     keep: int | None = Field(default=None, ge=1, le=1_000_000)
     examples: ClassVar = ({"byzantine": 2},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.krum import Krum
-
-        return Krum(self.byzantine, self.keep)
+    made: ClassVar = "krum:Krum"
 
     def least(self) -> int:
         """See `ReductionConfig`."""
@@ -137,12 +121,7 @@ class BulyanConfig(_Measuring):
     name: Literal["bulyan"]
     byzantine: Byzantine
     examples: ClassVar = ({"byzantine": 1},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.bulyan import Bulyan
-
-        return Bulyan(self.byzantine)
+    made: ClassVar = "bulyan:Bulyan"
 
     def least(self) -> int:
         """See `ReductionConfig`."""
@@ -155,24 +134,14 @@ class NormClippingConfig(_Measuring):
     name: Literal["norm_clipping"]
     norm: float = Field(gt=0, le=1e12)
     examples: ClassVar = ({"norm": 3.0},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.norm_clipping import NormClipping
-
-        return NormClipping(self.norm)
+    made: ClassVar = "norm_clipping:NormClipping"
 
 
-class FedNovaConfig(ReductionConfig):
+class FedNovaConfig(_BuiltIn):
     """The mean of updates that are divided by how much work is in them (Wang et al., 2020)."""
 
     name: Literal["fednova"]
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.fednova import FedNova
-
-        return FedNova()
+    made: ClassVar = "fednova:FedNova"
 
     def needs(self) -> tuple[str, ...]:
         """See `ReductionConfig`."""
@@ -191,12 +160,7 @@ class QFedAvgConfig(_Measuring):
     q: float = Field(ge=0, le=100)
     lr: float = Field(gt=0, le=1e6)
     examples: ClassVar = ({"q": 1.0, "lr": 0.1},)
-
-    def build(self) -> Reduction:
-        """See `ReductionConfig`."""
-        from hanse_learning.server.qfedavg import QFedAvg
-
-        return QFedAvg(self.q, self.lr)
+    made: ClassVar = "qfedavg:QFedAvg"
 
     def needs(self) -> tuple[str, ...]:
         """See `ReductionConfig`."""
