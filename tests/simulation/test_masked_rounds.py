@@ -1,0 +1,234 @@
+"""Rounds whose answers are masked by seeds: the model as without masks, and never a sum of a part of a set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clocks import in_virtual_time
+from hanse_coordinator.records import RunRecord
+from hanse_fabric.messages import CompensatorRecord, JobKind, MaskAnswer, MaskRequest, ReduceJob, Task, TaskKind
+from hanse_fabric.records import Bucket
+from hanse_fabric.subjects import COMPENSATORS, JOB, MASK_ANSWER, MASK_REQUEST, TASK
+from hanse_fabric.virtual_time import VirtualClock
+from simulation.faults import refuses, seals_nothing, silent, tampers, tells
+from simulation.league import League
+from simulation.stories import answers, completed, ended, hub_of, job_of, outcomes_when_killed
+
+NAMES = ("east", "north", "south", "west")
+MANY = ("amber", "bell", "cape", "dune", *NAMES)
+
+
+def masked_job(mode: str = "compensator", **changes: Any) -> dict[str, Any]:
+    participants = {"minimum": 3, "grace": 0.1} | changes.pop("participants", {})
+    return job_of(participants=participants, **{"secure_aggregation": {"mode": mode}, "rounds": 1} | changes)
+
+
+def sums(made: League) -> dict[str, tuple[str, ...]]:
+    """Of whom the compensator has added the masks, by session."""
+    return {one.session: one.participants for one in made.published(MASK_ANSWER, MaskAnswer) if one.sum is not None}
+
+
+def trainings(made: League) -> list[Task]:
+    return [task for task in made.published(TASK, Task) if task.kind is TaskKind.TRAIN]
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+def test_a_masked_run_ends_in_the_bits_of_one_without_masks_although_its_coordinator_is_killed_at_any_publication(
+    tmp_path: Path, mode: str
+) -> None:
+    def told(made: League, record: RunRecord) -> object:
+        assert set(answers(made).values()) == {1}
+        assert mode == "pairwise" or set(sums(made).values()) == {NAMES}
+        return record.model_digest, tuple(record.metrics.items())
+
+    clock = VirtualClock()
+
+    async def plain() -> object:
+        async with hub_of(clock, tmp_path / "plain", *NAMES) as made:
+            record = await completed(made, masked_job("ring"))
+            return record.model_digest, tuple(record.metrics.items())
+
+    every = {"compensator": 3, "pairwise": 7}[mode]
+    killed = outcomes_when_killed(tmp_path, NAMES, masked_job(mode), every=every, told=told)
+    assert len(killed) > 10
+    assert set(killed) == {clock.run(plain())}
+
+
+@in_virtual_time
+async def test_one_set_of_a_session_is_asked_for_and_evaluations_are_tallies_alone(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        await completed(made, masked_job(rounds=2))
+    assert sums(made) == dict.fromkeys(("r1-train", "r1-evaluate", "r2-train", "r2-evaluate"), NAMES)
+    assert len(made.published(MASK_REQUEST, MaskRequest)) == 4
+    assert [job.kind for job in made.published(JOB, ReduceJob)].count(JobKind.TALLY) == 2
+
+
+@in_virtual_time
+async def test_tasks_name_the_compensators_key_the_minimum_and_a_ring_for_all_who_are_asked(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        await completed(made, masked_job())
+    tasks = made.published(TASK, Task)
+    masked = [task.masking for task in tasks if task.kind is not TaskKind.INITIALIZE]
+    assert len(masked) == 8
+    for masking in masked:
+        assert masking is not None
+        assert (masking.compensator, masking.minimum) == (made.sealing.public_bytes, 3)
+        assert masking.ring.participants == 4
+    assert all(task.masking is None for task in tasks if task.kind is TaskKind.INITIALIZE)
+
+
+@in_virtual_time
+async def test_who_drops_out_before_the_set_is_fixed_costs_nothing(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        made.let("west", silent("r1-train"))
+        await completed(made, masked_job(participants={"quorum": 0.7}))
+    assert sums(made)["r1-train"] == NAMES[:3]
+    assert [one.session for one in made.published(MASK_REQUEST, MaskRequest)].count("r1-train") == 1
+
+
+TOLERANT = {"quorum": 0.4}
+
+
+@in_virtual_time
+async def test_a_seed_that_is_refused_has_the_step_done_again_under_new_masks_without_it(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *MANY) as made:
+        made.let("west", seals_nothing(TaskKind.TRAIN))
+        await completed(made, masked_job(participants=TOLERANT))
+    assert sums(made)["r1-train-s2"] == MANY[:-1]
+    assert "r1-train" not in sums(made)
+
+
+@in_virtual_time
+async def test_two_sums_of_a_step_never_differ_by_fewer_than_the_minimum(clock: VirtualClock, tmp_path: Path) -> None:
+    """Else an aggregator that refuses a good update would learn it, from the sums with and without."""
+    async with hub_of(clock, tmp_path, *MANY) as made:
+        made.let("west", tampers(TaskKind.TRAIN))
+        await completed(made, masked_job(participants=TOLERANT))
+    with_it, without = set(sums(made)["r1-train"]), set(sums(made)["r1-train-s2"])
+    assert "west" in with_it
+    assert "west" not in without
+    assert len(with_it - without) == 3
+
+
+@in_virtual_time
+async def test_a_step_whose_sums_are_refused_twice_ends_the_run(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *MANY) as made:
+        for name in MANY:
+            made.let(name, tampers(TaskKind.TRAIN))
+        record = await ended(made, masked_job(participants=TOLERANT))
+    assert record.state == "failed"
+    assert len([session for session in sums(made) if session.startswith("r1-train")]) <= 2
+
+
+@in_virtual_time
+async def test_ring_arithmetic_without_masks_has_nothing_to_hide(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *MANY) as made:
+        made.let("west", tampers(TaskKind.TRAIN))
+        await completed(made, masked_job("ring", participants=TOLERANT))
+    assert made.events("round-finished")[0].data["participants"] == list(MANY[:-1])
+
+
+@in_virtual_time
+async def test_a_run_fails_rather_than_sum_fewer_than_the_minimum(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        for name in ("south", "west"):
+            made.let(name, seals_nothing(TaskKind.TRAIN))
+        record = await ended(made, masked_job())
+    assert record.state == "failed"
+    assert "2 participants are left" in record.reason
+    assert "south, west" in record.reason
+    assert sums(made) == {}
+
+
+@in_virtual_time
+async def test_a_refusal_that_is_nobodys_seed_ends_the_run_with_the_compensators_reason(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        pinned = made.policy.masking.model_copy(update={"minimum": 4})
+        made.policy = made.policy.model_copy(update={"masking": pinned})
+        for name in NAMES:
+            await made.restart(name)
+        made.let("west", silent("r1-train"))
+        record = await ended(made, masked_job(participants={"quorum": 0.7}))
+    assert record.state == "failed"
+    assert "3 " in record.reason
+    assert "4" in record.reason
+    assert sums(made) == {}
+
+
+@in_virtual_time
+async def test_a_plain_answer_in_a_masked_step_is_a_failure_that_names_the_field(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        made.let("west", tells(TaskKind.TRAIN, examples=10))
+        await completed(made, masked_job(participants={"quorum": 0.7}))
+    [failed] = [event.data for event in made.events("task-answered") if event.data["outcome"] == "failed"]
+    assert "in clear" in failed["reason"]
+    assert sums(made)["r1-train"] == NAMES[:3]
+
+
+@in_virtual_time
+async def test_without_a_compensator_the_run_says_so(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        await made.processes["compensator"].crash()
+        announced = Bucket(made.owner, COMPENSATORS, CompensatorRecord)
+        [entry] = await announced.list()
+        await announced.delete(**entry.tokens)
+        record = await ended(made, masked_job())
+    assert record.state == "failed"
+    assert "no compensator has announced itself" in record.reason
+
+
+NOISE = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma"}
+
+
+def noisy_job(*, quorum: float = 1.0, colluding: int = 0) -> dict[str, Any]:
+    privacy = NOISE | {"noise_multiplier": 1.0, "colluding": colluding}
+    return masked_job(weighting="uniform", participants={"quorum": quorum}, privacy=privacy)
+
+
+PRIVATE = {"privacy": {"epsilon": 1000.0, "delta": 0.5}}
+
+
+@in_virtual_time
+async def test_sites_are_told_how_many_share_the_noise_and_the_step_waits_for_enough_of_them(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        await completed(made, noisy_job(quorum=0.5, colluding=1))
+    assert {(task.privacy.active, task.privacy.attempt) for task in trainings(made) if task.privacy} == {(4, 1)}
+    assert len(sums(made)["r1-train"]) >= 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [seals_nothing(TaskKind.TRAIN), refuses(TaskKind.TRAIN, reason="no")],
+    ids=["seed refused", "dropped out with a share"],
+)
+def test_where_a_share_is_missing_those_who_are_left_share_the_noise_anew(tmp_path: Path, fault: Any) -> None:
+    """Three of four are enough for the quorum, and too few for shares of four of which none may be missing."""
+    clock = VirtualClock()
+
+    async def story() -> None:
+        async with hub_of(clock, tmp_path, *NAMES) as made:
+            made.let("west", fault)
+            await completed(made, noisy_job(quorum=0.7))
+        shares = {task.step: (task.privacy.active, task.privacy.attempt) for task in trainings(made) if task.privacy}
+        sessions = {task.masking.session: task.privacy for task in trainings(made) if task.masking}
+        assert {session: (terms.active, terms.attempt) for session, terms in sessions.items() if terms} == {
+            "r1-train": (4, 1), "r1-train-s2": (3, 2),
+        }, shares  # fmt: skip
+        assert sums(made) == {"r1-train-s2": NAMES[:3], "r1-evaluate": sums(made)["r1-evaluate"]}
+
+    clock.run(story())
