@@ -17,8 +17,8 @@ from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples, pose
 from hanse_schemas.job import check_job
 from hanse_schemas.schema import DataSchema
+from hanse_workflows.attendance import sample
 from hanse_workflows.memory import conduct
-from hanse_workflows.sampling import sample
 
 
 def digest_in_memory(

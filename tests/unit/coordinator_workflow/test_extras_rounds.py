@@ -14,8 +14,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.messages import ObjectRef, Reduced, ReduceJob, Refusal, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
 from hanse_schemas.job import Job
-from hanse_workflows.extras import former_name
-from hanse_workflows.round_state import RoundState, reduce_options
+from hanse_workflows.round_state import RoundState, former_name, reduce_options
 
 DELTA = {"north": 3.0, "south": 6.0, "east": 9.0}
 

@@ -9,8 +9,7 @@ import pytest
 
 from hanse_coordinator import refusals
 from hanse_coordinator.refusals import begin_counting, count_refusal
-from hanse_coordinator.watching.step_bytes import count_bytes
-from hanse_coordinator.watching.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals
+from hanse_coordinator.watching.vitals import MOST_NAMED, MOST_RUNS, Backlog, RunVitals, Vitals, count_bytes
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
 from hanse_fabric.telemetry import catalogue

@@ -20,8 +20,8 @@ from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples
 from hanse_schemas.job import Job
+from hanse_workflows.attendance import sample
 from hanse_workflows.memory import conduct
-from hanse_workflows.sampling import sample
 
 
 class CellOutcome(Frozen):

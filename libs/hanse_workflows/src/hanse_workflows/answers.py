@@ -12,6 +12,7 @@ from hanse_workflows.outcomes import Answer, Failure
 
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
 _MOST_EXTRAS = 4
+_SLACK = 64 << 10
 WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
 """Steps of the masking and noise protocols: an answer is a protocol's message."""
 
@@ -117,3 +118,15 @@ def _wrong_update(update: ObjectRef, terms: Terms) -> str:
     if update.key is not None and update.key != expected:
         return f"update.key: {update.key!r} is not {expected!r}"
     return ""
+
+
+def largest_update(model: ObjectRef | None, masking: Masking | None, largest_model: int) -> int:
+    """Bytes that an update to `model` may have; `largest_model` where it is the first model itself. Pure.
+
+    A ring of 64 bits doubles numbers of 32.
+    """
+    if model is None:
+        return largest_model
+    plan = None if masking is None else masking.ring
+    wide = plan is not None and any(ring.bits == 64 for ring in (plan.default, *plan.entries.values()))
+    return model.size * 11 // 10 * (2 if wide else 1) + _SLACK

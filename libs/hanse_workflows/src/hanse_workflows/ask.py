@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, PrivacyTerms, Task, TaskKind
+from hanse_fabric.names import derive_id
 from hanse_learning.binding import common
-from hanse_workflows.outcomes import Gathered
+from hanse_workflows.outcomes import Answer, Failure, Gathered
 
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -99,6 +100,22 @@ class Ask:
             issued_at=issued, deadline=deadline, masking=self.masking, privacy=self.privacy,
             extras=dict(self.extras) or None, bound=self.bound if hides(self.masking) else None,
         )  # fmt: skip
+
+    def own(self, run: str, step: str, name: str) -> dict[str, Any]:
+        """What a participant's task has of its own, but for a protocol's payload."""
+        own: dict[str, Any] = {"id": derive_id(run, step, name), "participant": name, "seed": self.seed(name)}
+        return own if self.trained is None else own | {"trained": self.trained.get(name, 0)}
+
+    def gathered(self, taken: Iterable[Answer | Failure]) -> Gathered:
+        """The outcome: what earlier attempts have brought, and this one."""
+        before = self.before or Gathered(asked=self.to)
+        answers = {each.participant: each for each in (*before.answers, *taken) if isinstance(each, Answer)}
+        failures = {each.participant: each for each in (*before.failures, *taken) if isinstance(each, Failure)}
+        return Gathered(
+            asked=self.to,
+            answers=tuple(answers[name] for name in sorted(answers)),
+            failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
+        )
 
     def question(self, project: str, run: str, workflow: str) -> dict[str, Any]:
         """What the answers depend on, for the step's fingerprint: `request` is the same for all sites, `each` is not.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hanse_workflows.attendance import sample
 from hanse_workflows.first_model import first_model
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import train
-from hanse_workflows.sampling import sample
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 

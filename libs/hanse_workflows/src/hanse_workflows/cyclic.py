@@ -9,13 +9,13 @@ from hanse_fabric.errors import invalid
 from hanse_learning.server.config import check_strategy
 from hanse_learning.server.config.checks import check_participants
 from hanse_schemas.job import Job
+from hanse_workflows.attendance import sample
 from hanse_workflows.first_model import first_model
 from hanse_workflows.gathering import patience_of
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, joined, train
-from hanse_workflows.sampling import sample
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 

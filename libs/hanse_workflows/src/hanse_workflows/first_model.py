@@ -6,12 +6,12 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_workflows.ask import Ask
+from hanse_workflows.attendance import sample
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.reducing import reduce, sent_by
 from hanse_workflows.round_asks import config_of
-from hanse_workflows.sampling import sample
 from hanse_workflows.verbs import Verbs
 
 _INITIALIZE_SECONDS = 60.0

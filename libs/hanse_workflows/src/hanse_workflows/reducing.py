@@ -9,10 +9,10 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
 from hanse_learning.server.config.foreign import strategy_digest
-from hanse_workflows.extras import Extra, ReduceOptions, extra_job
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Answer, Reduction, Summed
+from hanse_workflows.round_state import Extra, ReduceOptions, extra_job
 from hanse_workflows.verbs import Body, Verbs
 
 Reasons = dict[str, str]

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.settings import WorkflowSettings
-from hanse_coordinator.verbs.sizes import largest_update
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import LINK, TASK, Stream
+from hanse_workflows.answers import largest_update
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")

@@ -26,7 +26,6 @@ from hanse_fabric.messages import (
     Task,
 )
 from hanse_fabric.messages.base import explain
-from hanse_fabric.names import derive_id
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_reduction.engine import Engine
 from hanse_reduction.study import run_study
@@ -38,8 +37,7 @@ from hanse_workflows.failures import RunFailure, check_recordable
 from hanse_workflows.fingerprint import fingerprint, short
 from hanse_workflows.keys import UsedKeys
 from hanse_workflows.memory.journal import Journal
-from hanse_workflows.memory.ring_answers import masked
-from hanse_workflows.memory.sites import Made, MemorySite
+from hanse_workflows.memory.sites import Made, MemorySite, in_ring
 from hanse_workflows.outcomes import Answer, Failure, Gathered, Published
 from hanse_workflows.verbs import Body
 
@@ -123,35 +121,18 @@ class MemoryVerbs:
                 f"step {key}: sites exchange keys or noise in it, which a run in memory does not",
                 hint="run the job on a hub, or in the simulation",
             )
-        before = ask.before or Gathered(asked=ask.to)
 
         async def do() -> Body:
             common = ask.task(self.project, self.run, self.job.workflow, key, _NO_TIME, _NO_TIME)
-            tasks = [self._task(common, ask, name) for name in ask.missing]
+            tasks = [common.model_copy(update=ask.own(self.run, key, name)) for name in ask.missing]
             if ask.exchange:
                 with ThreadPoolExecutor(max(1, len(tasks)), "site") as pool:
                     taken = [*pool.map(lambda task: self._answer(task, ask), tasks)]
             else:
                 taken = [self._answer(task, ask) for task in tasks]
-            answers = {each.participant: each for each in (*before.answers, *taken) if isinstance(each, Answer)}
-            failures = {each.participant: each for each in (*before.failures, *taken) if isinstance(each, Failure)}
-            return Gathered(
-                asked=ask.to,
-                answers=tuple(answers[name] for name in sorted(answers)),
-                failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
-            ).body()
+            return ask.gathered(taken).body()
 
         return Gathered.of(await self.once(key, ask.question(self.project, self.run, self.job.workflow), do))
-
-    def _task(self, common: Task, ask: Ask, name: str) -> Task:
-        own: dict[str, Any] = {
-            "id": derive_id(self.run, common.step, name),
-            "participant": name,
-            "seed": ask.seed(name),
-        }
-        if ask.trained is not None:
-            own["trained"] = ask.trained.get(name, 0)
-        return common.model_copy(update=own)
 
     def _answer(self, task: Task, ask: Ask) -> Answer | Failure:
         """What a site answers, as it would count on a hub."""
@@ -178,7 +159,7 @@ class MemoryVerbs:
             "participant": task.participant, "outcome": Outcome.DONE, "code_digest": made.code_digest,
         }  # fmt: skip
         if task.masking is not None:
-            update, tally = masked(task.masking, made)
+            update, tally = in_ring(task.masking, made)
             common["tally"] = self._objects.add(tally)
         else:
             update = made.update

@@ -18,21 +18,18 @@ from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.objects import RunObjects
-from hanse_coordinator.verbs.sizes import largest_update
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.waiting import all_of
 from hanse_coordinator.watching.notices import Notices
-from hanse_coordinator.watching.step_bytes import count_bytes
-from hanse_coordinator.watching.vitals import BACKLOG, RunVitals
+from hanse_coordinator.watching.vitals import BACKLOG, RunVitals, count_bytes
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
-from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
-from hanse_workflows.answers import Terms
+from hanse_workflows.answers import Terms, largest_update
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Gathered
@@ -43,6 +40,7 @@ _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
 _REPLAYED_STEPS_TIDIED = 4
 _EXCHANGES = "exchanges"
+_Own = dict[str, dict[str, Any]]
 
 
 class TaskSteps:
@@ -95,21 +93,22 @@ class TaskSteps:
         opening = {"issued": issued.isoformat(), "deadline": (issued + timedelta(seconds=ask.deadline)).isoformat()}
         opening, resumed = await self._steps.opened(step, question, lambda: opening)
         issued, deadline = datetime.fromisoformat(opening["issued"]), datetime.fromisoformat(opening["deadline"])
-        missing, before = ask.missing, ask.before or Gathered(asked=ask.to)
-        tasks = {name: derive_id(self._run, step, name) for name in missing}
+        own = {name: ask.own(self._run, step, name) for name in ask.missing}
+        tasks = {name: each["id"] for name, each in own.items()}
+        before = ask.before.answers if ask.before is not None else ()
         largest = largest_update(ask.model, ask.masking, self._settings.largest_model)
         terms = Terms.of(ask, self._project, self._run, largest)
-        collector = Collector(tasks, needed=ask.needed - len(before.answers), terms=terms)
+        collector = Collector(tasks, needed=ask.needed - len(before), terms=terms)
         phase = self._vitals.phase(ask.kind.value, step, collector.missing)
         with phase, self._inbox.collecting(step, collector, ask.round):
             if resumed:
                 await self._inbox.recall(step)
             with BACKLOG.waiting(_EXCHANGES, self._clock) if ask.exchange else nullcontext():
                 if ask.exchange:
-                    await self._open_exchange(step, missing, deadline, ask)
-                await self._send(step, ask, tasks, issued, deadline, collector)
+                    await self._open_exchange(step, ask.missing, deadline, ask)
+                await self._send(step, ask, own, issued, deadline, collector)
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
-        gathered = _merged(ask.to, before, collector)
+        gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
         count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
         self._tell_closed(step, ask, gathered)
         return gathered
@@ -120,24 +119,20 @@ class TaskSteps:
         self._steps.when_live(self._purge(step, results=results), keep=_REPLAYED_STEPS_TIDIED * beside)
 
     async def _send(
-        self, step: str, ask: Ask, tasks: dict[str, str], issued: datetime, deadline: datetime, collector: Collector
+        self, step: str, ask: Ask, own: _Own, issued: datetime, deadline: datetime, collector: Collector
     ) -> None:
-        model = None if ask.model is None else await self._resting(ask.model, len(tasks))
-        extras = {name: await self._resting(ref, len(tasks)) for name, ref in ask.extras.items()}
+        model = None if ask.model is None else await self._resting(ask.model, len(own))
+        extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
         resting = replace(ask, model=model, extras=extras)
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
         async def send(name: str) -> None:
-            own: dict[str, Any] = {"id": tasks[name], "participant": name, "seed": ask.seed(name)}
-            if ask.trained is not None:
-                own["trained"] = ask.trained.get(name, 0)
-            if ask.payload is not None:
-                own["payload"] = await ask.payload(name)
-            task = common.model_copy(update=own)
+            payload = {} if ask.payload is None else {"payload": await ask.payload(name)}
+            task = common.model_copy(update=own[name] | payload)
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
             await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
 
-        await all_of(send(name) for name in tasks if name not in collector.answers and name not in collector.failures)
+        await all_of(send(name) for name in own if name not in collector.answers and name not in collector.failures)
 
     async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime, ask: Ask) -> None:
         session = ExchangeJob(
@@ -203,16 +198,6 @@ class TaskSteps:
 
     async def _purge_results(self, step: str) -> None:
         await self._bus.purge(_RESULTS, RESULT.wildcard(project=self._project, run=self._run, step=step))
-
-
-def _merged(asked: tuple[str, ...], before: Gathered, collector: Collector) -> Gathered:
-    answers = {answer.participant: answer for answer in before.answers} | collector.answers
-    failures = {failure.participant: failure for failure in before.failures} | collector.failures
-    return Gathered(
-        asked=asked,
-        answers=tuple(answers[name] for name in sorted(answers)),
-        failures=tuple(failures[name] for name in sorted(failures) if name not in answers),
-    )
 
 
 def _payload(data: bytes, digest: str) -> bytes | None:

@@ -1,10 +1,14 @@
-"""Frames between agent and worker: four bytes of length (big-endian), then JSON. Loads neither torch nor numpy."""
+"""Frames between agent and worker: four bytes of length (big-endian), then JSON; and the agent's answer where a worker
+asks for a sum in the middle of its work. Loads neither torch nor numpy."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from typing import Any, BinaryIO
 
+from hanse_datapod.worker.port import AskSum
 from hanse_fabric.errors import ErrorCode, HanseError
 
 MAX_FRAME = 16 << 20
@@ -45,3 +49,21 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
         return None
     body: dict[str, Any] = json.loads(text)
     return body
+
+
+async def answer_sum(exchange: AskSum, asked: dict[str, Any], *, limit: float) -> dict[str, Any]:
+    """The frame that answers `asked`: the sum, or why there is none.
+
+    Args:
+        limit: seconds until the work must end.
+    """
+    try:
+        async with asyncio.timeout(max(0.0, limit)):
+            total = await exchange(asked["key"], base64.b64decode(asked["values"]))
+    except TimeoutError:
+        error = HanseError(ErrorCode.TIMEOUT, f"exchange {asked['key']}: the task's time was over before its sum came")
+    except HanseError as failure:
+        error = failure
+    else:
+        return {"values": base64.b64encode(total).decode()}
+    return {"code": error.code.code, "message": error.message, "hint": error.hint}

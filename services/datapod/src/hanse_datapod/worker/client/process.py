@@ -19,8 +19,7 @@ from typing import Any
 import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
-from hanse_datapod.worker.client.sum_requests import answer_sum
-from hanse_datapod.worker.frames import length_of, pack
+from hanse_datapod.worker.frames import answer_sum, length_of, pack
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
-from hanse_datapod.worker.server.remote_sums import RemoteSums
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_datapod.worker.work.modules import blank_module
-from hanse_fabric.messages import TaskKind
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
+from hanse_learning.site.sums import Floats
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
@@ -104,3 +108,24 @@ def _device_of(body: dict[str, Any]) -> Device:
     if body["kind"] == TaskKind.INITIALIZE.value:
         return choose_device(body["device"], "cpu")
     return choose_device(body["device"], body["wanted"] or resources_of(body["config"]).device)
+
+
+class RemoteSums:
+    """See `hanse_learning.site.sums.Sums`. The agent's limits end every wait."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None], receive: Callable[[], dict[str, Any]]) -> None:
+        self._send, self._receive = send, receive
+
+    def sum(self, key: str, values: Floats) -> Floats:
+        total = np.frombuffer(self._ask(key, np.ascontiguousarray(values, "<f8").tobytes()), "<f8")
+        return total.astype(np.float64)
+
+    def end(self) -> None:
+        self._ask(END_KEY, b"")
+
+    def _ask(self, key: str, values: bytes) -> bytes:
+        self._send({"kind": "sum", "key": key, "values": base64.b64encode(values).decode()})
+        told = self._receive()
+        if "code" in told:
+            raise HanseError(ErrorCode.of(told["code"]), told["message"], hint=told["hint"])
+        return base64.b64decode(told["values"])
