@@ -274,11 +274,12 @@ def test_groups_are_no_more_than_the_test_needs() -> None:
 def test_no_ring_can_overflow(cohorts: int) -> None:
     for ring in (
         rings.counts(5343, cohorts), rings.counts(10**9, cohorts), rings.people(cohorts), rings.limbs(cohorts),
-        rings.reals(4.0 * 135_615, cohorts),
+        rings.reals(4.0 * 135_615, cohorts), rings.coarse(4.0 * 5343, cohorts), rings.coarse(1e9, cohorts),
     ):  # fmt: skip
         assert largest_sum(ring, cohorts) <= capacity(ring.bits)
     assert rings.counts(5343, cohorts).bits == 32
     assert rings.reals(4.0 * 5343, 3).fraction >= 44
+    assert (rings.coarse(4.0 * 5343, cohorts).bits, rings.coarse(1e9, 50).bits) == (32, 64)
 
 
 def test_the_first_failure_ends_all_others() -> None:

@@ -30,6 +30,7 @@ class Model:
     Attributes:
         frame: how sites standardise; null: the model of the covariates alone (logistic).
         samples: complete ones of all cohorts; people: all of them.
+        version: the lowest of the sites' (`hanse_genomics.site.opening`).
         facts: for the summary.
     """
 
@@ -37,15 +38,17 @@ class Model:
     null: Handle | None
     samples: int
     people: int
+    version: int
     facts: Mapping[str, Fact]
 
 
-async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], codes: set[int]) -> Model:
+async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], codes: set[int], version: int) -> Model:
     """Make the frame, and for logistic the model of the covariates alone.
 
     Args:
         sizes: samples by group.
         codes: the chromosomes of the study's SNPs: on X, sex is a covariate always, as in PLINK.
+        version: the lowest of the sites'.
 
     Raises:
         HanseError: INVALID_INPUT naming a covariate that is constant or that others explain.
@@ -59,7 +62,7 @@ async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], cod
     people, samples = groups.size(sizes, "all"), groups.size(sizes, "complete")
     frame = made.outputs["frame"]
     if study.test == "linear":
-        return Model(frame, None, samples, people, made.facts)
+        return Model(frame, None, samples, people, version, made.facts)
     null = made.outputs["null"]
     ring = rings.reals(_bound(samples), len(verbs.cohorts))
     for iteration in range(NULL_ITERATIONS):
@@ -74,7 +77,7 @@ async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], cod
         )
         null = step.outputs["null"]
         if step.facts["done"]:
-            return Model(frame, null, samples, people, {**made.facts, **step.facts})
+            return Model(frame, null, samples, people, version, {**made.facts, **step.facts})
     raise HanseError(
         ErrorCode.INVALID_INPUT,
         f"covariates: the logistic model of the covariates alone has not converged in {NULL_ITERATIONS} iterations: "
@@ -95,11 +98,14 @@ async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings
             Asked(f"{key}-linear", "linear", settings, to_sites={"frame": model.frame}, rings=of)
         )
         return made.outputs["results"]
+    present: dict[str, Fact] = {}
+    if model.version > 1:
+        present, of["present"] = {"present": True}, rings.coarse(_bound(model.samples), cohorts)
     made = await verbs.compute(
         Asked(
             f"{key}-logistic-0",
             "logistic_first",
-            settings,
+            {**settings, **present},
             to_sites={"frame": model.frame, "null": model.null},
             rings=of,
         )

@@ -46,13 +46,25 @@ def reals(bound: float, cohorts: int) -> Ring:
     Raises:
         HanseError: INVALID_INPUT when not even whole numbers fit.
     """
-    for fraction in range(MOST_FRACTION, 0, -1):
-        ring = Ring(bits=64, fraction=fraction, bound=bound)
-        if largest_sum(ring, cohorts) <= capacity(64):
+    ring = _reals(64, bound, cohorts)
+    if ring is None:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"sums of {cohorts} cohorts within +-{bound:g} do not fit a ring of 64 bits"
+        )
+    return ring
+
+
+def coarse(bound: float, cohorts: int) -> Ring:
+    """Of real numbers within +-bound of which the first digits decide: 32 bits, where they have room."""
+    return _reals(32, bound, cohorts) or reals(bound, cohorts)
+
+
+def _reals(bits: Literal[32, 64], bound: float, cohorts: int) -> Ring | None:
+    for fraction in range(min(MOST_FRACTION, bits - 1), 0, -1):
+        ring = Ring(bits=bits, fraction=fraction, bound=bound)
+        if largest_sum(ring, cohorts) <= capacity(bits):
             return ring
-    raise HanseError(
-        ErrorCode.INVALID_INPUT, f"sums of {cohorts} cohorts within +-{bound:g} do not fit a ring of 64 bits"
-    )
+    return None
 
 
 def _checked(ring: Ring, cohorts: int) -> Ring:

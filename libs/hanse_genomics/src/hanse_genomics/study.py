@@ -72,7 +72,8 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     spans = _spans(sampled.facts)
     model = None
     if study.is_regression:
-        model = await regression.prepare(verbs, study, told.sizes, {code for code, _, _ in spans})
+        version = int(str(opened.facts.get("version", 1)))
+        model = await regression.prepare(verbs, study, told.sizes, {code for code, _, _ in spans}, version)
     chunks = cut(spans, study.chunk_snps)
     done = 0
 

@@ -54,8 +54,9 @@ def common_snps(
         total: by cohort what `hanse_genomics.site.opening` makes.
 
     Returns:
-        output `snps` (CommonSnps.arrays); facts: `common`, `ambiguous`, `incompatible`, `examples`, and `cohorts`: by
-        cohort `snps`, `duplicates`, `negative`, `flipped`, `incompatible`.
+        output `snps` (CommonSnps.arrays); facts: `version`, the lowest of the sites'; `common`, `ambiguous`,
+        `incompatible`, `examples`, and `cohorts`: by cohort `snps`, `duplicates`, `negative`, `flipped`,
+        `incompatible`.
 
     Raises:
         HanseError: INVALID_INPUT when the cohorts have no SNP in common, or none with alleles that agree.
@@ -150,6 +151,7 @@ def _facts(names: Sequence[str], tables: Sequence[Arrays], agreed: _Agreed, exam
         for at, (cohort, table) in enumerate(zip(names, tables, strict=True))
     }
     return {
+        "version": min(int(table["version"][0]) if "version" in table else 1 for table in tables),
         "common": int(agreed.keep.sum()),
         "ambiguous": int(agreed.ambiguous[compatible].sum()),
         "incompatible": int((~compatible).sum()),

@@ -86,7 +86,7 @@ def _summary(study: Study, settings: Mapping[str, Any], results: Arrays) -> dict
             "females": sizes["complete/rest"],
         },
         "snps": {
-            **{key: value for key, value in opened.items() if key not in ("cohorts", "examples")},
+            **{key: value for key, value in opened.items() if key not in ("cohorts", "examples", "version")},
             "tested": tested,
             "left_out": len(reason) - tested,
         },

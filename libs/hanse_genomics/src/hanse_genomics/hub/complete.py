@@ -77,22 +77,38 @@ def refuse(results: Arrays, failed: Array, code: Reason) -> None:
     results["reason"] = np.where(failed & (results["reason"] == Reason.TESTED), np.uint8(code), results["reason"])
 
 
-def collinear(correlation: Floats, with_snp: Floats, vif: float) -> Array:
-    """Whether PLINK would take the predictors for multicollinear: bool (S,).
+def collinear(frame: Arrays, inner: Floats, border: Floats, corner: Floats, vif: float) -> Array:
+    """Whether PLINK would take the predictors for multicollinear, among the people whose genotype is there: bool (S,).
 
     Args:
-        correlation: (S or 1, q, q) of the covariates; with_snp: (S, q): theirs with the SNP.
+        frame: of step `moments`.
+        inner: (S, d, d): products of 1 and the covariates in the frame; border: (S, d): with the copies; corner: (S,).
         vif: largest variance inflation factor.
     """
-    snps, q = with_snp.shape
+    snps, q = len(inner), inner.shape[1] - 1
     if not q:
         return np.zeros(snps, dtype=bool)
-    found = np.zeros(snps, dtype=bool)
-    for rows in blocks(snps, q + 1):
-        inner = correlation if len(correlation) == 1 else correlation[rows]
-        border = with_snp[rows]
-        matrices = bordered(np.broadcast_to(inner, (len(border), q, q)), border, np.ones(len(border)))
-        factors = cholesky(matrices, 1e-10)
-        inflation = np.einsum("sjj->sj", factors.inverse()).max(axis=1)
-        found[rows] = ~factors.definite | (inflation > vif) | (np.abs(border) > CORRELATED).any(axis=1)
-    return found
+    back = np.linalg.inv(frame["white"][:q, :q])
+    return np.concatenate(
+        [_collinear(back, inner[rows], border[rows], corner[rows], vif) for rows in blocks(snps, q + 1)]
+    )
+
+
+def _collinear(back: Floats, inner: Floats, border: Floats, corner: Floats, vif: float) -> Array:
+    q = len(back)
+    n = inner[:, 0, 0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = border[:, :1] / n[:, None]
+        means = inner[:, 0, 1:] / n[:, None]
+        inner = inner[:, 1:, 1:] - n[:, None, None] * means[:, :, None] * means[:, None, :]
+        border = border[:, 1:] - n[:, None] * means * mean
+        inner = np.einsum("ij,sjk,kl->sil", back.T, inner, back, optimize=True)
+        spread = np.sqrt(np.einsum("sjj->sj", inner))
+        inner = inner / (spread[:, :, None] * spread[:, None, :])
+        border = (border @ back) / (spread * np.sqrt(corner - n * mean[:, 0] ** 2)[:, None])
+    usable = np.isfinite(border).all(axis=1)
+    inner[~usable], border[~usable] = np.eye(q), 0.0
+    factors = cholesky(bordered(inner, border, np.ones(len(border))), 1e-10)
+    inflation = np.einsum("sjj->sj", factors.inverse()).max(axis=1)
+    dependent: Array = ~factors.definite | (inflation > vif) | (np.abs(border) > CORRELATED).any(axis=1) | ~usable
+    return dependent

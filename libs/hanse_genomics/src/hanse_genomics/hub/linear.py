@@ -101,27 +101,8 @@ def _fit(study: Study, frame: Arrays, sums: RegressionSums) -> tuple[Floats, Flo
     forward = factors.forward(np.column_stack([sums.outcome, sums.snp]))
     last = factors.lower[:, -1, -1]
     left = sums.square - np.einsum("sk,sk->s", forward, forward)
-    dependent = ~factors.definite | _collinear(study, frame, sums)
+    dependent = ~factors.definite | collinear(frame, sums.inner, sums.border, sums.corner, study.vif)
     return forward[:, -1] / last, 1.0 / last**2, np.maximum(left, 0.0), dependent
-
-
-def _collinear(study: Study, frame: Arrays, sums: RegressionSums) -> Array:
-    q = sums.inner.shape[1] - 1
-    back = np.linalg.inv(frame["white"][:q, :q])
-    n = sums.inner[:, 0, 0]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums.border[:, :1] / n[:, None]
-        means = sums.inner[:, 0, 1:] / n[:, None]
-        inner = sums.inner[:, 1:, 1:] - n[:, None, None] * means[:, :, None] * means[:, None, :]
-        border = sums.border[:, 1:] - n[:, None] * means * mean
-        inner = np.einsum("ij,sjk,kl->sil", back.T, inner, back, optimize=True)
-        spread = np.sqrt(np.einsum("sjj->sj", inner))
-        inner = inner / (spread[:, :, None] * spread[:, None, :])
-        border = (border @ back) / (spread * np.sqrt(sums.corner - n * mean[:, 0] ** 2)[:, None])
-    usable = np.isfinite(border).all(axis=1)
-    inner[~usable], border[~usable] = np.eye(q), 0.0
-    dependent: Array = collinear(inner, border, study.vif) | ~usable
-    return dependent
 
 
 STEPS: dict[str, HubStep] = {"linear": linear}

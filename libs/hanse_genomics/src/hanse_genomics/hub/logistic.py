@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Floats
-from hanse_genomics.hub.complete import collinear, complete_statuses, genotypes, prepared, refuse
+from hanse_genomics.hub.complete import Genotypes, collinear, complete_statuses, genotypes, prepared, refuse
 from hanse_genomics.hub.linear import columns_of
 from hanse_genomics.hub.newton import Step, newton
 from hanse_genomics.hub.step import Finished, HubStep
@@ -21,7 +21,7 @@ from hanse_genomics.hub.tally import Tally, tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.regression import FIRTH_ITERATIONS
 from hanse_genomics.statistics import tails
-from hanse_genomics.statistics.symmetric import packed_size
+from hanse_genomics.statistics.symmetric import packed_size, unpacked
 from hanse_schemas.study import Study
 
 SHORT = 1e-5
@@ -41,7 +41,7 @@ def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, giv
     """The step from the model of covariates alone.
 
     Args:
-        total: `counts`, `sums`; given: `frame`, `null`.
+        total: `counts`, `sums`, `present`; given: `frame`, `null`.
 
     Returns:
         outputs `betas` (to the sites) and `state`, or `results` where nothing is left to do; facts `next`: logistic,
@@ -53,11 +53,8 @@ def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, giv
     q = columns_of(frame, settings["ploidy"])
     d = q + 1
     results = prepared(study, counted, own, d + 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        border = total["sums"][:, packed_size(d) + 2 * d + 2 :] / np.sqrt(own.variance * own.n)[:, None]
-    back = np.linalg.inv(frame["white"][:q, :q])
-    border = np.where(np.isfinite(border), border, 0.0) @ back
-    refuse(results, collinear(frame["correlation"][None, :q, :q], border, study.vif), Reason.COLLINEAR)
+    border = np.column_stack([own.first, total["sums"][:, packed_size(d) + 2 * d + 2 :]])
+    refuse(results, collinear(frame, _covariates(total, own, d), border, own.second, study.vif), Reason.COLLINEAR)
     snps = len(own.n)
     blank = np.full(snps, np.nan)
     results |= {
@@ -82,6 +79,14 @@ def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, giv
     if study.firth == "fallback":
         state["waiting"] = np.flatnonzero(testable & (results["reason"] == Reason.SEPARATION))
     return _proceed(study, 0, step, state, np.full(len(rows), np.inf), results)
+
+
+def _covariates(total: Arrays, own: Genotypes, d: int) -> Floats:
+    """Products of 1 and the covariates over the people whose genotype is there: (S, d, d)."""
+    if "present" in total:
+        return unpacked(np.column_stack([own.n, total["present"]]), d)
+    # A site of release 0.1.0 does not tell them: in the frame, all people together have mean 0 and variance 1.
+    return own.n[:, None, None] * np.eye(d)
 
 
 def logistic(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:

@@ -48,8 +48,8 @@ _LINEAR = Shared(
 _NULL = Shared("model of the covariates", "score and information matrix (half of it), at each iteration", masked=True)
 _LOGISTIC = Shared(
     "test",
-    "of each SNP: genotype counts; score and information matrix (half of it) at each iteration, for the SNPs that have "
-    "not converged, every time with fresh masks",
+    "of each SNP: genotype counts, and sums of products of genotype and covariates; score and information matrix (half "
+    "of it) at each iteration, for the SNPs that have not converged, every time with fresh masks",
     masked=True,
 )
 _PRUNING = Shared(

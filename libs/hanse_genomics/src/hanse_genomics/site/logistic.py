@@ -32,7 +32,8 @@ def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[
 
     Returns:
         counts: as step `chi_square`; sums: float64 (S, k), after the layout's columns the copies' products with each
-        covariate without weights, by which collinear ones are found.
+        covariate without weights; present, where `settings.present` asks for it: float64 (S, k), over samples with a
+        genotype: packed products of 1 and the covariates without 1 * 1. By both, collinear SNPs are found.
     """
     packed = matched(site).packed(settings["start"], settings["stop"])
     counts = genotype_counts(site, packed, settings)
@@ -42,10 +43,12 @@ def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[
     columns = own.predictors
     d = columns.shape[1]
     m = packed_size(d)
-    each = np.column_stack([products(columns) * weight[:, None], columns * residual[:, None]])
+    crossed = products(columns)
+    each = np.column_stack([crossed * weight[:, None], columns * residual[:, None], crossed[:, 1:]])
     whole = each.sum(axis=0)
     right = np.column_stack([columns * weight[:, None], residual, columns[:, 1:]])
     sums = np.empty((len(packed), m + d + 1 + d + 1 + d - 1))
+    present = np.empty((len(packed), m - 1))
     for tile in tiles(site, packed, settings["ploidy"], own.absent, np.arange(len(packed))):
         fixed = tile.without_missing(whole, each)
         with_snp = tile.copies @ right
@@ -53,9 +56,11 @@ def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[
         sums[tile.rows, :m] = fixed[:, :m]
         sums[tile.rows, m : m + d] = with_snp[:, :d]
         sums[tile.rows, m + d] = tile.copies @ weight
-        sums[tile.rows, m + d + 1 : m + 2 * d + 1] = fixed[:, m:]
+        sums[tile.rows, m + d + 1 : m + 2 * d + 1] = fixed[:, m : m + d]
         sums[tile.rows, m + 2 * d + 1 :] = with_snp[:, d:]
-    return {"counts": counts, "sums": sums}
+        present[tile.rows] = fixed[:, m + d :]
+    made = {"counts": counts, "sums": sums}
+    return made | {"present": present} if settings.get("present") else made
 
 
 def logistic(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:

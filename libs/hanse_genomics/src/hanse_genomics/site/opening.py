@@ -17,6 +17,9 @@ from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.verbs import Fact
 
+VERSION = 2
+"""Of the steps of a site: sites of release 0.1.0 tell none, and know no array `present` of step `logistic_first`."""
+
 
 def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
     """The cohort's SNPs.
@@ -24,9 +27,9 @@ def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str
     Returns:
         chromosome int8, position int64, name (text) and pair int32 (S,), in the .bim file's order; low, high (text,
         (P,)): the two alleles of each pair, sorted; left_out int64 (2,): SNPs that stand more than once, and such with
-        a negative position.
+        a negative position; version int64 (1,): of what the site can be asked (`VERSION`).
     """
-    return offered(site.cohort.snps)
+    return {**offered(site.cohort.snps), "version": np.array([VERSION], dtype=np.int64)}
 
 
 def offered(snps: SnpTable) -> Arrays:
