@@ -19,11 +19,13 @@ from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.hub import STEPS as HUB
 from hanse_genomics.hub.step import Finished
+from hanse_genomics.notes import left_out
 from hanse_genomics.site.opening import offered
 from hanse_schemas.study import Study
 from plink_files import Snp, random_copies, write_plink
 
 STUDY = Study(test="chi_square")
+KEEPING = Study(test="chi_square", ambiguous="keep")
 HAPMAP = Path(__file__).parents[2] / "data" / "hapmap1"
 
 
@@ -176,16 +178,36 @@ def test_flips_and_alleles_that_do_not_agree_are_counted_by_cohort_and_explained
     one = _table(*[(*snp, *alleles[snp[2]]) for snp in rows])
     other = alleles | {"flip": "CT", "wrong": "CA"}
     tables = {"kiel": one, "lund": one, "riga": _table(*[(*snp, *other[snp[2]]) for snp in rows])}
-    finished = _opened(tables)
+    finished = _opened(tables, KEEPING)
     assert finished.facts["common"] == 4
     assert finished.facts["ambiguous"] == 2
     assert finished.facts["incompatible"] == 1
     assert finished.facts["examples"] == ["wrong is A/G in kiel, A/G in lund, A/C in riga"]
     told = {name: (each["flipped"], each["incompatible"]) for name, each in finished.facts["cohorts"].items()}
     assert told == {"kiel": (0, 0), "lund": (0, 0), "riga": (1, 1)}
-    dropped = _opened(tables, Study(test="chi_square", ambiguous="drop"))
-    assert dropped.facts["common"] == 2
+    dropped = _opened(tables)
+    assert (dropped.facts["common"], dropped.facts["ambiguous"]) == (2, 2)
     assert text.unpack(dropped.outputs["snps"]["name"]) == ["same", "flip"]
+
+
+def test_a_snp_of_which_each_cohort_names_one_allele_is_left_out_where_it_may_only_mark_the_strand():
+    """One cohort has A alone and another T alone: another allele, or the same one from the other strand."""
+    one, other = (_table(("1", 1, "rs1", base, "0"), ("1", 2, "rs2", "A", "G")) for base in "AT")
+    tables = {"kiel": one, "lund": one, "riga": other}
+    finished = _opened(tables)
+    assert text.unpack(finished.outputs["snps"]["name"]) == ["rs2"]
+    assert finished.facts["ambiguous"] == 1
+    assert _common(tables, KEEPING) == [("1", 1, "rs1", "A", "T"), ("1", 2, "rs2", "A", "G")]
+
+
+def test_what_is_left_out_is_told_with_the_results():
+    one = _table(("1", 1, "rs1", "A", "T"), ("1", 2, "rs2", "A", "G"), ("1", 3, ".", "A", "G"), ("1", 3, ".", "C", "G"))
+    facts = _opened({"kiel": one, "lund": one}).facts
+    first, kiel, lund = left_out(STUDY, facts)
+    assert first.startswith("1 SNPs that the cohorts have in common were left out: their alleles are A and T")
+    assert kiel.startswith("2 lines of the .bim file of kiel were left out")
+    assert "lund" in lund
+    assert left_out(KEEPING, facts) == [kiel, lund]
 
 
 def test_snps_none_of_whose_alleles_agree_are_refused_with_an_example():

@@ -38,6 +38,12 @@ def test_cohorts_have_their_cases_and_the_pool_is_all_of_them(tmp_path: Path) ->
     assert np.isnan(together).mean() == pytest.approx(0.02, abs=0.002)
 
 
+def test_no_snp_of_a_simulated_study_is_left_out_for_its_strand(tmp_path: Path) -> None:
+    made = simulate(Plan(600, COHORTS), tmp_path)
+    pairs = {frozenset(line.split()[4:]) for line in made.cohorts["north"].with_suffix(".bim").read_text().splitlines()}
+    assert pairs == {frozenset(pair) for pair in ("AC", "AG", "CT", "GT")}
+
+
 def test_the_same_plan_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
     first, again, other = (
         simulate(Plan(300, COHORTS, seed=seed), tmp_path / str(index)).cohorts["east"].with_suffix(".bed").read_bytes()

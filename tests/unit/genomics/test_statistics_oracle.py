@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
 from hanse_genomics.reasons import Reason
 from hanse_schemas.study import Study
+from plink_files import write_plink
 from plink_oracle import (
     Pool,
     Table,
@@ -35,6 +37,18 @@ def additive(path: Path) -> Table:
     return only(table(path), "TEST", "ADD")
 
 
+def printed_counts(results: Arrays, theirs: Table) -> dict[str, list[str]]:
+    """AFF and UNAFF of the SNPs that PLINK lists, as our table has them, with PLINK's A1 first."""
+    row = {name: at for at, name in enumerate(text.unpack(results["name"]))}
+    own = a1(results)
+    found: dict[str, list[str]] = {"AFF": [], "UNAFF": []}
+    for name, allele in zip(theirs["SNP"], theirs["A1"], strict=True):
+        counts = results["counts"][row[name]].tolist()
+        for word, pair in (("AFF", counts[:2]), ("UNAFF", counts[2:])):
+            found[word].append("/".join(map(str, pair if allele in (own[row[name]], "0") else pair[::-1])))
+    return found
+
+
 def within_single_precision(results: dict[str, np.ndarray], theirs: Table) -> None:
     names = text.unpack(results["name"])
     # Of separated SNPs, PLINK prints where it stopped on the way to infinity.
@@ -53,6 +67,12 @@ def test_pools_with_all_that_is_awkward(tmp_path: Path, seed: int, cohorts: int)
     results = federated(Study(test="chi_square", phenotype="CASE", few_cohorts=True), own, tmp_path / "s").results
     run("plink1.9", pool.prefix, out, *phenotypes, "CASE", "--assoc")
     assert differences(results, table(tmp_path / "out.assoc"), ASSOC) == []
+
+    results = federated(Study(test="trend", phenotype="CASE", few_cohorts=True), own, tmp_path / "s").results
+    run("plink1.9", pool.prefix, out, *phenotypes, "CASE", "--model", "trend-only")
+    theirs = only(table(tmp_path / "out.model"), "TEST", "TREND")
+    assert differences(results, theirs, {"CHISQ": "chisq", "P": "p"}) == []
+    assert printed_counts(results, theirs) == {word: theirs[word] for word in ("AFF", "UNAFF")}
 
     asked = Study(test="linear", phenotype="TRAIT", covariates=("AGE", "DOSE", "COUNT"), few_cohorts=True)
     results = federated(asked, own, tmp_path / "s").results
@@ -157,3 +177,22 @@ def with_sexes(pool: Pool) -> None:
         words[4] = words[4] if words[4] in ("1", "2") else "1"
         pool.people[at] = " ".join(words)
     Path(f"{pool.prefix}.fam").write_text("\n".join(pool.people) + "\n")
+
+
+def test_of_a_snp_without_genotypes_in_a_group_plink_prints_p_1_and_we_print_na(tmp_path: Path) -> None:
+    """Difference 14 of docs/gwas.md."""
+    rng = np.random.default_rng(2)
+    people = [f"F{at} I{at} 0 0 {1 + at % 2} {1 + at // 2 % 2}" for at in range(90)]
+    controls = np.arange(90) // 2 % 2 == 0
+    copies = rng.binomial(2, 0.4, (2, 90))
+    copies[0, controls] = -1
+    prefix = write_plink(tmp_path / "pool", copies, people=people)
+    pool = Pool(prefix, copies, [("1", at + 1, f"rs{at}", "A", "G") for at in range(2)], people)
+    for test, arguments, ending in (("chi_square", "--assoc", "assoc"), ("trend", "--model trend-only", "model")):
+        results = federated(Study.model_validate({"test": test}), pool.cohorts(tmp_path, 3), tmp_path / "s").results
+        assert results["reason"].tolist() == [Reason.ONE_GROUP, Reason.TESTED]
+        assert np.isnan(results["p"]).tolist() == np.isnan(results["hwe_p"]).tolist() == [True, False]
+        run("plink1.9", prefix, tmp_path / "out", *arguments.split())
+        assert table(tmp_path / f"out.{ending}")["P"][0] == ("1" if test == "chi_square" else "NA")
+    run("plink1.9", prefix, tmp_path / "out", "--hardy")
+    assert only(table(tmp_path / "out.hwe"), "TEST", "UNAFF")["P"][0] == "1"

@@ -78,6 +78,12 @@ def test_a_run_whose_end_is_recorded_is_only_tidied(name: str, tmp_path: Path) -
     check_end(outcome, story)
 
 
+def test_a_recorded_study_keeps_ambiguous_snps_though_new_ones_leave_them_out() -> None:
+    kept = {name: job.study.ambiguous for name in RUNS if (job := story_of(name).record().job).study is not None}
+    assert len(kept) == 4
+    assert set(kept.values()) == {"keep"}
+
+
 @pytest.mark.parametrize(("name", "entries"), [*moments()])
 def test_an_interrupted_run_asks_what_was_asked_and_ends_in_the_same_bits(
     name: str, entries: int, tmp_path: Path

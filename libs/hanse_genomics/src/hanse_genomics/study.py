@@ -16,6 +16,7 @@ from hanse_genomics import groups, regression, rings
 from hanse_genomics.bounded import run_bounded
 from hanse_genomics.groups import Ploidy
 from hanse_genomics.names import covariates
+from hanse_genomics.notes import left_out
 from hanse_genomics.structure.conduct import components, remarks
 from hanse_genomics.verbs import Asked, Fact, Handle, StudyVerbs
 from hanse_schemas.study import Study
@@ -66,6 +67,7 @@ async def conduct(verbs: StudyVerbs, study: Study) -> dict[str, Handle]:
     numbers = dict.fromkeys(("people", "swapped"), rings.people(len(verbs.cohorts)))
     sampled = await verbs.compute(Asked("samples", "samples", to_sites={"snps": snps}, rings=numbers))
     told = _Told({**opened.facts, "swapped": sampled.facts["swapped"]}, _sizes(sampled.facts))
+    told.notes += left_out(study, opened.facts)
     if study.structure.components:
         told.structure = await components(verbs, study, snps, _spans(sampled.facts), told.sizes)
         told.notes += remarks(study, told.structure)

@@ -73,7 +73,8 @@ class Study(Frozen):
         firth: Firth's penalised logistic regression: never, where the ordinary one fails, or always.
         max_iterations: of a SNP's logistic regression, after which it is NA.
         vif: largest variance inflation factor among the predictors of a SNP's regression, as PLINK's --vif.
-        ambiguous: what becomes of SNPs whose strand cannot be told (A/T, C/G).
+        ambiguous: what becomes of SNPs whose strand cannot be told (A/T, C/G). Kept, one that only marks a cohort may
+            seem to be a finding.
         chunk: SNPs computed at once; made a multiple of 256.
         in_flight: chunks under way at once.
         few_cohorts: the owner knows that sums of fewer than three cohorts tell two of them each other's.
@@ -89,7 +90,7 @@ class Study(Frozen):
     firth: Literal["never", "fallback", "always"] = "never"
     max_iterations: int = Field(default=20, ge=1, le=1000)
     vif: float = Field(default=50.0, gt=1)
-    ambiguous: Literal["keep", "drop"] = "keep"
+    ambiguous: Literal["keep", "drop"] = "drop"
     chunk: int = Field(default=16_384, ge=1, le=1_000_000)
     in_flight: int = Field(default=4, ge=1, le=64)
     few_cohorts: bool = False

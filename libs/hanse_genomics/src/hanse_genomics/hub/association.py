@@ -27,7 +27,7 @@ def chi_square(
         output `results`; facts: none.
     """
     counted = tally(study, settings, total["counts"])
-    results, table = _described(study, counted)
+    results, table = _described(study, counted, counted.alleles("case"), counted.alleles("control"))
     tested = allelic.chi_square(table)
     reason = _tested(results["reason"], table)
     passed = ~np.isin(reason, (Reason.MAF, Reason.MISSING, Reason.HARDY_WEINBERG))
@@ -52,11 +52,18 @@ def trend(
         output `results`.
     """
     counted = tally(study, settings, total["counts"])
-    results, table = _described(study, counted)
-    reason = _tested(results["reason"], table)
-    if counted.ploidy in ("y", "mt"):
-        reason[reason == Reason.TESTED] = Reason.HAPLOID
     cases, controls = (counted.people(status) - counted.haploid(status) for status in ("case", "control"))
+    haploid = counted.ploidy in ("y", "mt")
+    of_cases, of_controls = (
+        counted.alleles(status) if haploid else np.stack([people @ (0, 1, 2), people @ (2, 1, 0)], axis=1)
+        for status, people in (("case", cases), ("control", controls))
+    )
+    results, table = _described(study, counted, of_cases, of_controls)
+    if counted.ploidy == "x":
+        results["nmiss"] = (cases + controls).sum(axis=1)
+    reason = _tested(results["reason"], table)
+    if haploid:
+        reason[reason == Reason.TESTED] = Reason.HAPLOID
     chisq = np.where(reason == Reason.TESTED, allelic.trend(cases, controls), np.nan)
     reason[(reason == Reason.TESTED) & np.isnan(chisq)] = Reason.MONOMORPHIC
     p, log10_p = tails.chi_square(chisq)
@@ -64,10 +71,13 @@ def trend(
     return Finished({"results": results})
 
 
-def _described(study: Study, counted: Tally) -> tuple[Arrays, Counts]:
-    """What every test tells, with `counts`: int64 (S, 4), A1 and A2 in cases, A1 and A2 in controls."""
+def _described(study: Study, counted: Tally, of_cases: Counts, of_controls: Counts) -> tuple[Arrays, Counts]:
+    """What every test tells, with `counts`: int64 (S, 4), A1 and A2 in cases, A1 and A2 in controls.
+
+    Args:
+        of_cases, of_controls: int64 (S, 2): `first` and `second` alleles that are tested.
+    """
     results = described(study, counted)
-    of_cases, of_controls = counted.alleles("case"), counted.alleles("control")
     table = np.concatenate([turned(of_cases, results["minor"]), turned(of_controls, results["minor"])], axis=1)
     results["nmiss"] = counted.people("case", "control").sum(axis=1)
     results["counts"] = table
