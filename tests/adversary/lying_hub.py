@@ -35,6 +35,7 @@ from overhearing import with_all_rights
 
 PATIENCE_S = 60.0
 Results = dict[str, Result]
+Model = Array | Mapping[str, Array]
 
 
 def half_step(plan: RingPlan) -> float:
@@ -69,7 +70,7 @@ class LyingHub:
         )  # fmt: skip
 
     def task(
-        self, site: str, step: str = "r1-train", *, kind: TaskKind = TaskKind.TRAIN, model: Array | None = None,
+        self, site: str, step: str = "r1-train", *, kind: TaskKind = TaskKind.TRAIN, model: Model | None = None,
         mode: MaskingMode | None = MaskingMode.COMPENSATOR, session: str | None = None, plan: RingPlan | None = None,
         run: str = "", minimum: int = 3, **fields: Any,
     ) -> Task:  # fmt: skip
@@ -226,9 +227,10 @@ def payloads(results: Mapping[str, Result]) -> dict[str, bytes]:
     }
 
 
-def model_ref(model: Array) -> ObjectRef:
-    """A model as a task carries it."""
-    arrays = {"weight": np.asarray(model, np.float32)}
+def model_ref(model: Model) -> ObjectRef:
+    """A model as a task carries it: entries by name, or the one entry of those who train by `stage.Regression`."""
+    given = model if isinstance(model, Mapping) else {"weight": model}
+    arrays = {name: np.asarray(entry, np.float32) for name, entry in given.items()}
     return ref_of_bytes(encode_tensors(layout_like(arrays), arrays), inline=True)
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, Results, half_step, payloads
+from adversary.oracle import QUESTIONS, SECRET, TERMS, bracket, site_with_secret
 from adversary.stage import FEATURES, Array
 from hanse_compensator.memory import Memory
-from hanse_fabric.messages import MaskingMode, RingPlan
+from hanse_datapod.worker.work import execute
+from hanse_fabric.chain import read_chain
+from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, RingPlan
+from hanse_privacy.ledger import NAME
 
 MODEL = np.linspace(0.5, -0.5, FEATURES)
 
@@ -85,3 +90,40 @@ async def test_control_without_memory_two_sums_of_a_session_tell_one_update(
         read, _ = await second_sum_of_a_session(hub)
         assert read is not None
         assert np.abs(read - update_of(hub, hub.stage.names[0])).max() <= 8 * half_step(hub.plan())
+
+
+OPEN = {"sites": 1, "masking": {"required": False}, "minimum_participants": 1}
+
+
+async def test_whether_a_private_task_failed_tells_nothing_and_each_question_is_paid(
+    attacked: Attacked, tmp_path: Path
+) -> None:
+    async with attacked(worker=lambda _: site_with_secret(tmp_path), **OPEN) as hub:
+        low, high, results = await bracket(hub, mode=None, privacy=TERMS)
+        assert not low < SECRET < high
+        assert {(result.outcome, result.reason, *result.metrics) for result in results} == {(Outcome.DONE, "")}
+        entries = read_chain(hub.stage.sites["site-0"].home, NAME)
+        assert [entry["what"] for entry in entries] == ["charge", "settled"] * QUESTIONS
+
+
+async def test_control_where_private_training_may_fail_twelve_tasks_bracket_one_value(
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "privately", lambda work, _private, train: train(work))
+    async with attacked(worker=lambda _: site_with_secret(tmp_path), **OPEN) as hub:
+        low, high, results = await bracket(hub, mode=None, privacy=TERMS)
+        assert low < SECRET < high < 1.002 * low
+        assert Outcome.FAILED in {result.outcome for result in results}
+
+
+async def test_under_masks_a_failure_is_one_of_a_few_fixed_codes_without_words(
+    attacked: Attacked, tmp_path: Path
+) -> None:
+    """That it failed is one bit, which masks alone do not hide: noise does."""
+    async with attacked(sites=3, worker=lambda _: site_with_secret(tmp_path)) as hub:
+        _, _, results = await bracket(hub)
+        failed = [result for result in results if result.outcome is Outcome.FAILED]
+        assert failed
+        assert {(result.code, result.reason) for result in failed} == {
+            (HiddenFailure.FAILED.value, HiddenFailure.FAILED.text)
+        }

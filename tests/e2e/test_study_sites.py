@@ -109,7 +109,7 @@ async def test_a_wrong_line_of_one_sites_file_ends_the_study_in_its_words(
     await asyncio.to_thread(run.wait)
     assert run.state == "failed"
     assert "east" in run.view.reason
-    assert "east.cov, line 5: AGE is (not told), expect" in run.view.reason
+    assert "east.cov, line 5: AGE: expected a number" in run.view.reason
 
 
 def spoil(path: Path, number: int) -> None:

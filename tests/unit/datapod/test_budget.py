@@ -19,7 +19,7 @@ from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Outcome, Task, TaskKind
+from hanse_fabric.messages import HiddenFailure, Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
@@ -83,14 +83,14 @@ async def test_a_round_that_is_discarded_stays_charged_and_its_next_attempt_is_c
     assert [entry["what"] for entry in read_chain(site.home, NAME)].count("charge") == 2
 
 
-async def test_training_that_fails_stays_charged(site: Site) -> None:
+async def test_work_that_fails_is_paid_and_the_hub_hears_a_fixed_code(site: Site) -> None:
     site.policy = budgeted()
-    site.worker.error = HanseError(ErrorCode.TRAINING_FAILED, "the loss is not a number")
+    site.worker.error = HanseError(ErrorCode.INVALID_INPUT, "labels: 0 to 4 were expected", found="9")
     await site.start()
     await site.give(task(privacy=terms()))
     [(result, _)] = await site.results(1)
-    assert result.outcome is Outcome.FAILED
-    assert [entry["what"] for entry in read_chain(site.home, NAME)] == ["charge"]
+    assert (result.outcome, result.reason) == (Outcome.REFUSED, HiddenFailure.UNFIT.text)
+    assert [entry["what"] for entry in read_chain(site.home, NAME)] == ["charge", "settled"]
 
 
 async def test_tasks_without_privacy_and_evaluation_cost_nothing(site: Site) -> None:
@@ -233,7 +233,7 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
         made.keep_covered(with_extras)
     assert caught.value.code is ErrorCode.POLICY
     covered = made.keep_covered(outcome)
-    assert (covered.metrics, covered.info, covered.note) == ({"steps": 3.0}, {}, "")
+    assert (covered.metrics, covered.info, covered.note) == ({}, {}, "")
 
 
 def test_a_site_counts_its_own_noise_by_its_accountant_and_the_noise_of_a_sum_by_rdp() -> None:

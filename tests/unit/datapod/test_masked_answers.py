@@ -19,6 +19,7 @@ from hanse_datapod.home.outbox import LOG
 from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.messages import (
+    HiddenFailure,
     Link,
     LinkReply,
     LinkRequest,
@@ -267,9 +268,7 @@ async def test_too_few_examples_are_refused_and_their_number_is_not_told(tmp_pat
     await site.give(masked_task())
     [(result, _)] = await site.results(1)
     await site.stop()
-    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
-    assert "outputs.minimum_examples" in result.reason
-    assert "20" not in result.reason
+    assert (result.outcome, result.reason) == (Outcome.REFUSED, HiddenFailure.UNFIT.text)
 
 
 @pytest.mark.parametrize("kind", [TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK])
@@ -288,7 +287,7 @@ async def test_a_task_of_the_masking_protocol_reaches_no_worker_and_makes_no_upd
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e6])
-async def test_an_update_with_a_value_beyond_the_ring_is_refused_and_its_files_are_removed(
+async def test_an_update_with_a_value_beyond_the_ring_fails_by_a_fixed_code_and_its_files_are_removed(
     tmp_path: Path, value: float
 ) -> None:
     site = site_of(tmp_path, 0)
@@ -297,8 +296,7 @@ async def test_an_update_with_a_value_beyond_the_ring_is_refused_and_its_files_a
     await site.give(masked_task(plan=PLAN.model_copy(update={"refuse_out_of_range": True})))
     [(result, encoded)] = await site.results(1)
     await site.stop()
-    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
-    assert "entry bias" in result.reason
+    assert (result.outcome, result.reason) == (Outcome.FAILED, HiddenFailure.FAILED.text)
     assert (result.update, result.tally, result.seed) == (None, None, None)
     assert b"1e+06" not in encoded
     assert not list((site.home / "work").iterdir())

@@ -177,7 +177,9 @@ def test_what_the_work_fails_by_is_told_as_it_is(
     job.write_text(json.dumps({"rounds": 3, "code": described}))
     asked = ["rehearse", str(job), "--data", str(data[0]), "--test", str(data[1]), "--code", str(code)]
     assert main(asked) == ErrorCode.TRAINING_FAILED.value.exit_status
-    assert "error: site code code.py, line 9: train raised ValueError: nothing fits\n" in capsys.readouterr().err
+    assert (
+        "error: site code code.py, line 9: train raised ValueError [found: nothing fits]\n" in capsys.readouterr().err
+    )
     assert count.read_text() == "x"
 
 

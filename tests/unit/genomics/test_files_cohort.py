@@ -184,20 +184,24 @@ def test_a_truncated_bed_file_is_refused_with_both_sizes(prefix):
     _bed(prefix, lambda data: data[:-2])
     error = _refusal(prefix)
     assert error.code is ErrorCode.INVALID_INPUT
-    assert "site.bed: is cut off: it has 19 bytes, expected 21 for the 12 samples" in str(error)
-    assert "the 6 SNPs" in str(error)
+    assert "site.bed: is cut off for the samples of the .fam file and the 6 SNPs" in str(error)
+    assert error.found == "19 bytes, 21 for 12 samples"
 
 
 def test_a_bed_file_of_more_snps_than_the_bim_file_is_refused(prefix):
     _bed(prefix, lambda data: data + b"\x00")
-    assert "is too long: it has 22 bytes, expected 21" in str(_refusal(prefix))
+    error = _refusal(prefix)
+    assert "is too long" in str(error)
+    assert "22 bytes, 21 for" in error.found
 
 
 def test_wrong_magic_bytes_are_refused_with_the_bytes_that_were_found(prefix):
     _bed(prefix, lambda data: b"\x1f\x8b" + data[2:])
-    assert "site.bed: begins with bytes 1f 8b, expected 6c 1b" in str(_refusal(prefix))
+    error = _refusal(prefix)
+    assert "site.bed: expected bytes 6c 1b at its begin" in str(error)
+    assert error.found == "1f 8b"
     _bed(prefix, lambda _: b"")
-    assert "begins with bytes (none)" in str(_refusal(prefix))
+    assert _refusal(prefix).found == ""
 
 
 def test_an_individual_major_bed_file_is_refused_with_the_way_out(prefix):
@@ -206,7 +210,8 @@ def test_an_individual_major_bed_file_is_refused_with_the_way_out(prefix):
     assert "is individual-major (third byte 00), expected SNP-major (01)" in error.message
     assert "--make-bed" in error.hint
     _bed(prefix, lambda data: data[:2] + b"\x07" + data[3:])
-    assert "third byte is 07, expected 01" in str(_refusal(prefix))
+    assert "expected 01, SNP-major, as its third byte" in str(_refusal(prefix))
+    assert _refusal(prefix).found == "07"
 
 
 def test_a_bed_file_that_changes_while_the_study_runs_is_noticed(prefix):
@@ -229,24 +234,26 @@ def test_a_file_that_is_not_there_is_named(prefix, ending):
 
 
 @pytest.mark.parametrize(
-    ("ending", "line", "put", "said"),
+    ("ending", "line", "put", "said", "found"),
     [
-        ("bim", 3, "1 rs2 0 3 A", "site.bim, line 3: 5 columns, expected 6: chromosome, name"),
-        ("bim", 3, "1 rs2 0 3 A G T", "site.bim, line 3: 7 columns, expected 6"),
-        ("bim", 2, "HLA rs1 0 2 A G", "site.bim, line 2: the chromosome is 'HLA', expected 0 to 26, X, Y, XY or MT"),
-        ("bim", 4, "1 rs3 0 1e6 A G", "site.bim, line 4: the position is '1e6', expected a whole number"),
-        ("bim", 4, "1 rs3 0 1_0 A G", "site.bim, line 4: the position is '1_0', expected a whole number"),
-        ("bim", 4, "1 rs3 0 4294967296 A G", "site.bim, line 4: the position is '4294967296', expected at most"),
-        ("bim", 6, "1 rs5 0 6 G G", "site.bim, line 6: A2 is 'G', expected another allele than A1"),
-        ("bim", 1, "1 rs0 0 1 A \x00", "site.bim, line 1: has byte 0x00, expected text"),
-        ("fam", 5, "F4 I4 0 0 1", "site.fam, line 5: 5 columns, expected 6: family id"),
-        ("fam", 7, "F2 I2 0 0 1 1", "line 7: the person (FID, IID) is 'F2 I2', expected persons that differ: line 3"),
-        ("fam", 2, "F1 I1 0 0 1 yes", "site.fam, line 2: the phenotype is 'yes', expected a number, or -9, NA or nan"),
-        ("fam", 2, "F1 I1 0 0 1 inf", "site.fam, line 2: the phenotype is 'inf', expected a number"),
-        ("fam", 2, "F1 I1 0 0 1 3", "column 6): its values are 1, 2, 3, expected 1 (control) and 2 (case)"),
+        ("bim", 3, "1 rs2 0 3 A", "site.bim, line 3: 5 columns, expected 6: chromosome, name", ""),
+        ("bim", 3, "1 rs2 0 3 A G T", "site.bim, line 3: 7 columns, expected 6", ""),
+        ("bim", 2, "HLA rs1 0 2 A G", "site.bim, line 2: the chromosome: expected 0 to 26, X, Y, XY or MT", "HLA"),
+        ("bim", 4, "1 rs3 0 1e6 A G", "site.bim, line 4: the position: expected a whole number", "1e6"),
+        ("bim", 4, "1 rs3 0 1_0 A G", "site.bim, line 4: the position: expected a whole number", "1_0"),
+        ("bim", 4, "1 rs3 0 4294967296 A G", "site.bim, line 4: the position: expected at most", "4294967296"),
+        ("bim", 6, "1 rs5 0 6 G G", "site.bim, line 6: A2: expected another allele than A1", "G"),
+        ("bim", 1, "1 rs0 0 1 A \x00", "site.bim, line 1: expected text", "byte 0x00"),
+        ("fam", 5, "F4 I4 0 0 1", "site.fam, line 5: 5 columns, expected 6: family id", ""),
+        ("fam", 7, "F2 I2 0 0 1 1", "line 7: the person (FID, IID): expected persons that differ: line 3", "F2 I2"),
+        ("fam", 2, "F1 I1 0 0 1 yes", "site.fam, line 2: the phenotype: expected a number, or -9, NA or nan", "yes"),
+        ("fam", 2, "F1 I1 0 0 1 inf", "site.fam, line 2: the phenotype: expected a number", "inf"),
+        ("fam", 2, "F1 I1 0 0 1 3", "column 6): expected 1 (control) and 2 (case)", "1, 2, 3"),
     ],
 )  # fmt: skip
-def test_a_wrong_line_is_refused_with_file_line_value_and_expectation(prefix, ending, line, put, said):
+def test_a_wrong_line_is_refused_with_file_line_and_expectation_and_the_site_sees_the_value(
+    prefix, ending, line, put, said, found
+):
     path = Path(f"{prefix}.{ending}")
     lines = path.read_text().split("\n")
     lines[line - 1] = put
@@ -254,6 +261,7 @@ def test_a_wrong_line_is_refused_with_file_line_value_and_expectation(prefix, en
     error = _refusal(prefix)
     assert error.code is ErrorCode.INVALID_INPUT
     assert said in str(error)
+    assert error.found == found
 
 
 def test_a_short_line_is_refused_although_the_next_one_is_as_much_too_long(prefix):
@@ -282,12 +290,13 @@ def test_phenotypes_coded_zero_and_one_are_refused_not_taken_for_missing(prefix)
 def test_a_quantity_is_refused_where_cases_and_controls_are_asked_for(prefix):
     study = Study(test="chi_square", phenotype="pheno")
     error = _refusal(prefix, study, phenotypes=_with_phenotypes(prefix, [0.5 * at for at in range(N)]))
-    assert "its values are 0, 0.5, 1, 1.5, 2, ..., expected 1 (control) and 2 (case)" in str(error)
+    assert "expected 1 (control) and 2 (case)" in str(error)
+    assert error.found == "0, 0.5, 1, 1.5, 2, ..."
 
 
 def test_cases_and_controls_are_refused_where_a_quantity_is_asked_for(prefix):
     error = _refusal(prefix, LINEAR, phenotypes=_with_phenotypes(prefix, [1, 2] * 6))
-    assert "its values are 1, 2, control and case; test linear expects a quantity" in str(error)
+    assert "its values are the codes of control and case; test linear expects a quantity" in str(error)
 
 
 @pytest.mark.parametrize("test", ["linear", "logistic"])
@@ -299,7 +308,7 @@ def test_phenotypes_that_are_all_missing_are_refused(prefix, test):
 
 def test_samples_none_of_which_has_a_sex_are_refused_with_the_reason(tmp_path):
     prefix = write_plink(tmp_path / "p", random_copies(2, 4), people=[f"F I{at} 0 0 0 1" for at in range(4)])
-    assert "none has both a phenotype and a sex (column 5, 1 or 2)" in str(_refusal(prefix))
+    assert "no sample has both a phenotype and a sex (column 5, 1 or 2)" in str(_refusal(prefix))
 
 
 # The failure table: columns
@@ -314,23 +323,24 @@ def _covariates(prefix: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "said", "found"),
     [
-        ("FID IID AGE\nF0 I0 1\n", "site.cov, line 1: has no column PACKS, which the study asks for; it has 'AGE'"),
-        ("F0 I0 1 2\n", "site.cov, line 1: begins with 'F0 I0', expected a header that begins with FID IID"),
-        ("", "site.cov, line 1: begins with '', expected a header"),
-        ("FID IID AGE AGE\n", "site.cov, line 1: column AGE stands twice"),
-        ("FID IID AGE PACKS\nF0 I0 1 2\nF1 I1 1\n", "site.cov, line 3: 3 columns, expected 4: FID IID AGE PACKS"),
-        ("FID IID AGE PACKS\n\nF0 I0 1 2\nF1 I1 1 x\n", "site.cov, line 4: PACKS is 'x', expected a number"),
-        ("FID IID AGE PACKS\nF0 I0 1 2\nF0 I0 1 2\n", "line 3: the person (FID, IID) is 'F0 I0', expected persons"),
-        ("FID IID AGE PACKS\n", "site.cov: is empty, expected at least one person"),
-        ("FID IID AGE PACKS\nI0 F0 1 2\n", "none of its 1 persons is in the .fam file, whose first is 'F0 I0'"),
+        ("FID IID AGE\nF0 I0 1\n", "site.cov, line 1: has no column PACKS, which the study asks for", "AGE"),
+        ("F0 I0 1 2\n", "site.cov, line 1: expected a header that begins with FID IID", "F0 I0"),
+        ("", "site.cov, line 1: expected a header", ""),
+        ("FID IID AGE AGE\n", "site.cov, line 1: a column stands twice", "AGE"),
+        ("FID IID AGE PACKS\nF0 I0 1 2\nF1 I1 1\n", "line 3: 3 columns, expected 4: as many as the header", ""),
+        ("FID IID AGE PACKS\n\nF0 I0 1 2\nF1 I1 1 x\n", "site.cov, line 4: PACKS: expected a number", "x"),
+        ("FID IID AGE PACKS\nF0 I0 1 2\nF0 I0 1 2\n", "line 3: the person (FID, IID): expected persons", "F0 I0"),
+        ("FID IID AGE PACKS\n", "site.cov: is empty, expected at least one person", ""),
+        ("FID IID AGE PACKS\nI0 F0 1 2\n", "none of its persons is in", "1 persons; the .fam file's first is F0 I0"),
     ],
 )  # fmt: skip
-def test_wrong_covariate_files_are_refused(prefix, text, said):
+def test_wrong_covariate_files_are_refused(prefix, text, said, found):
     error = _refusal(prefix, COVARIATES, covariates=_covariates(prefix, text))
     assert error.code is ErrorCode.INVALID_INPUT
     assert said in str(error)
+    assert error.found == found
 
 
 def test_columns_are_found_by_name_whatever_else_the_file_has(prefix):

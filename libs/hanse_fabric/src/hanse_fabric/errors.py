@@ -61,16 +61,23 @@ class HanseError(Exception):
         code: its kind in the catalogue.
         message: what is wrong, naming field, value and expectation, in one plain sentence.
         hint: what to do about it, in one plain sentence; may be empty.
+        found: what stands in somebody's data, which only who may see the data is shown (`unfit`).
     """
 
-    def __init__(self, code: ErrorCode, message: str, *, hint: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str, *, hint: str = "", found: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.hint = hint
+        self.found = found
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    @property
+    def whole(self) -> str:
+        """The message with what was found: for the log and the screen of those whose data they are."""
+        return f"{self.message} [found: {self.found}]" if self.found else self.message
 
     @property
     def http_status(self) -> int:
@@ -79,6 +86,27 @@ class HanseError(Exception):
     @property
     def exit_status(self) -> int:
         return self.code.value.exit_status
+
+
+def unfit(told: str, found: object = "", *, code: ErrorCode = ErrorCode.SCHEMA_MISMATCH, hint: str = "") -> HanseError:
+    """The error for data: every message about what somebody's files hold is made here.
+
+    Args:
+        told: where, and what was expected, in words that tell nothing of the data: it leaves the site. Names of columns
+            only as the project or the job gave them; no names of people or of files that may be named after them, no
+            values, no numbers of people.
+        found: what stands there (shortened): it stays in the site's own log, and on its administrator's screen.
+    """
+    shown = found if isinstance(found, str) else repr(found)
+    return HanseError(code, told, hint=hint, found=shown if len(shown) <= 200 else shown[:197] + "...")
+
+
+def raised(where: str, error: BaseException) -> HanseError:
+    """The error for an exception of somebody else's code that had the data: its message may quote them, and stays."""
+    return unfit(
+        f"{where} raised {type(error).__name__}", str(error), code=ErrorCode.TRAINING_FAILED,
+        hint="the site's log has its message and where it was raised; they may quote the data, so they stay there",
+    )  # fmt: skip
 
 
 def invalid(field: str, value: object, expected: str, *, hint: str = "") -> HanseError:

@@ -97,14 +97,15 @@ class Plugin:
         return self._digest[0]
 
     def blamed(self, error: BaseException) -> str | None:
-        """What to tell of an exception that this plug-in is the reason of, with the last line of its own code; None
-        where it is Hanse's own, or where what it called of Hanse has failed."""
+        """What to tell of an exception that this plug-in is the reason of, with the last line of its own code and
+        without the exception's message, which may quote data; None where it is Hanse's own, or where what it called of
+        Hanse has failed."""
         top = self.entry.module.partition(".")[0]
         for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
             module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
             if module == top and not self.built_in:
                 file = Path(frame.f_code.co_filename).name
-                return f"{self} raised {type(error).__name__} in line {line} of {file}: {error}"
+                return f"{self} raised {type(error).__name__} in line {line} of {file}"
             if module == "hanse" or module.startswith("hanse_"):
                 return None
         return None

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 from hanse_genomics.arrays import Counts, Floats
 from hanse_genomics.rings import LIMB_BITS, LIMBS
 
@@ -31,8 +31,9 @@ def split(values: Iterable[float]) -> Counts:
     rows = []
     for value in values:
         if not math.isfinite(value) or abs(value) >= LARGEST:
-            raise HanseError(
-                ErrorCode.INVALID_INPUT, f"a sum of the phenotype or the covariates is {value:g}, expected below 1e35",
+            raise unfit(
+                "a sum of the phenotype or the covariates: expected below 1e35", f"{value:g}",
+                code=ErrorCode.INVALID_INPUT,
                 hint="values of 1e15 and more in a column are mistakes, or a unit to be changed",
             )  # fmt: skip
         whole = round(Fraction(value) * (1 << FRACTION))

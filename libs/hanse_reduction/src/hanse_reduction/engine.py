@@ -93,7 +93,7 @@ class Engine:
         except Exception as error:
             if (reason := plugin_of(job).blamed(error)) is None:
                 raise
-            reduced = run.answer(error=reason, code=ErrorCode.INVALID_INPUT.code)
+            reduced = run.answer(error=f"{reason}: {error}", code=ErrorCode.INVALID_INPUT.code)
         return reduced.model_copy(update={"bytes_read": run.bytes_read})
 
 

@@ -88,7 +88,8 @@ def blamed(job: Job, error: BaseException) -> RunFailure | None:
     if isinstance(error, HanseError) or not isinstance(error, Exception | SystemExit):
         return None
     reason = find(WORKFLOWS, job.workflow).blamed(error)
-    return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, reason, hint="mend the package")
+    whole = f"{reason}: {error}"
+    return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, whole, hint="mend the package")
 
 
 def plugins_of(job: Job) -> dict[str, str]:

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(given) or 0
     except HanseError as error:
         hint = f"\n  {error.hint}" if error.hint else ""
-        print(f"error: {error.message}{hint}", file=sys.stderr)
+        print(f"error: {error.whole}{hint}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         return 130

@@ -45,7 +45,7 @@ def emit_record(fields: Mapping[str, object]) -> None:
 def report_error(error: HanseError, *, as_json: bool) -> int:
     """Say what is wrong and what to do on standard error; returns the exit status."""
     if as_json:
-        body = {"error": {"code": error.code.code, "message": error.message, "hint": error.hint}}
+        body = {"error": {"code": error.code.code, "message": error.whole, "hint": error.hint}}
         print(json.dumps(body), file=sys.stderr)
     else:
         print(f"hanse: {error.message}", file=sys.stderr)

@@ -35,6 +35,7 @@ from hanse_fabric.messages.reductions import (
 from hanse_fabric.messages.state import RevocationRecord, StateRecord
 from hanse_fabric.messages.tasks import (
     Bound,
+    HiddenFailure,
     Link,
     LinkReply,
     LinkRequest,
@@ -58,6 +59,7 @@ __all__ = [
     "ExchangeJob",
     "ExchangeSum",
     "Frozen",
+    "HiddenFailure",
     "JobKind",
     "Lineage",
     "Link",

@@ -101,6 +101,31 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class HiddenFailure(StrEnum):
+    """All that a hub hears of a failure that may depend on the data, where the answer is masked or has noise.
+
+    Its `code` in the result; `text` is the reason, always the same. docs/privacy.md has the table.
+    """
+
+    UNFIT = "schema-mismatch"
+    FAILED = "training-failed"
+    UNABLE = "too-large"
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return _HIDDEN[self]
+
+
+_HIDDEN = {
+    HiddenFailure.UNFIT: "the site's data do not serve this task: they are not as declared, too few by the site's "
+    "policy, or more examples than secure_aggregation.largest_weight; the site's own log says which",
+    HiddenFailure.FAILED: "the work failed at the site, or made numbers that the sum cannot carry (not finite, or "
+    "beyond a bound that the job refuses to clip to); the site's own log says which",
+    HiddenFailure.UNABLE: "the site lacks the time, memory, disk or device for this; the site's own log says which",
+}
+
+
 class Result(Message):
     """A participant's signed answer to a task.
 

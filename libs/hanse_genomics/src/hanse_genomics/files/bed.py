@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_genomics.arrays import Packed
 
 _MAGIC = b"\x6c\x1b"
@@ -100,27 +100,27 @@ def open_bed(path: Path, samples: int, snps: int) -> Bed:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: cannot be read: {error.strerror}") from None
     if head[:2] != _MAGIC:
         raise _refuse(
-            path, f"begins with bytes {head[:2].hex(' ') or '(none)'}, expected 6c 1b, the mark of a PLINK 1 .bed file",
+            path, "expected bytes 6c 1b at its begin, the mark of a PLINK 1 .bed file", head[:2].hex(" "),
             "write it anew: plink --bfile ... --make-bed --out ...",
         )  # fmt: skip
     if head[2:] == b"\x00":
         raise _refuse(
-            path, "is individual-major (third byte 00), expected SNP-major (01)",
+            path, "is individual-major (third byte 00), expected SNP-major (01)", "",
             "turn it: plink --bfile ... --make-bed --out ...",
         )  # fmt: skip
     if head[2:] != b"\x01":
-        raise _refuse(path, f"third byte is {head[2:].hex() or '(none)'}, expected 01, SNP-major", "")
+        raise _refuse(path, "expected 01, SNP-major, as its third byte", head[2:].hex(), "")
     expected = _HEADER + snps * -(-samples // 4)
     if stat.st_size != expected:
         what = "is cut off" if stat.st_size < expected else "is too long"
         raise _refuse(
             path,
-            f"{what}: it has {stat.st_size} bytes, expected {expected} for the {samples} samples of the .fam file and "
-            f"the {snps} SNPs of the .bim file",
+            f"{what} for the samples of the .fam file and the {snps} SNPs of the .bim file",
+            f"{stat.st_size} bytes, {expected} for {samples} samples",
             "the three files must come of one run of PLINK; copy them again",
         )
     return Bed(path, samples, snps, stat.st_mtime_ns)
 
 
-def _refuse(path: Path, what: str, hint: str) -> HanseError:
-    return HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: {what}", hint=hint)
+def _refuse(path: Path, told: str, found: str, hint: str) -> HanseError:
+    return unfit(f"{path.name}: {told}", found, code=ErrorCode.INVALID_INPUT, hint=hint)

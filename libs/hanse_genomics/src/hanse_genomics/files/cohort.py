@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_genomics.arrays import Floats, Packed
 from hanse_genomics.files.bed import Bed, open_bed
 from hanse_genomics.files.bim import read_bim
@@ -87,11 +87,11 @@ def open_cohort(
     # PLINK 1.9 sets phenotypes of samples without a sex to missing before it tests anything; so does sPLINK.
     phenotype[unsexed] = np.nan
     if np.isnan(phenotype).all():
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"{where}: of the {fam.table.rows} samples, none has both a phenotype and a sex (column 5, 1 or 2)",
+        raise unfit(
+            f"{where}: no sample has both a phenotype and a sex (column 5, 1 or 2)", f"{fam.table.rows} samples",
+            code=ErrorCode.INVALID_INPUT,
             hint="samples whose sex is unknown are not tested, as in PLINK 1.9 without --allow-no-sex",
-        )
+        )  # fmt: skip
     values = np.empty((len(fam.ids), 0))
     if study.covariates:
         if covariates is None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 from hanse_genomics.arrays import Floats
 from hanse_genomics.files.fam import Person, check_distinct
-from hanse_genomics.files.lines import Table, read_headed, shown
+from hanse_genomics.files.lines import Table, read_headed, refusal
 
 MISSING = -9.0
 """PLINK's number for a value that is not known."""
@@ -39,24 +39,21 @@ def read_columns(path: Path, names: Sequence[str], people: Sequence[Person]) -> 
     wanted = []
     for name in names:
         if name not in header[2:]:
-            raise HanseError(
-                ErrorCode.INVALID_INPUT,
-                f"{path.name}, line 1: has no column {name}, which the study asks for; it has "
-                f"{', '.join(map(shown, header[2:12])) or 'none'}",
+            raise refusal(
+                path, 1, f"has no column {name}, which the study asks for", ", ".join(header[2:12]) or "no column",
                 hint="every cohort's file must have the study's columns, under the same names",
-            )
+            )  # fmt: skip
         wanted.append(header.index(name, 2))
     ids = list(zip(table.column(0), table.column(1), strict=True))
     check_distinct(table, ids)
     row_of = {person: row for row, person in enumerate(ids)}
     rows = np.array([row_of.get(person, -1) for person in people], dtype=np.int64)
     if not (rows >= 0).any():
-        first = " ".join(people[0])
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"{path.name}: none of its {table.rows} persons is in the .fam file, whose first is {shown(first)}",
-            hint="rows are aligned by FID and IID, both",
-        )
+        raise unfit(
+            f"{path.name}: none of its persons is in the .fam file",
+            f"{table.rows} persons; the .fam file's first is {' '.join(people[0])}",
+            code=ErrorCode.INVALID_INPUT, hint="rows are aligned by FID and IID, both",
+        )  # fmt: skip
     values = np.full((len(people), len(wanted)), np.nan)
     here = rows >= 0
     for at, column in enumerate(wanted):

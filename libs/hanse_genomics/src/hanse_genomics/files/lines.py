@@ -1,4 +1,4 @@
-"""Text files of PLINK: lines of words between spaces or tabs, read fast and refused with file, line and value.
+"""Text files of PLINK: lines of words between spaces or tabs, read fast and refused with file and line.
 
 A .bim file has a million lines: words are split by one call for the whole file, and that every line has its words is
 checked on the bytes. Only where something is wrong is the file looked at line by line, to say where.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 
 _BLANK = np.zeros(256, dtype=bool)
 _BLANK[[9, 11, 12, 13, 32]] = True
@@ -52,8 +52,8 @@ class Table:
             raise HanseError(ErrorCode.INVALID_INPUT, f"{self.path.name}: is empty, expected at least one {what}")
 
     def refuse(self, row: int, column: str, value: str, expected: str, *, hint: str = "") -> HanseError:
-        """The error for a word: file, line, column, value, and what was expected."""
-        return refusal(self.path, self.line(row), f"{column} is {shown(value)}, expected {expected}", hint=hint)
+        """The error for a word: file, line, column and what was expected; the word itself stays at the site."""
+        return refusal(self.path, self.line(row), f"{column}: expected {expected}", value, hint=hint)
 
 
 def read_table(path: Path, width: int, columns: str) -> Table:
@@ -72,7 +72,7 @@ def read_table(path: Path, width: int, columns: str) -> Table:
         try:
             words = [word.decode() for word in data.split()]
         except UnicodeDecodeError as error:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: {error.object!r:.60} is not UTF-8") from None
+            raise unfit(f"{path.name}: it is not UTF-8", error.object, code=ErrorCode.INVALID_INPUT) from None
     ends = np.flatnonzero(raw == 10)
     if len(raw) and raw[-1] != 10:
         ends = np.append(ends, len(raw))
@@ -103,25 +103,20 @@ def read_headed(path: Path) -> tuple[list[str], Table]:
     header = first.decode(errors="replace").split()
     if [word.lstrip("#").upper() for word in header[:2]] != ["FID", "IID"]:
         raise refusal(
-            path, 1, f"begins with {shown(' '.join(header[:2]))}, expected a header that begins with FID IID",
+            path, 1, "expected a header that begins with FID IID", " ".join(header[:2]),
             hint="name the columns in the first line: FID IID AGE ...",
         )  # fmt: skip
     twice = next((name for at, name in enumerate(header) if name in header[:at]), None)
     if twice is not None:
-        raise refusal(path, 1, f"column {twice} stands twice in the header, expected names that differ")
-    table = read_table(path, len(header), " ".join(header))
+        raise refusal(path, 1, "a column stands twice in the header, expected names that differ", twice)
+    table = read_table(path, len(header), "as many as the header")
     lines = np.array([table.line(row) for row in range(1, table.rows)], dtype=np.int64)
     return header, Table(path, table.words[len(header) :], len(header), lines)
 
 
-def refusal(path: Path, line: int, what: str, *, hint: str = "") -> HanseError:
-    """INVALID_INPUT that names file and line. Only the name: a path tells of the site's machine."""
-    return HanseError(ErrorCode.INVALID_INPUT, f"{path.name}, line {line}: {what}", hint=hint)
-
-
-def shown(value: str) -> str:
-    """A value as messages have it: short, and quoted."""
-    return repr(value if len(value) <= 40 else value[:37] + "...")
+def refusal(path: Path, line: int, told: str, found: object = "", *, hint: str = "") -> HanseError:
+    """INVALID_INPUT that names file and line (`unfit`). Only the name: a path tells of the site's machine."""
+    return unfit(f"{path.name}, line {line}: {told}", found, code=ErrorCode.INVALID_INPUT, hint=hint)
 
 
 def _read(path: Path) -> tuple[bytes, np.ndarray]:
@@ -136,7 +131,7 @@ def _read(path: Path) -> tuple[bytes, np.ndarray]:
     if binary.any():
         at = int(binary.argmax())
         line = data.count(b"\n", 0, at) + 1
-        raise refusal(path, line, f"has byte 0x{data[at]:02x}, expected text: is it compressed, or another file?")
+        raise refusal(path, line, "expected text: is it compressed, or another file?", f"byte 0x{data[at]:02x}")
     return data, raw
 
 

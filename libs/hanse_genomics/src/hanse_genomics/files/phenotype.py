@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_genomics.arrays import Floats
 
 _SHOWN = 5
@@ -31,21 +31,20 @@ def coded(values: Floats, where: str, *, binary: bool) -> Floats:
     if not len(present):
         raise _none(where)
     if len(present) > 1 and np.isin(present, (0, 1, 2)).all():
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"{where}: its values are {_list(present)}, control and case; test linear expects a quantity",
+        raise unfit(
+            f"{where}: its values are the codes of control and case; test linear expects a quantity", _list(present),
+            code=ErrorCode.INVALID_INPUT,
             hint="use test logistic or chi_square, or name another column in study.phenotype",
-        )
+        )  # fmt: skip
     return values.copy()
 
 
 def _binary(values: Floats, present: Floats, where: str) -> Floats:
     if not np.isin(present, (0, 1, 2)).all():
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"{where}: its values are {_list(present)}, expected 1 (control) and 2 (case), -9, 0 or NA where missing",
-            hint="a quantity is tested with test linear",
-        )
+        raise unfit(
+            f"{where}: expected 1 (control) and 2 (case), -9, 0 or NA where missing, and no other value",
+            _list(present), code=ErrorCode.INVALID_INPUT, hint="a quantity is tested with test linear",
+        )  # fmt: skip
     # PLINK takes 0 for missing, so that a file of 0 and 1 silently becomes one of missing values and controls.
     if 0 in present and 1 in present and 2 not in present:
         raise HanseError(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import invalid, unfit
 from hanse_learning.config import FocalConfig, TrainConfig
 from hanse_learning.site.examples import Examples, Problem
 
@@ -68,10 +68,7 @@ def targets(data: Examples, problem: Problem, dtype: torch.dtype = torch.float32
         return torch.from_numpy(data.y).to(dtype).reshape(len(data), -1)
     classes = max(2, problem.outputs)
     if len(data) and not (data.y.min() >= 0 and data.y.max() < classes):
-        raise HanseError(
-            ErrorCode.SCHEMA_MISMATCH,
-            f"labels: {int(data.y.min())} to {int(data.y.max())}, 0 to {classes - 1} were expected",
-        )
+        raise unfit(f"labels: 0 to {classes - 1} were expected", f"{int(data.y.min())} to {int(data.y.max())}")
     return torch.from_numpy(data.y.astype("int64"))
 
 

@@ -43,7 +43,7 @@ class DataCheck:
             if device.warning:
                 _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
         except HanseError as error:
-            _log.error("the data are refused", extra={"code": error.code.code, "reason": error.message})
+            _log.error("the data are refused", extra={"code": error.code.code, "reason": error.whole})
             self.unfit = error
         self.looked.set()
 

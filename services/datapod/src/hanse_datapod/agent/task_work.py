@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
 from hanse_datapod.answers.plain import plain_answer
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
@@ -29,8 +31,8 @@ from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
-from hanse_datapod.study.answers import check_answer, plain_study_answer, without_values
-from hanse_datapod.study.tasks import belongs_to_study, is_study_step
+from hanse_datapod.study.answers import check_answer, plain_study_answer
+from hanse_datapod.study.tasks import is_study_step
 from hanse_datapod.worker.port import WORKER_KINDS, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
@@ -119,12 +121,10 @@ class TaskWork:
         refused = reason.code in _REFUSALS or reason is self._data.unfit or told
         _log.warning(
             "refused" if refused else "failed",
-            extra={"run": task.run, "step": task.step, "code": reason.code.code, "reason": reason.message},
+            extra={"run": task.run, "step": task.step, "code": reason.code.code, "reason": reason.whole},
         )
         if reason.code is ErrorCode.CANCELLED:
             return None
-        if belongs_to_study(task):
-            reason = without_values(reason)
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
         finished = FinishedTask(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
         # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
@@ -144,7 +144,8 @@ class TaskWork:
             raise _other_data(task)
         if task.masking is not None:
             await asyncio.to_thread(check_plan, task, task.masking)
-        examples = await self._data.examples()
+        with of_the_data(task):
+            examples = await self._data.examples()
         if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
             await asyncio.to_thread(self._worker.require, task.config)
         if task.kind not in WORKER_KINDS:
@@ -161,6 +162,21 @@ class TaskWork:
         reserved = None
         if task.privacy is not None:
             reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
+        try:
+            outcome = await self._outcome(opened, reserved, examples, model, extras)
+            return await asyncio.to_thread(self._finish, task, outcome, reserved)
+        except HanseError as error:
+            # That it failed leaves, and may be of the data: it is paid, and the same task again is paid again.
+            if error.code is not ErrorCode.CANCELLED:
+                await asyncio.to_thread(self._budget.settle, reserved)
+            raise
+
+    async def _outcome(
+        self, opened: OpenTask, reserved: Reservation | None, examples: int, model: Path | None,
+        extras: Mapping[str, Path],
+    ) -> WorkOutcome:  # fmt: skip
+        """What the worker makes of a task that is charged."""
+        task = opened.task
         memory = self._policy.limits.memory_mib
         sums = open_sums(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
         async with sums as exchange:
@@ -178,10 +194,9 @@ class TaskWork:
                 trained=task.trained,
                 exchange=exchange,
             )
-            outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
-        if reserved is not None:
-            outcome = reserved.keep_covered(outcome)
-        return await asyncio.to_thread(self._finish, task, outcome, reserved)
+            with of_the_data(task):
+                outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+        return outcome if reserved is None else reserved.keep_covered(outcome)
 
     def _prepare(self, task: Task) -> None:
         self._folders.prepare(task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -22,7 +23,8 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; NO_SPACE.
     """
     if task.kind is not TaskKind.INITIALIZE:
-        policy.check_examples(outcome.examples)
+        with of_the_data(task):
+            policy.check_examples(outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
     info = _numbers_for_strategy(policy, task, outcome)
     ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import HanseError, unfit
 from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema
 
@@ -27,14 +27,14 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     """The examples in float32, with labels in int64.
 
     Raises:
-        HanseError: SCHEMA_MISMATCH naming file, example, value and what was expected.
+        HanseError: SCHEMA_MISMATCH naming file, example and what was expected; what was found stays at the site.
     """
     x, y = raw.x, raw.y
     if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiub":
-        raise mismatch(f"{raw.where}: x is {x.dtype} and y is {y.dtype}, numbers were expected")
+        raise mismatch(f"{raw.where}: x and y are not numbers", f"{x.dtype} and {y.dtype}")
     if x.ndim < 1 or y.ndim != 1 or len(x) != len(y):
         raise mismatch(
-            f"{raw.where}: x has shape {list(x.shape)} and y {list(y.shape)}, x (n, ...) and y (n,) were expected"
+            f"{raw.where}: x (n, ...) and y (n,) were expected, in other shapes", f"{list(x.shape)} and {list(y.shape)}"
         )
     if not x.size:
         raise mismatch(f"{raw.where}: there are no examples")
@@ -50,9 +50,9 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     return Examples(small, _targets(raw, schema))
 
 
-def mismatch(message: str) -> HanseError:
-    """The error for data that are not what the project declared."""
-    return HanseError(ErrorCode.SCHEMA_MISMATCH, message, hint="correct the data, or the project's schema")
+def mismatch(told: str, found: object = "") -> HanseError:
+    """The error for data that are not what the project declared (`unfit`)."""
+    return unfit(told, found, hint="correct the data, or the project's schema; the site's log says what was found")
 
 
 def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:
@@ -71,8 +71,8 @@ def _bounds(raw: Raw, flat: NDArray[np.float32], schema: ArraySchema) -> None:
 def _refuse_first(raw: Raw, name: str, flat: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
     if bad.any():
         row, column = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-        value = flat[row, column]
-        raise mismatch(f"{raw.where}: {name} of {raw.unit} {row + 1}, value {column + 1}: {value} is not {expected}")
+        where = f"{raw.where}: {name} of {raw.unit} {row + 1}, value {column + 1}"
+        raise mismatch(f"{where}: {expected} was expected", flat[row, column].item())
 
 
 def _targets(raw: Raw, schema: LearnableSchema) -> NDArray[Any]:

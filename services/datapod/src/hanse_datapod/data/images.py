@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from hanse_datapod.data.check import Raw, mismatch
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_schemas.schema import ArraySchema, LearnableSchema
 
 _ENDINGS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm", ".ppm"})
@@ -26,7 +26,9 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
         HanseError: INVALID_INPUT for a file that is no image, SCHEMA_MISMATCH for another size, TOO_LARGE.
     """
     if not folder.is_dir():
-        raise HanseError(ErrorCode.INVALID_INPUT, f"data {folder}: a folder with one subfolder a class was expected")
+        raise unfit(
+            f"data {folder.name}: a folder with one subfolder a class was expected", code=ErrorCode.INVALID_INPUT
+        )
     labels = _labels(folder, schema)
     shape = schema.shape if isinstance(schema, ArraySchema) else None
     images: list[NDArray[np.float32]] = []
@@ -36,18 +38,16 @@ def read_images(folder: Path, schema: LearnableSchema, max_bytes: int) -> Raw:
         for path in sorted((folder / name).iterdir()):
             if path.suffix.lower() not in _ENDINGS:
                 continue
-            image = _read(path, shape)
+            image = _read(path, shape, f"data {folder.name}: image {len(images) + 1}")
             shape = shape or image.shape
             images.append(image)
             found.append(label)
             total += image.nbytes
             if total > max_bytes:
-                raise HanseError(
-                    ErrorCode.TOO_LARGE, f"data {folder}: more than {max_bytes} bytes of pixels, at {path}"
-                )
+                raise HanseError(ErrorCode.TOO_LARGE, f"data {folder.name}: more than {max_bytes} bytes of pixels")
     if not images:
-        raise mismatch(f"data {folder}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
-    return Raw(f"data {folder}", np.stack(images), np.array(found, dtype=np.int64), "image")
+        raise mismatch(f"data {folder.name}: there are no images ({', '.join(sorted(_ENDINGS))}) in its subfolders")
+    return Raw(f"data {folder.name}", np.stack(images), np.array(found, dtype=np.int64), "image")
 
 
 def _labels(folder: Path, schema: LearnableSchema) -> dict[str, int]:
@@ -57,13 +57,15 @@ def _labels(folder: Path, schema: LearnableSchema) -> dict[str, int]:
     classes = schema.classes if isinstance(schema, ArraySchema) else None
     if classes is not None and len(names) != classes:
         raise mismatch(
-            f"data {folder}: {len(names)} subfolders ({', '.join(names[:8])}), the schema says {classes} classes; "
-            "make an empty one for a class that this site does not have, or name them 0, 1, ..."
+            f"data {folder.name}: {len(names)} subfolders, the schema says {classes} classes; "
+            "make an empty one for a class that this site does not have, or name them 0, 1, ...",
+            ", ".join(names[:8]),
         )
     return {name: label for label, name in enumerate(names)}
 
 
-def _read(path: Path, shape: tuple[int, ...] | None) -> NDArray[np.float32]:
+def _read(path: Path, shape: tuple[int, ...] | None, where: str) -> NDArray[np.float32]:
+    """One image. Its name may be a person's: `where` says which it is without."""
     try:
         with Image.open(path) as image:
             colour = shape[0] == 3 if shape is not None and len(shape) == 3 else image.mode not in ("1", "L")
@@ -71,12 +73,12 @@ def _read(path: Path, shape: tuple[int, ...] | None) -> NDArray[np.float32]:
                 colour = False
             if shape is not None and (image.height, image.width) != shape[-2:]:
                 raise mismatch(
-                    f"image {path}: {image.height} x {image.width} pixels (height x width), "
-                    f"{' x '.join(str(n) for n in shape[-2:])} were expected"
+                    f"{where}: {' x '.join(str(n) for n in shape[-2:])} pixels (height x width) were expected",
+                    f"{image.height} x {image.width} in {path}",
                 )
             pixels = np.asarray(image.convert("RGB" if colour else "L"), dtype=np.float32) / np.float32(255)
     except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"image {path}: it cannot be read ({error})") from None
+        raise unfit(f"{where}: it cannot be read", f"{path}: {error}", code=ErrorCode.INVALID_INPUT) from None
     if colour:
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
     return pixels[None] if shape is not None and len(shape) == 3 else pixels

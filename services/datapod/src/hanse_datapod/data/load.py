@@ -13,7 +13,7 @@ import numpy as np
 
 from hanse_datapod.data.check import Raw, checked
 from hanse_datapod.data.settings import DataSettings
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import LearnableSchema
 
@@ -34,7 +34,7 @@ def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path |
     """Read, check, split.
 
     Raises:
-        HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column, row and value.
+        HanseError: NOT_FOUND, TOO_LARGE, INVALID_INPUT or SCHEMA_MISMATCH, naming file, column and row (`unfit`).
     """
     if settings.kind == "code":
         train, test = _by_code(code, schema)
@@ -56,18 +56,18 @@ def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -
     """
     if not path.exists():
         raise HanseError(
-            ErrorCode.NOT_FOUND, f"data file {path}: there is no such file",
+            ErrorCode.NOT_FOUND, f"data file {path.name}: there is no such file",
             hint="check the path, and that the volume is mounted",
         )  # fmt: skip
     kind = settings.kind_of(path)
     if path.is_file() and path.stat().st_size > settings.max_bytes:
         raise HanseError(
-            ErrorCode.TOO_LARGE, f"data file {path}: {path.stat().st_size} bytes, at most {settings.max_bytes} allowed"
+            ErrorCode.TOO_LARGE, f"data file {path.name}: more than the {settings.max_bytes} bytes that are allowed"
         )
     try:
         raw = _read(path, kind, settings, schema)
     except OSError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"data file {path}: {error.strerror or error}") from None
+        raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
     return checked(raw, schema)
 
 
@@ -117,7 +117,7 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
     file = load_code(code)
     loaded = file.load()
     if not isinstance(loaded, Mapping) or "train" not in loaded or not set(loaded) <= {"train", "test"}:
-        raise invalid(f"{file.path}: load()", loaded, "a mapping with `train` and, if you like, `test`: (x, y) pairs")
+        raise _loaded(file.path, "", "a mapping with `train` and, if you like, `test`: (x, y) pairs", loaded)
     parts: list[Examples | None] = []
     for name in ("train", "test"):
         pair = loaded.get(name)
@@ -125,12 +125,12 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
             parts.append(None)
             continue
         if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise invalid(f"{file.path}: load()[{name!r}]", pair, "a pair (x, y) of arrays")
+            raise _loaded(file.path, f"[{name!r}]", "a pair (x, y) of arrays", pair)
         x, y = (np.asarray(array) for array in pair)
-        parts.append(checked(Raw(f"{file.path}: load()[{name!r}]", x, y, "example"), schema))
+        parts.append(checked(Raw(f"{file.path.name}: load()[{name!r}]", x, y, "example"), schema))
     train, test = parts
     if train is None:
-        raise invalid(f"{file.path}: load()['train']", None, "a pair (x, y) of arrays")
+        raise _loaded(file.path, "['train']", "a pair (x, y) of arrays", None)
     return train, test
 
 
@@ -145,19 +145,24 @@ def read_npz(path: Path, max_bytes: int) -> Raw:
             unpacked = sum(item.file_size for item in archive.infolist())
         if unpacked > max_bytes:
             raise HanseError(
-                ErrorCode.TOO_LARGE, f"data file {path}: unpacks to {unpacked} bytes, at most {max_bytes} are allowed"
+                ErrorCode.TOO_LARGE,
+                f"data file {path.name}: unpacks to more than the {max_bytes} bytes that are allowed",
             )
         with np.load(path, allow_pickle=False) as arrays:
             missing = {"x", "y"} - set(arrays.files)
             if missing:
-                raise HanseError(
-                    ErrorCode.INVALID_INPUT,
-                    f"data file {path}: array {min(missing)} is missing, it has {', '.join(arrays.files) or 'none'}",
-                    hint="write it with numpy.savez(path, x=..., y=...)",
-                )
-            return Raw(f"data file {path}", arrays["x"], arrays["y"], "example")
+                raise unfit(
+                    f"data file {path.name}: array {min(missing)} is missing",
+                    f"it has {', '.join(arrays.files) or 'none'}",
+                    code=ErrorCode.INVALID_INPUT, hint="write it with numpy.savez(path, x=..., y=...)",
+                )  # fmt: skip
+            return Raw(f"data file {path.name}", arrays["x"], arrays["y"], "example")
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"data file {path}: it is not an NPZ file of plain arrays ({error})",
+        raise unfit(
+            f"data file {path.name}: it is not an NPZ file of plain arrays", str(error), code=ErrorCode.INVALID_INPUT,
             hint="write it with numpy.savez(path, x=..., y=...), without object arrays",
         ) from None  # fmt: skip
+
+
+def _loaded(path: Path, part: str, expected: str, found: object) -> HanseError:
+    return unfit(f"{path.name}: load(){part}: {expected} was expected", found, code=ErrorCode.INVALID_INPUT)

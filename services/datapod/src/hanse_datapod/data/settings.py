@@ -78,7 +78,7 @@ class DataSettings(Frozen):
         if found is None:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
-                f"data file {path}: the ending {path.suffix!r} is none of {', '.join(_SUFFIXES)}, and it is no folder",
+                f"data file {path.name}: the ending {path.suffix!r} is none of {', '.join(_SUFFIXES)}, no folder",
                 hint="rename it, or say which kind it is",
             )
         return found

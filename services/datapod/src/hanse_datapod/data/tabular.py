@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, mismatch
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, unfit
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema
 
 _TARGETS = ("target", "label", "y")
@@ -25,13 +25,13 @@ def read_csv(path: Path, schema: LearnableSchema) -> Raw:
     """Features (n, k) and target (n,); rows are counted as lines of the file, the header being line 1.
 
     Raises:
-        HanseError: INVALID_INPUT where it is no CSV in UTF-8; SCHEMA_MISMATCH naming file, column, line and value.
+        HanseError: INVALID_INPUT where it is no CSV in UTF-8; SCHEMA_MISMATCH naming file, column and line.
     """
     try:
         frame = pd.read_csv(path, skip_blank_lines=False, low_memory=False)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"data file {path}: it is not CSV ({error})",
+        raise unfit(
+            f"data file {path.name}: it is not CSV", str(error), code=ErrorCode.INVALID_INPUT,
             hint="a header line, commas between values, UTF-8",
         ) from None  # fmt: skip
     return _raw(path, frame, schema, "line", 2)
@@ -41,7 +41,7 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     """Features (n, k) and target (n,); rows are counted from 1.
 
     Raises:
-        HanseError: INVALID_INPUT where it is no Parquet file; SCHEMA_MISMATCH naming file, column, row and value.
+        HanseError: INVALID_INPUT where it is no Parquet file; SCHEMA_MISMATCH naming file, column and row.
     """
     try:
         names = set(pq.read_schema(path).names)
@@ -50,13 +50,15 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
             wanted = [n for n in (*(c.name for c in schema.features), schema.target) if n in names]
         frame = pq.read_table(path, columns=wanted).to_pandas()
     except pa.ArrowException as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"data file {path}: it is not a Parquet file ({error})") from None
+        raise unfit(
+            f"data file {path.name}: it is not a Parquet file", str(error), code=ErrorCode.INVALID_INPUT
+        ) from None
     return _raw(path, frame, schema, "row", 1)
 
 
 def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int) -> Raw:
     if isinstance(schema, ArraySchema) and len(schema.shape) != 1:
-        raise mismatch(f"data file {path}: a table, the schema says arrays of shape {list(schema.shape)}")
+        raise mismatch(f"data file {path.name}: a table, the schema says arrays of shape {list(schema.shape)}")
     if isinstance(schema, TabularSchema):
         features, target = schema.features, Column(name=schema.target)
         if schema.task == "classification":
@@ -67,12 +69,15 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
     present = [str(name) for name in frame.columns]
     for column in (*features, target):
         if column.name not in present:
-            raise mismatch(f"data file {path}: column {column.name} is missing, it has {', '.join(present[:20])}")
-    x = [_column(path, frame, column, unit, first) for column in features]
-    y = _column(path, frame, target, unit, first)
+            raise mismatch(
+                f"data file {path.name}: column {column.name} is missing", f"it has {', '.join(present[:20])}"
+            )
+    named = _told_names(present, schema)
+    x = [_column(path, frame, column, named[column.name], unit, first) for column in features]
+    y = _column(path, frame, target, named[target.name], unit, first)
     whole = target.dtype == "integer" or (len(y) and bool(np.all(y == np.round(y))) and schema.kind == "open")
     return Raw(
-        f"data file {path}",
+        f"data file {path.name}",
         np.stack(x, axis=1) if x else np.empty((len(frame), 0)),
         y.astype(np.int64) if whole else y,
         unit,
@@ -85,10 +90,17 @@ def _guess(frame: pd.DataFrame) -> tuple[tuple[Column, ...], Column]:
     return tuple(Column(name=name) for name in names if name != target), Column(name=target)
 
 
-def _column(path: Path, frame: pd.DataFrame, column: Column, unit: str, first: int) -> NDArray[np.float64]:
+def _told_names(present: list[str], schema: LearnableSchema) -> dict[str, str]:
+    """What messages call a column: by its name where the project declared it, else by its place in the file."""
+    if isinstance(schema, TabularSchema):
+        return {name: f"column {name}" for name in present}
+    return {name: f"column {at}" for at, name in enumerate(present, start=1)}
+
+
+def _column(path: Path, frame: pd.DataFrame, column: Column, named: str, unit: str, first: int) -> NDArray[np.float64]:
     given: Any = frame[column.name]
     if isinstance(given, pd.DataFrame):
-        raise mismatch(f"data file {path}: column {column.name} is there {given.shape[1]} times")
+        raise mismatch(f"data file {path.name}: {named} is there {given.shape[1]} times", column.name)
     values: NDArray[np.float64] = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     checks = [(~np.isfinite(values), "a finite number")]
     if column.dtype == "integer":
@@ -103,6 +115,7 @@ def _column(path: Path, frame: pd.DataFrame, column: Column, unit: str, first: i
             value = given.iloc[row]
             shown = "an empty cell" if pd.isna(value) else repr(value.item() if hasattr(value, "item") else value)
             raise mismatch(
-                f"data file {path}: column {column.name}, {unit} {row + first}: {shown[:80]} is not {expected}"
+                f"data file {path.name}: {named}, {unit} {row + first}: {expected} was expected",
+                f"{shown} in column {column.name}",
             )
     return values

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.answers.plain import note_to_owner, reference_to, require_update_alone
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.pairwise import pairwise_masks
@@ -27,7 +28,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, Task
+from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task
 from hanse_site import SiteLink
 from hanse_site.link import result_for
 
@@ -59,20 +60,22 @@ def masked_answer(
     from hanse_privacy.ring.files import mask_shape
 
     require_update_alone(outcome)
-    policy.check_examples(outcome.examples, tell=False)
-    weight = _weight(masking, outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
-    _check_finite(metrics)
+    with of_the_data(task):
+        policy.check_examples(outcome.examples)
+        weight = _weight(masking, outcome.examples)
+        _check_finite(metrics)
 
     seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
     drawn = (noise or SiteNoise(link, policy)).for_answer(task, masking, outcome.update)
-    written, tally = _write(
-        task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
-        drawn.adjust,
-    )  # fmt: skip
+    with of_the_data(task):
+        written, tally = _write(
+            task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
+            drawn.adjust,
+        )  # fmt: skip
     shape, ref, data = None, None, None
     if written is not None:
         shape = mask_shape(written.layout)
@@ -98,14 +101,13 @@ def _write(
     from hanse_privacy.ring.files import write_masked
     from hanse_privacy.ring.tally import encode_tally
 
+    plan = masking.ring if task.privacy is None else _never_refusing(masking.ring)
     written = None
     try:
-        tally = encode_tally(
-            weight, metrics, masking.ring, seed=seed, mask=None if masks is None else masks.apply_tally
-        )  # fmt: skip
+        tally = encode_tally(weight, metrics, plan, seed=seed, mask=None if masks is None else masks.apply_tally)
         if outcome.update is not None:
             written = write_masked(
-                outcome.update, output, masking.ring, weight=weight, seed=seed, adjust=adjust,
+                outcome.update, output, plan, weight=weight, seed=seed, adjust=adjust,
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
             )  # fmt: skip
             outcome.update.unlink()
@@ -117,14 +119,14 @@ def _write(
     except HanseError as error:
         if error.code is not ErrorCode.INVALID_INPUT:
             raise
-        # The ring's own message tells how many values, and the largest: that is for the site alone.
-        _log.warning("the answer cannot be masked", extra={"run": task.run, "reason": error.message})
-        where = error.message.partition(":")[0]
-        raise refused(
-            f"{where} has values that are not finite, or beyond a bound that the job refuses to clip to",
-            hint="the site's log says more; a larger bound, out_of_range: clip, or a lower learning rate may help",
-        ) from None
+        raise HanseError(ErrorCode.TRAINING_FAILED, error.message, hint=error.hint) from None
     return written, tally
+
+
+def _never_refusing(plan: RingPlan) -> RingPlan:
+    """The plan of a private answer, which must not fail on the data. Clipping each number is a projection, so it makes
+    no two clipped updates more different."""
+    return plan.model_copy(update={"refuse_out_of_range": False})
 
 
 def _weight(masking: Masking, examples: int) -> int:
@@ -132,7 +134,6 @@ def _weight(masking: Masking, examples: int) -> int:
     if largest == 1:
         return 1
     if examples > largest:
-        # How many there are is not said: it is what the mask is there to hide.
         raise refused(
             f"this site has more examples than the largest weight, {largest}",
             hint="the owner raises secure_aggregation.largest_weight above every site's number of examples",

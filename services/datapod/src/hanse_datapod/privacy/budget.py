@@ -47,8 +47,7 @@ class Reservation:
         if not self.work:
             return outcome
         require_update_alone(outcome)
-        metrics = {name: value for name, value in outcome.metrics.items() if name == "steps"}
-        return replace(outcome, metrics=metrics, info={}, note="")
+        return replace(outcome, metrics={}, info={}, note="")
 
 
 class SiteBudget:

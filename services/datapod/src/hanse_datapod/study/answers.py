@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from hanse_datapod.answers.plain import reference_to
+from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -13,26 +12,6 @@ from hanse_fabric.messages import Outcome, Task
 from hanse_site import SiteLink
 from hanse_site.link import result_for
 
-_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?)"""
-_NUMBER = r"(?:[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|[-+]?inf)\b"
-_CODES = r"(?:[012](?:, | and )?)+(?=, (?:expected|control))"
-_VALUE = re.compile(
-    rf"(?<=\bis ){_QUOTED}|\bb{_QUOTED}|(?<=\bis ){_NUMBER}"
-    rf"|(?<=its values are )(?!{_CODES}).*?(?=, (?:expected|control))"
-    r"|\d+(?= (?:samples|persons|bytes|are beyond)\b)|(?<=bytes, expected )\d+"
-)
-"""A value that a message about a file tells: `AGE is 'soon'`, `the person is 'F1 I1'`, bytes, some of a column's values
-(but the codes of cases and controls); and what tells how many people there are: their number, the size of a file.
-"""
-
-
-def without_values(reason: HanseError) -> HanseError:
-    """The reason without values: file, line and column are named, but not what stands there, which is personal data.
-    The datapod's log has the whole reason.
-    """
-    told = _VALUE.sub("(not told)", reason.message)
-    return reason if told == reason.message else HanseError(reason.code, told, hint=reason.hint)
-
 
 def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
     """Check that what was computed may leave: it is of enough people, and each array has the ring announced for it.
@@ -40,8 +19,9 @@ def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
     Raises:
         HanseError: POLICY; INVALID_INPUT where hub and site do not mean the same step.
     """
-    policy.studies.check_samples(outcome.examples)
-    policy.check_examples(outcome.examples, tell=False)
+    with of_the_data(task):
+        policy.studies.check_samples(outcome.examples)
+        policy.check_examples(outcome.examples, tell=False)
     if task.masking is None or outcome.update is None:
         return
     from hanse_fabric.tensors.file import layout_of

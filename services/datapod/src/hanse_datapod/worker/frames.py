@@ -66,4 +66,17 @@ async def answer_sum(exchange: AskSum, asked: dict[str, Any], *, limit: float) -
         error = failure
     else:
         return {"values": base64.b64encode(total).decode()}
-    return {"code": error.code.code, "message": error.message, "hint": error.hint}
+    return error_frame(error)
+
+
+def error_frame(error: HanseError) -> dict[str, Any]:
+    """An error as it goes from process to process of a site, what was found in the data included."""
+    return {
+        "kind": "error", "code": error.code.code, "message": error.message, "hint": error.hint, "found": error.found,
+    }  # fmt: skip
+
+
+def error_of(frame: dict[str, Any]) -> HanseError:
+    """The error of a frame; of a worker of a release that does not say what was found, too."""
+    found = str(frame.get("found", ""))
+    return HanseError(ErrorCode.of(frame["code"]), frame["message"], hint=frame["hint"], found=found)

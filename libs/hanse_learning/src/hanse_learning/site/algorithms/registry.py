@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_fabric.plugins import ALGORITHMS, find, names
 from hanse_learning.site.algorithms.common import mean_loss
 from hanse_learning.site.devices import device_of
@@ -37,7 +37,7 @@ def _trained(session: Session) -> Trained:
         known = algorithm.name in names(ALGORITHMS)  # in a notebook, it need not be
         if not known or (reason := find(ALGORITHMS, algorithm.name).blamed(error)) is None:
             raise
-        raise HanseError(ErrorCode.TRAINING_FAILED, reason, hint="see the datapod's log") from error
+        raise unfit(reason, str(error), code=ErrorCode.TRAINING_FAILED, hint="see the datapod's log") from error
     if not isinstance(made, Trained):
         raise invalid(f"algorithm {algorithm.name}: train", made, "a Trained of hanse_learning.site.session")
     return made

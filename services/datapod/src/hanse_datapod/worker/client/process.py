@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
-from hanse_datapod.worker.frames import answer_sum, length_of, pack
+from hanse_datapod.worker.frames import answer_sum, error_of, length_of, pack
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -107,7 +107,7 @@ class WorkerProcess:
                         await self.start()  # the next task finds it warm
                 raise
         if answer["kind"] == "error":
-            raise HanseError(ErrorCode.of(answer["code"]), answer["message"], hint=answer["hint"])
+            raise error_of(answer)
         return answer
 
     async def close(self) -> None:

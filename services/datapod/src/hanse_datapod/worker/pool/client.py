@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.worker.frames import answer_sum
+from hanse_datapod.worker.frames import answer_sum, error_of
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import DEAD_S, Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, stage
@@ -78,7 +78,7 @@ class PoolClient:
             await asyncio.to_thread(self._ask, request, body, limits)
             answer = await self._answered(request, ends, time_limit, on_progress, exchange)
             if answer["kind"] == "error":
-                raise HanseError(ErrorCode.of(answer["code"]), answer["message"], hint=answer["hint"])
+                raise error_of(answer)
             await asyncio.to_thread(fetch, body, answer, self._files.work / request)
             return answer
         finally:

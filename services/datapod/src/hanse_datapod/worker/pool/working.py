@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.worker.client.process import WorkerProcess
+from hanse_datapod.worker.frames import error_frame, error_of
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import BEAT_S
 from hanse_datapod.worker.pool.staging import placed
@@ -117,7 +118,7 @@ class PoolWorker:
                     return
             answer = work.result()
         except HanseError as error:
-            answer = {"kind": "error", "code": error.code.code, "message": error.message, "hint": error.hint}
+            answer = error_frame(error)
         except OSError as error:
             answer = _error(ErrorCode.INTERNAL, f"the pool's disk or system failed: {error}", "see the pool's log")
         except asyncio.CancelledError:
@@ -169,7 +170,7 @@ async def _summed(folder: Path, number: int, key: str, values: bytes) -> bytes:
     while (told := await asyncio.to_thread(read_json, folder / f"sum-{number}.told")) is None:  # noqa: ASYNC110 - a file of another machine
         await asyncio.sleep(_SUM_LOOK_S)
     if "code" in told:
-        raise HanseError(ErrorCode.of(told["code"]), told["message"], hint=told["hint"])
+        raise error_of(told)
     return base64.b64decode(told["values"])
 
 
@@ -179,4 +180,4 @@ def _put(folder: Path, answer: dict[str, Any]) -> None:
 
 
 def _error(code: ErrorCode, message: str, hint: str) -> dict[str, Any]:
-    return {"kind": "error", "code": code.code, "message": message, "hint": hint}
+    return error_frame(HanseError(code, message, hint=hint))

@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_datapod.worker.frames import error_frame
+from hanse_fabric.errors import ErrorCode, HanseError, raised
 
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], dict[str, Any]]
@@ -20,13 +21,15 @@ def answer(body: dict[str, Any], do: Do, send: Send) -> None:
     try:
         send({"kind": "done"} | do(body))
     except HanseError as error:
-        _refuse(send, error.code, error.message, error.hint)
+        send(error_frame(error))
     except MemoryError:
-        _refuse(send, ErrorCode.TOO_LARGE, "the worker ran out of memory", "a smaller batch, model or data set")
-    # Whatever a library or site code raises becomes a reason that the owner reads; the process goes on.
+        send(error_frame(HanseError(
+            ErrorCode.TOO_LARGE, "the worker ran out of memory", hint="a smaller batch, model or data set"
+        )))  # fmt: skip
+    # Whatever a library raises becomes a reason that the owner reads, without its words; the process goes on.
     except Exception as error:
         traceback.print_exc()
-        _refuse(send, ErrorCode.TRAINING_FAILED, f"{type(error).__name__}: {error}"[:1500], "see the datapod's log")
+        send(error_frame(raised("the work", error)))
 
 
 def throttled(send: Send) -> Callable[[float, str], None]:
@@ -41,7 +44,3 @@ def throttled(send: Send) -> Callable[[float, str], None]:
             send({"kind": "progress", "fraction": min(1.0, max(0.0, fraction)), "text": text[:200]})
 
     return report
-
-
-def _refuse(send: Send, code: ErrorCode, message: str, hint: str) -> None:
-    send({"kind": "error", "code": code.code, "message": message, "hint": hint})

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from hanse_datapod.data.genotypes import check_genotypes, complete_samples, version_of
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.server.answering import Send
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, raised
 from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort
@@ -139,10 +139,7 @@ def _computed(step: str, site: SiteStudy, settings: dict[str, Any], given: dict[
         raise
     except Exception as error:
         traceback.print_exc()
-        raise HanseError(
-            ErrorCode.INTERNAL, f"step {step} of the study: {type(error).__name__} at this site",
-            hint="the datapod's log says more; it is not told here, for it may quote the site's data",
-        ) from None  # fmt: skip
+        raise raised(f"step {step} of the study", error) from None
 
 
 def _give_memory_back() -> None:

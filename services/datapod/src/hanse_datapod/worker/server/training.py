@@ -15,11 +15,11 @@ from pydantic import TypeAdapter
 
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_datapod.worker.work.modules import blank_module
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
 from hanse_learning.site.sums import Floats
@@ -127,5 +127,5 @@ class RemoteSums:
         self._send({"kind": "sum", "key": key, "values": base64.b64encode(values).decode()})
         told = self._receive()
         if "code" in told:
-            raise HanseError(ErrorCode.of(told["code"]), told["message"], hint=told["hint"])
+            raise error_of(told)
         return base64.b64decode(told["values"])

@@ -61,7 +61,7 @@ def train(work: WorkContext) -> WorkReport:
     if private is not None:
         if made.extras:
             raise invalid("train.algorithm", ", ".join(made.extras), "nothing beside the update, which has noise alone")
-        update, metrics = made_private(update, metrics, entries.travelling, private)
+        update, metrics = made_private(update, entries.travelling, private), {}
         info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}
     write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
     for name, changes in made.extras.items():
@@ -140,13 +140,9 @@ def _quiet(work: WorkContext) -> Callable[[float, str], None]:
     return lambda fraction, _text: work.on_progress(fraction, "training privately")
 
 
-def made_private(
-    update: dict[str, np.ndarray], metrics: dict[str, float], layout: Layout, private: SitePrivacy
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """(the update, clipped and with noise; the metrics that do not depend on the data)."""
+def made_private(update: dict[str, np.ndarray], layout: Layout, private: SitePrivacy) -> dict[str, np.ndarray]:
+    """The update, clipped and with noise."""
     if private.mechanism == "dp_sgd":
         require_parameters(layout)
-        made = update
-    else:
-        made = privatize(update, layout, private)
-    return made, {name: value for name, value in metrics.items() if name == "steps"}
+        return update
+    return privatize(update, layout, private)

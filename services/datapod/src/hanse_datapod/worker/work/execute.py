@@ -14,6 +14,7 @@ from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, made
 from hanse_datapod.worker.work.context import WorkContext, WorkReport
 from hanse_datapod.worker.work.modules import module_of, receive
 from hanse_datapod.worker.work.own_model import GivenModel, code_config, first_own_model, receive_own
+from hanse_datapod.worker.work.private import privately
 from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -41,6 +42,11 @@ def execute(work: WorkContext) -> WorkReport:
     else:
         make_repeatable(work.seed % 2**63)
         np.random.seed(work.seed % 2**32)
+    private = check_site_privacy(work.config) if work.kind is TaskKind.TRAIN else None
+    return _done(work) if private is None else privately(work, private, _done)
+
+
+def _done(work: WorkContext) -> WorkReport:
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
@@ -76,7 +82,7 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkRep
     write_state(work.state, work.round, {LOCAL: in_layout(trained, local)} if local.entries else {}, given.state)
     update = update_of(given.arrays, trained, travelling)
     if private is not None:
-        update, metrics = made_private(update, metrics, travelling, private)
+        update, metrics = made_private(update, travelling, private), {}
     write_tensors(work.output, travelling, update)
     return WorkReport(True, count, metrics, code.digest, note=given.note)
 

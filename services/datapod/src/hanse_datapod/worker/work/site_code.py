@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, raised
 from hanse_learning.site.entries import arrays_of
 from hanse_learning.site.examples import Examples
 from hanse_learning.site.training import make_repeatable
@@ -93,8 +93,6 @@ class SiteCodeFile:
             raise HanseError(ErrorCode.INVALID_INPUT, f"site code {self.path}: it has no function {name}", hint=hint)
         try:
             return function(*arguments)
-        except HanseError:
-            raise
         # Site code may raise anything; the owner is told what and where, and the worker goes on.
         except (Exception, SystemExit) as error:
             raise _raised(self.path, name, error) from error
@@ -117,15 +115,16 @@ class SiteCodeFile:
         metrics = {}
         for key, item in value.items():
             if not isinstance(item, int | float | np.number) or not math.isfinite(float(item)):
-                raise self._wrong(name, item, f"a finite number as metric {key}")
+                raise self._wrong(name, (key, item), "a finite number as each metric")
             metrics[str(key)] = float(item)
         return metrics
 
     def _wrong(self, name: str, value: object, expected: str) -> HanseError:
         return HanseError(
             ErrorCode.TRAINING_FAILED,
-            f"site code {self.path}: {name}() returned {repr(value)[:120]}, not {expected}",
+            f"site code {self.path.name}: {name}() must return {expected}",
             hint="see docs/site-code.md",
+            found=repr(value)[:200],
         )
 
 
@@ -184,8 +183,4 @@ def _raised(path: Path, name: str, error: BaseException) -> HanseError:
     traceback.print_exception(error)
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f", line {lines[-1]}" if lines else ""
-    return HanseError(
-        ErrorCode.TRAINING_FAILED,
-        f"site code {path.name}{where}: {name} raised {type(error).__name__}: {error}"[:1500],
-        hint="the full traceback is in the datapod's log",
-    )
+    return raised(f"site code {path.name}{where}: {name}", error)

@@ -1,0 +1,57 @@
+"""What leaves the worker after a round of private training, which never fails on the data.
+
+Whether it failed would be an exact answer to a question that a hub can choose by the model that it sends, and that no
+noise covers. So where training fails, the site's answer is nothing, with the noise of the round: as of one that learnt
+nothing. The site's log says that it failed, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+
+from hanse_datapod.worker.work.context import WorkContext, WorkReport
+from hanse_datapod.worker.work.modules import given_model, read_kept
+from hanse_datapod.worker.work.site_state import write_state
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.file import read_tensors, write_tensors
+from hanse_learning.site.site_privacy import SitePrivacy, privatize
+
+_log = logging.getLogger(__name__)
+
+
+def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkContext], WorkReport]) -> WorkReport:
+    """Train, or answer with noise alone where training fails on the data.
+
+    Raises:
+        HanseError: what does not depend on values: INVALID_INPUT, SCHEMA_MISMATCH, CONFLICT and the like.
+    """
+    try:
+        return train(work)
+    except MemoryError:
+        raise
+    except HanseError as error:
+        if error.code is not ErrorCode.TRAINING_FAILED:
+            raise
+        _log.error("private training failed, and noise alone is answered: %s", error.whole)
+    # What a library or site code raises.
+    except Exception:
+        if private.mechanism == "dp_sgd":
+            raise
+        _log.error("private training failed, and noise alone is answered:\n%s", traceback.format_exc())
+    return _nothing_learnt(work, private)
+
+
+def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkReport:
+    layout, received = read_tensors(given_model(work))
+    update = {name: np.zeros_like(array) for name, array in received.items()}
+    # A step of dp_sgd that leaves the range of numbers is made of sums that have their noise: nothing is to be added.
+    if private.mechanism != "dp_sgd":
+        update = privatize(update, layout, private)
+    kept = read_kept(work)
+    write_state(work.state, work.round, kept.groups, kept)
+    write_tensors(work.output, layout, update)
+    return WorkReport(True, len(work.data().train), {})

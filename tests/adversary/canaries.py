@@ -1,0 +1,189 @@
+"""Data files with a canary in each place where content can stand, by reader: what a person's name would be in life.
+
+Each place makes its reader refuse the file, or is read whole: in both cases the canary may be nowhere in what leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_schemas.schema import ArraySchema, Column, DataSchema, GenotypesSchema, OpenSchema, TabularSchema
+from plink_files import random_copies, write_plink
+
+CANARY = "Canary-7f3a"
+NUMBER = 77347734.5
+"""A canary among numbers."""
+SHOWN = (CANARY, "7734773", "7.73477e+07")
+TABLE = TabularSchema(features=(Column(name="age", maximum=120), Column(name="beds")), target="ill")
+ARRAYS = ArraySchema(shape=(2,), classes=2, maximum=1.0)
+GENOTYPES = GenotypesSchema(phenotypes=("ill",), covariates=("AGE",))
+GOOD = "age,beds,ill\n40,1,0\n50,2,1\n60,3,0\n70,4,1\n"
+FAM = "F{0} I{0} 0 0 {1} {2}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a canary stands.
+
+    Attributes:
+        make: writes the data into a folder: how a site is told of them.
+        code: text of the site's own code; empty for none.
+        quoted: whether the site's own log shows the canary.
+    """
+
+    name: str
+    schema: DataSchema
+    make: Callable[[Path], DataSettings]
+    code: str = ""
+    studies: bool = False
+    quoted: bool = True
+
+
+def csv(name: str, text: str | bytes, schema: DataSchema = TABLE) -> Place:
+    def make(folder: Path) -> DataSettings:
+        path = folder / "ward.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return DataSettings(train=path)
+
+    return Place(f"csv: {name}", schema, make)
+
+
+def parquet(name: str, **columns: list[object]) -> Place:
+    def make(folder: Path) -> DataSettings:
+        path = folder / "ward.parquet"
+        pd.DataFrame(columns).to_parquet(path)
+        return DataSettings(train=path)
+
+    return Place(f"parquet: {name}", TABLE, make)
+
+
+def npz(name: str, **arrays: object) -> Place:
+    def make(folder: Path) -> DataSettings:
+        path = folder / "ward.npz"
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        return DataSettings(train=path)
+
+    return Place(f"npz: {name}", ARRAYS, make)
+
+
+def raw(name: str, file: str, data: bytes, schema: DataSchema = TABLE) -> Place:
+    def make(folder: Path) -> DataSettings:
+        (folder / file).write_bytes(data)
+        return DataSettings(train=folder / file)
+
+    return Place(name, schema, make)
+
+
+def images(name: str, files: dict[str, tuple[int, int] | None], classes: int = 2) -> Place:
+    """Images by path under the folder: their size, or None for a file that is none."""
+
+    def make(folder: Path) -> DataSettings:
+        for path, size in files.items():
+            (folder / "scans" / path).parent.mkdir(parents=True, exist_ok=True)
+            if size is None:
+                (folder / "scans" / path).write_bytes(CANARY.encode())
+            else:
+                Image.new("L", size).save(folder / "scans" / path)
+        return DataSettings(train=folder / "scans")
+
+    return Place(f"images: {name}", ArraySchema(shape=(4, 4), classes=classes), make)
+
+
+def code(name: str, body: str) -> Place:
+    text = "import numpy as np\nfrom hanse_fabric.errors import ErrorCode, HanseError\n" + body
+    return Place(f"site code: {name}", OpenSchema(), lambda _: DataSettings(kind="code", test_fraction=0), code=text)
+
+
+def plink(
+    name: str, *, bim: str = "", fam: str = "", pheno: str = "", cov: str = "", bed: bytes = b""
+) -> Place:  # fmt: skip
+    """Files of genotypes of which one is replaced, or has a line more at its end."""
+
+    def make(folder: Path) -> DataSettings:
+        people = [FAM.format(at, 1 + at % 2, 1 + at // 2 % 2) for at in range(12)]
+        prefix = write_plink(folder / "ward", random_copies(6, 12), people=people)
+        for ending, more in (("bim", bim), ("fam", fam)):
+            path = Path(f"{prefix}.{ending}")
+            path.write_text("\n".join([*path.read_text().splitlines()[:-1], more]) + "\n" if more else path.read_text())
+        if bed:
+            Path(f"{prefix}.bed").write_bytes(bed)
+        beside = {"pheno": "FID IID ill\n", "cov": "FID IID AGE\n"}
+        for ending, given in (("pheno", pheno), ("cov", cov)):
+            head = beside[ending]
+            rows = [f"F{at} I{at} {1 + at % 2}\n" for at in range(12)]
+            (folder / f"ward.{ending}").write_text(given or head + "".join(rows))
+        return DataSettings(
+            train=prefix, kind="plink", phenotypes=folder / "ward.pheno", covariates=folder / "ward.cov"
+        )
+
+    return Place(f"plink: {name}", GENOTYPES, make, studies=True)
+
+
+LOAD = "def load():\n    return {'train': (np.ones((6, 2)), np.arange(6) % 2)}\n"
+_QUIET = {
+    "csv: a line too long", "csv: bytes that are no text", "parquet: the name of a column",
+    "parquet: a file that is none", "npz: text in place of numbers", "npz: objects", "npz: a file that is none",
+    "plink: a line too short", "plink: a byte that is no text", "plink: a person whom the genotypes lack",
+    "plink: a row too long under a name", "plink: genotypes that are none", "site code: text in place of numbers",
+}  # fmt: skip
+"""Where the site's own log does not quote the canary either: it says where the fault is."""
+_PLACES: tuple[Place, ...] = (
+    csv("a cell of a feature", GOOD + f"{CANARY},1,0\n"),
+    csv("a cell of the target", GOOD + f"30,1,{CANARY}\n"),
+    csv("a number out of range", GOOD + f"{NUMBER},1,0\n"),
+    csv("the name of a column that nobody declared, beside a missing one", f"age,{CANARY},ill\n40,1,0\n"),
+    csv("the name of a column in a project without a schema", f"{CANARY},y\n1,0\nx,1\n", OpenSchema()),
+    csv("a name that stands twice", f"age,age,beds,ill\n{CANARY},1,2,0\n"),
+    csv("a line too long", GOOD + f"{CANARY},1,0,1,1\n"),
+    csv("bytes that are no text", GOOD.encode() + CANARY.encode() + b"\xff\xfe,1,0\n"),
+    parquet("a cell", age=[CANARY, "1"], beds=[1, 2], ill=[0, 1]),
+    parquet("the name of a column", **{"age": [1, 2], CANARY: [1, 2], "ill": [0, 1]}),
+    parquet("a number out of range", age=[NUMBER, 2.0], beds=[1, 2], ill=[0, 1]),
+    raw("parquet: a file that is none", "ward.parquet", b"PAR1" + CANARY.encode() + b"PAR1"),
+    npz("the name of an array", **{CANARY: np.ones((4, 2))}),
+    npz("text in place of numbers", x=np.array([[CANARY, "1"]] * 4), y=np.arange(4) % 2),
+    npz("objects", x=np.array([[CANARY, 1]] * 4, dtype=object), y=np.arange(4) % 2),
+    npz("a number out of range", x=np.full((4, 2), NUMBER), y=np.arange(4) % 2),
+    npz("a label", x=np.ones((4, 2)), y=np.array([0, 1, 0, 77347734])),
+    raw("npz: a file that is none", "ward.npz", CANARY.encode(), ARRAYS),
+    images("the name of a file that is no image", {f"a/{CANARY}.png": None, "b/1.png": (4, 4)}),
+    images("the name of a file of another size", {f"a/{CANARY}.png": (3, 5), "b/1.png": (4, 4)}),
+    images("the name of a class", {f"{CANARY}/0.png": (4, 4)}, classes=3),
+    plink("a chromosome", bim=f"{CANARY} rs5 0 6 A G"),
+    plink("a position", bim=f"1 rs5 0 {CANARY} A G"),
+    plink("an allele", bim=f"1 rs5 0 6 {CANARY} {CANARY}"),
+    plink("a person who stands twice", fam=f"{CANARY} I 0 0 1 1\n{CANARY} I 0 0 1 1"),
+    plink("a line too short", fam=f"{CANARY} I 0 0"),
+    plink("a byte that is no text", fam=f"{CANARY} I\x00 0 0 1 1"),
+    plink("a name in place of a number", pheno=f"FID IID ill\nF0 I0 {CANARY}\n"),
+    plink("a number out of range", pheno=f"FID IID ill\nF0 I0 {NUMBER}\nF1 I1 2\n"),
+    plink("a header", pheno=f"{CANARY} IID ill\nF0 I0 1\n"),
+    plink("a covariate", cov=f"FID IID AGE\nF0 I0 {CANARY}\n"),
+    plink("a covariate's name", cov=f"FID IID {CANARY}\nF0 I0 1\n"),
+    plink("a covariate's name that stands twice", cov=f"FID IID AGE {CANARY} {CANARY}\nF0 I0 1 1 1\n"),
+    plink("a person whom the genotypes lack", cov=f"FID IID AGE\n{CANARY} I0 1\n"),
+    plink("a row too long under a name", cov=f"FID IID AGE {CANARY}\nF0 I0 1 2 3\n"),
+    plink("genotypes that are none", bed=CANARY.encode()),
+    code("what load raises", f"def load():\n    raise ValueError('{CANARY}')\n"),
+    code("what load returns", f"def load():\n    return '{CANARY}'\n"),
+    code("text in place of numbers", f"def load():\n    return {{'train': (np.array([['{CANARY}']]), np.ones(1))}}\n"),
+    code("what train raises", LOAD + f"def train(model, data, config):\n    raise KeyError('{CANARY}')\n"),
+    code(
+        "an error of ours that train raises",
+        LOAD
+        + f"def train(model, data, config):\n    raise HanseError(ErrorCode.POLICY, '{CANARY}', hint='{CANARY}')\n",
+    ),
+    code("what train returns", LOAD + f"def train(model, data, config):\n    return '{CANARY}'\n"),
+    code(
+        "a metric that is no number",
+        LOAD + f"def train(model, data, config):\n    return model, 6, {{'{CANARY}': '{CANARY}'}}\n",
+    ),
+)
+PLACES = tuple(replace(place, quoted=place.name not in _QUIET) for place in _PLACES)
