@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 from lab_experiments import cells, experiment
 
-from hanse.cli import main
 from hanse_fabric.errors import HanseError
 from hanse_lab.cells import cells_of, merged
 from hanse_lab.experiment import read_experiment
@@ -166,22 +166,22 @@ def test_an_experiment_file_is_refused_with_what_is_wrong(tmp_path: Path, text: 
 
 
 @pytest.mark.timeout(300)  # it starts processes that load torch
-def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def hanse(*arguments: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["hanse", "lab", "run", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
+def test_hanse_lab_run_writes_what_it_found_and_says_what_is_wrong(tmp_path: Path) -> None:
+    def hanse(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from hanse.cli import main; main()", "lab", "run", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
     file = tmp_path / "tiny.yaml"
     file.write_text(experiment().model_dump_json())
     options = ("--out", str(tmp_path / "out"), "--page", str(tmp_path / "page.md"), "--workers", "1", "--rounds", "1")
-    assert hanse(str(file), *options, "--json") == 0
-    assert "FedAvg,IID,none,1," in json.loads(capfd.readouterr().out)["tiny"]
+    assert "FedAvg,IID,none,1," in json.loads(hanse(str(file), *options, "--json").stdout)["tiny"]
     assert (tmp_path / "out" / "tiny" / "table.md").read_text() in (tmp_path / "page.md").read_text().replace(
         "## T", "# T"
     )
-    assert hanse(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out")) == 4
-    assert "none.yaml" in capfd.readouterr().err
+    missing = hanse(str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"))
+    assert missing.returncode == 4
+    assert "none.yaml" in missing.stderr
+    for option, value, said in (("--workers", "0", "above 0"), ("--lead", str(tmp_path / "no.md"), "no such file")):
+        refused = hanse(str(file), option, value)
+        assert refused.returncode == 2
+        assert said in refused.stderr

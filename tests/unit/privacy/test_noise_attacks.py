@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -144,9 +142,3 @@ def test_the_program_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     losses.write_text("{}")
     assert main(["membership", str(losses)]) == 2
     assert "members and others" in capsys.readouterr().err
-
-
-def test_the_attacks_run_as_a_python_module() -> None:
-    command = [sys.executable, "-m", "hanse_privacy.attacks", "reuse", "--sites", "4", "--rounds", "2", "--json"]
-    done = subprocess.run(command, capture_output=True, timeout=100, check=True)
-    assert [row["rounds"] for row in json.loads(done.stdout)] == [1, 2]

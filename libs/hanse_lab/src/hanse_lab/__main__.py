@@ -61,6 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _whole(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}, a whole number above 0 was expected")
+    return int(text)
+
+
+def _present(text: str) -> Path:
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such file")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hanse lab", description="Experiments in one process.")
     commands = parser.add_subparsers(required=True)
@@ -68,11 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("files", type=Path, nargs="+")
     command.add_argument("--out", type=Path, default=Path(".hanse/lab"), help="where outcomes, tables, curves go")
     command.add_argument("--page", type=Path, help="also write one page of all experiments")
-    command.add_argument("--lead", type=Path, help="a file that the page begins with")
-    command.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    command.add_argument("--seeds", type=int, help="only the first so many seeds")
-    command.add_argument("--rounds", type=int, help="no more rounds than these")
-    command.add_argument("--limit", type=float, default=86_400.0, help="seconds for each experiment")
+    command.add_argument("--lead", type=_present, help="a file that the page begins with")
+    command.add_argument("--workers", type=_whole, default=os.cpu_count() or 1)
+    command.add_argument("--seeds", type=_whole, help="only the first so many seeds")
+    command.add_argument("--rounds", type=_whole, help="no more rounds than these")
+    command.add_argument("--limit", type=_whole, default=86_400, help="seconds for each experiment")
     command.add_argument("--fresh", action="store_true", help="play again what was played")
     command.add_argument("--json", action="store_true")
     return parser

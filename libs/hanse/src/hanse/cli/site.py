@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +11,7 @@ import typer
 
 from hanse.cli.connection import Json
 from hanse.cli.output import emit_json
+from hanse.cli.programs import AS_GIVEN, run_program
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_schemas.schema import DataSchema, GenotypesSchema
 
@@ -52,13 +50,13 @@ def next_steps(home: Path, schema: DataSchema) -> list[str]:
     ]
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings=AS_GIVEN)
 def run(context: typer.Context) -> None:
     """Run the datapod in this terminal; takes the options of `python -m hanse_datapod run`."""
     _datapod("run", context.args)
 
 
-@app.command("verify-log", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command("verify-log", context_settings=AS_GIVEN)
 def verify_log(context: typer.Context) -> None:
     """Verify the log of all that left this site."""
     _datapod("verify-log", context.args)
@@ -102,6 +100,4 @@ def roster(
 
 
 def _datapod(command: str, arguments: list[str]) -> None:
-    if find_spec("hanse_datapod") is None:
-        raise HanseError(ErrorCode.NOT_FOUND, "the datapod is not installed here", hint="pip install 'hanse[datapod]'")
-    os.execv(sys.executable, [sys.executable, "-m", "hanse_datapod", command, *arguments])  # noqa: S606 - no shell
+    run_program("hanse_datapod", command, *arguments, needs=("hanse_datapod",), install="'hanse[datapod]'")

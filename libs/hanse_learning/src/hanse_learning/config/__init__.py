@@ -5,7 +5,6 @@ Loads neither numpy nor torch, so that the coordinator refuses a bad job when it
 
 from hanse_learning.config.algorithms import (
     AlgorithmConfig,
-    AnyAlgorithm,
     DittoConfig,
     FedAvgConfig,
     FedDynConfig,
@@ -15,20 +14,16 @@ from hanse_learning.config.algorithms import (
     MoonConfig,
     PerFedAvgConfig,
     ScaffoldConfig,
-    WeightedAccumulationConfig,
 )
 from hanse_learning.config.checks import check_learning, check_model, check_train
-from hanse_learning.config.combinations import check_together, state_rules
-from hanse_learning.config.exchange_patience import patience_of, round_patience
+from hanse_learning.config.combinations import state_rules
+from hanse_learning.config.exchange_patience import patience_of
 from hanse_learning.config.models import (
     BUILT_IN,
     AnyModel,
     CnnConfig,
     LenetConfig,
-    LinearConfig,
-    LogisticConfig,
     MlpConfig,
-    ModelConfig,
     ResnetConfig,
     ThreeLayerCnnConfig,
     TwoLayerCnnConfig,
@@ -50,7 +45,6 @@ __all__ = [
     "BUILT_IN",
     "AdamConfig",
     "AlgorithmConfig",
-    "AnyAlgorithm",
     "AnyModel",
     "CnnConfig",
     "DittoConfig",
@@ -61,10 +55,7 @@ __all__ = [
     "FedTanConfig",
     "FocalConfig",
     "LenetConfig",
-    "LinearConfig",
-    "LogisticConfig",
     "MlpConfig",
-    "ModelConfig",
     "MoonConfig",
     "PerFedAvgConfig",
     "ResnetConfig",
@@ -76,13 +67,10 @@ __all__ = [
     "TrainConfig",
     "TwoLayerCnnConfig",
     "VggConfig",
-    "WeightedAccumulationConfig",
     "check_learning",
     "check_model",
-    "check_together",
     "check_train",
     "has_batch_statistics",
     "patience_of",
-    "round_patience",
     "state_rules",
 ]

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m hanse_privacy.attacks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="hanse audit", description="Attacks on noise and models.")
     commands = parser.add_subparsers(required=True)
     collusion = commands.add_parser("collusion", help="all other sites estimate one site's update")
     collusion.add_argument("--sites", type=int, default=100)
