@@ -66,9 +66,10 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which four wheels are installed."""
+    """A folder into which the wheels are installed."""
     folder = tmp_path_factory.mktemp("packages")
     hanse.new.write("strategy", "winsorized", folder)
+    hanse.new.write("server-optimizer", "nesterov", folder)
     hanse.new.write("algorithm", "damped", folder)
     hanse.new.write("workflow", "everybody", folder)
     hanse.new.write("strategy", "wild", folder)
@@ -78,7 +79,7 @@ def site_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         toml.read_text().replace("wild:Wild", "wild:Raising")
         + '\n[project.entry-points."hanse.algorithms"]\nunapproved = "wild:Unapproved"\n'
     )
-    for name in ("winsorized", "damped", "everybody", "wild"):
+    for name in ("winsorized", "nesterov", "damped", "everybody", "wild"):
         built = folder / "wheels"
         pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(built), str(folder / name))
     pip("install", "--no-deps", "--no-index", "--target", str(folder / "site"), *map(str, built.glob("*.whl")))
@@ -144,6 +145,23 @@ async def test_a_strategy_and_an_algorithm_from_packages_train_by_job_file_and_l
     named = ("strategy winsorized", "algorithm damped")
     assert run.model.view.lineage.plugins == {name: digests[name] for name in named}
     assert plain.model.view.lineage.plugins is None
+
+
+async def test_a_server_optimizer_from_a_package_moves_the_model_and_lineage_has_its_digest(
+    deployment: Deployment, digests: dict[str, str], tmp_path: Path
+) -> None:
+    def by(**optimizer: Any) -> dict[str, Any]:
+        return job() | {"strategy": {"optimizer": optimizer}}
+
+    run = await ended(deployment, by(name="nesterov", momentum=0.0))
+    plain, own = await model_of(await ended(deployment, job()), tmp_path), await model_of(run, tmp_path)
+    for name, array in plain.items():  # without momentum it is the plain mean
+        np.testing.assert_allclose(own[name], array, rtol=1e-6, atol=1e-7)
+    assert run.model.view.lineage.plugins == {"server-optimizer nesterov": digests["server-optimizer nesterov"]}
+    moved = await model_of(await ended(deployment, by(name="nesterov")), tmp_path)
+    assert any(np.abs(moved[name] - own[name]).max() > 1e-3 for name in own)
+    with pytest.raises(HanseError, match=r"'nesterof' is no server-optimizer that is installed here; known are "):
+        await asyncio.to_thread(deployment.project.run, by(name="nesterof"))
 
 
 async def test_a_workflow_from_a_package_ends_in_the_bits_of_averaging_when_all_take_part(

@@ -44,7 +44,12 @@ def test_what_is_written_builds_installs_passes_its_test_and_is_clean(kind: str,
 @pytest.mark.parametrize(
     ("kind", "name", "code", "said"),
     [
-        ("codec", "mine", ErrorCode.INVALID_INPUT, "kind: 'codec' is not one of algorithm, strategy, workflow"),
+        (
+            "codec",
+            "mine",
+            ErrorCode.INVALID_INPUT,
+            "kind: 'codec' is not one of algorithm, server-optimizer, strategy",
+        ),
         ("strategy", "My-mean", ErrorCode.INVALID_INPUT, "name: 'My-mean' is not a name of a-z"),
         ("strategy", "class", ErrorCode.INVALID_INPUT, "name: 'class' is not"),
         ("strategy", "median", ErrorCode.CONFLICT, "strategy median of hanse-learning 0.1.0 is installed"),

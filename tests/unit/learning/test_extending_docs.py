@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import hanse_learning
 from hanse.new import kinds, write
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.plugins import KINDS
@@ -46,6 +47,13 @@ def test_the_strategy_of_the_page_has_twenty_lines_and_does_what_the_page_says(d
     assert sum(bool(line.strip()) for line in blocks("python")[0].splitlines()) <= 20
     assert issubclass(defined["Winsorized"], ReductionConfig)
     assert defined["model"].tolist() == [2.5] * 3
+
+
+def test_the_server_optimizer_of_the_page_goes_on_in_the_direction_of_the_round_before(defined: dict[str, Any]) -> None:
+    optimizer = defined["Nesterov"](momentum=0.5)
+    first, state = hanse_learning.reduce(optimizer, np.zeros(2), [np.ones(2)])
+    second, _ = hanse_learning.reduce(optimizer, first, [np.ones(2)], state=state)
+    assert (first.tolist(), second.tolist()) == ([1.5] * 2, [3.25] * 2)
 
 
 def test_the_algorithm_of_the_page_makes_its_share_of_the_plain_change(defined: dict[str, Any]) -> None:

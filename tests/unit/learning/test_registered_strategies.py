@@ -10,10 +10,10 @@ import torch
 
 import hanse_learning
 from hanse_fabric.errors import HanseError
-from hanse_fabric.plugins import STRATEGIES, built_in
+from hanse_fabric.plugins import SERVER_OPTIMIZERS, STRATEGIES, built_in
 from hanse_learning import exact_tensors, on_tensors
 from hanse_learning.on_device import open_device, tried
-from hanse_learning.server.config import ReductionConfig, check_strategy
+from hanse_learning.server.config import OptimizerConfig, ReductionConfig, check_strategy
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
@@ -45,6 +45,44 @@ def test_every_registered_strategy_has_a_form_for_devices_and_measures_there_wha
     assert exact_tensors.has_form(reduction)
     assert isinstance(reduction, Measured) == (type(reduction) in on_tensors._MEASURES)
     assert section in tried()
+
+
+@pytest.mark.parametrize("plugin", built_in(SERVER_OPTIMIZERS), ids=str)
+def test_every_registered_server_optimizer_has_its_steps_on_tensors_and_keeps_what_it_says(plugin):
+    config = plugin.load().model_validate({"name": plugin.name})
+    assert exact_tensors.has_step(config.build())
+    assert config.state == config.build().state
+
+
+def test_a_server_optimizer_of_ones_own_makes_numpys_numbers_of_tensors():
+    updates = [np.full(3, value) for value in (1.0, 2.0)]
+    made, state = hanse_learning.reduce(Twice(), np.zeros(3), updates)
+    tensors, _ = hanse_learning.reduce(Twice(), torch.zeros(3, dtype=torch.float64), [*map(torch.from_numpy, updates)])
+    assert made.tolist() == tensors.tolist() == [3.0] * 3
+    again, _ = hanse_learning.reduce(Twice(), made, updates, state=state)
+    assert again.tolist() == [9.0] * 3
+
+
+class Twice(OptimizerConfig):
+    """Moves by the sum of all changes so far, two times."""
+
+    name: str = "twice"
+
+    @property
+    def state(self):
+        return {"total": 0.0}
+
+    def step(self, model, change, state, round):  # noqa: A002
+        state["total"] += change
+        model += 2 * state["total"]
+
+
+def test_an_optimizer_without_a_step_is_refused():
+    class Idle(OptimizerConfig):
+        name: str = "idle"
+
+    with pytest.raises(HanseError, match=r"server optimizer idle: Idle has no step\(model, change, state, round\)"):
+        build_strategy(Idle())
 
 
 def test_only_the_strategies_that_are_named_here_are_left_to_the_processor():

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hanse_learning.given_arrays import Arrays, BufferRules
     from hanse_learning.in_memory import ServerState
-    from hanse_learning.server.config import ReductionConfig
+    from hanse_learning.server.config import OptimizerConfig, ReductionConfig
 
 __all__ = ["reduce"]
 
 
 def reduce(
-    strategy: Mapping[str, Any] | ReductionConfig,
+    strategy: Mapping[str, Any] | ReductionConfig | OptimizerConfig,
     model: Arrays,
     updates: Sequence[Arrays],
     weights: Sequence[float] | None = None,
@@ -34,7 +34,8 @@ def reduce(
     """One round of a strategy, on arrays in memory: what the aggregators do with files, by the same code.
 
     Args:
-        strategy: a job's `strategy` section, {} for federated averaging; or a reduction of your own.
+        strategy: a job's `strategy` section, {} for federated averaging; or a reduction or server optimizer of your
+            own.
         model: one array, a sequence of arrays, or arrays by name; of float16, float32 or float64 (integers are buffers
             that keep the newest value). numpy arrays, or torch tensors on any device, for the same result to rounding.
         updates: K times the same (of one array, also one array with a row for each): what the sites have made of the

@@ -5,7 +5,8 @@ sorting), each by itself: nothing that a device may fuse, or add up in another o
 which some builds of torch round otherwise (adaptive server optimizers), and what is measured of whole updates (norms,
 Gram matrices), which is not here. `hanse_learning.on_device` checks that a device gives these bits.
 
-A reduction has a form here (`has_form`) or not: one that has none is computed on the processor, by its own `combine`.
+A reduction has a form here (`has_form`), and a server optimizer its steps (`has_step`), or not: what has none is
+computed on the processor, by its own `combine` and `step`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def _number(value: float, like: Tensor) -> Tensor:
 def has_form(reduction: Reduction) -> bool:
     """Whether `combined` can compute it."""
     return type(reduction) in _FORMS
+
+
+def has_step(optimizer: ServerOptimizer) -> bool:
+    """Whether a server optimizer has its steps here."""
+    return isinstance(optimizer, Plain | Sgd | FedDyn | Adaptive)
 
 
 def combined(reduction: Reduction, rows: list[Tensor], weights: Array) -> Tensor:

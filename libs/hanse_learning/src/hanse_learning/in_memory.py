@@ -26,7 +26,7 @@ from hanse_learning.given_arrays import (
     read_weights,
 )
 from hanse_learning.on_arrays import NumpyArrays
-from hanse_learning.server.config import ReductionConfig
+from hanse_learning.server.config import OptimizerConfig, ReductionConfig
 from hanse_learning.server.fednova import FedNova
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import Array, Measured, Reduction, chosen_weights, normalize
@@ -72,7 +72,7 @@ class Backend(Reads, Protocol):
 
 
 def reduce_arrays(
-    strategy: Mapping[str, Any] | ReductionConfig,
+    strategy: Mapping[str, Any] | ReductionConfig | OptimizerConfig,
     model: Arrays,
     updates: Sequence[Arrays],
     weights: Sequence[float] | None,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from hanse_learning.exact_tensors import has_form, moved, working_type
+from hanse_learning.exact_tensors import has_form, has_step, moved, working_type
 from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.geometric_median import GeometricMedian
 from hanse_learning.server.gram import GRAM
@@ -69,7 +69,7 @@ class TorchTensors:
         round_: int,
     ) -> None:
         """See `Strategy.apply`; the bits are those of numpy, but for roots (see `exact_tensors`)."""
-        if not has_form(strategy.reduction):
+        if not (has_form(strategy.reduction) and has_step(strategy.optimizer)):
             _apply_on_processor(strategy, model, rows, weights, state, round_)
             return
         for part in _parts(rows):

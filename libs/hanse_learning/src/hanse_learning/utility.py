@@ -27,6 +27,7 @@ from hanse_learning.config import (
     has_batch_statistics,
 )
 from hanse_learning.server.config import (
+    AdaptiveConfig,
     FedDynConfig,
     NoOptimizerConfig,
     StrategyConfig,
@@ -139,8 +140,10 @@ def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Find
         yield Finding("strategy.optimizer", server.name, True, "linear in the updates")
     elif isinstance(server, FedDynConfig):
         yield Finding("strategy.optimizer", server.name, False, "it corrects the mean by what former rounds have left")
-    else:
+    elif isinstance(server, AdaptiveConfig):
         yield Finding("strategy.optimizer", server.name, False, "squares and roots of updates are not linear")
+    else:
+        yield Finding("strategy.optimizer", server.name, False, "nothing says that it is linear in the updates")
 
 
 def _of_algorithm(job: Job, train: TrainConfig) -> Iterator[Finding]:

@@ -6,23 +6,24 @@ from dataclasses import replace
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ReduceJob
-from hanse_fabric.plugins import STRATEGIES, Plugin, find
 from hanse_fabric.tensors.layout import Layout, Rule
-from hanse_learning.server.config import check_strategy
+from hanse_learning.server.config.foreign import strategy_plugins
 from hanse_learning.server.optimizers import Adaptive
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.strategy import Strategy
 
 
-def plugin_of(job: ReduceJob) -> Plugin:
-    """What the job's strategy is registered as."""
-    return find(STRATEGIES, check_strategy(job.strategy).reduction.name)
+def blamed(job: ReduceJob, error: BaseException) -> str | None:
+    """What to tell of an exception that a plug-in of the job is the reason of; None where none is."""
+    return next(filter(None, (plugin.blamed(error) for plugin in strategy_plugins(job.strategy))), None)
 
 
-def check_plugin(job: ReduceJob) -> None:
-    """Raises HanseError CONFLICT unless the job's strategy is here what it is at the coordinator, INVALID_INPUT where
-    it is not installed here."""
-    plugin_of(job).check_same(job.strategy_digest, here="this aggregator", there="the coordinator")
+def check_plugins(job: ReduceJob) -> None:
+    """Raises HanseError CONFLICT unless reduction and server optimizer are here what they are at the coordinator,
+    INVALID_INPUT where one is not installed here."""
+    known = (job.strategy_digest, job.optimizer_digest)
+    for plugin, digest in zip(strategy_plugins(job.strategy), known, strict=True):
+        plugin.check_same(digest, here="this aggregator", there="the coordinator")
 
 
 def check_order(job: ReduceJob) -> None:

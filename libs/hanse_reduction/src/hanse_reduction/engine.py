@@ -20,7 +20,7 @@ from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.reduction import Measured
 from hanse_learning.server.strategy import build_strategy
 from hanse_reduction.arithmetic import Arithmetic, Processor
-from hanse_reduction.checks import check_order, check_plugin, plugin_of
+from hanse_reduction.checks import blamed, check_order, check_plugins
 from hanse_reduction.crew import Crew
 from hanse_reduction.leaf import LeafWorker
 from hanse_reduction.measure import (
@@ -89,9 +89,10 @@ class Engine:
         except HanseError as error:
             if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED):
                 raise
-            reduced = run.answer(error=str(error), code=None if job.strategy_digest is None else error.code.code)
+            foreign = job.strategy_digest or job.optimizer_digest
+            reduced = run.answer(error=str(error), code=error.code.code if foreign else None)
         except Exception as error:
-            if (reason := plugin_of(job).blamed(error)) is None:
+            if (reason := blamed(job, error)) is None:
                 raise
             reduced = run.answer(error=f"{reason}: {error}", code=ErrorCode.INVALID_INPUT.code)
         return reduced.model_copy(update={"bytes_read": run.bytes_read})
@@ -135,7 +136,7 @@ class _Run:
         )  # fmt: skip
 
     def reduced(self) -> Reduced:
-        check_plugin(self.job)
+        check_plugins(self.job)
         if self.job.kind is JobKind.CLOSE:
             return self._close()
         if self.job.kind is JobKind.TALLY:

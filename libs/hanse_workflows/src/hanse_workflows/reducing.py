@@ -8,7 +8,7 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
-from hanse_learning.server.config.foreign import strategy_digest
+from hanse_learning.server.config.foreign import strategy_digests
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Answer, Reduction, Summed
@@ -215,6 +215,7 @@ def _asked(job: ReduceJob, answers: tuple[Answer, ...]) -> dict[str, Any]:
     return {
         "kind": job.kind, "round": job.round, "updates": job.updates, "model": job.model, "state": job.state,
         "strategy": job.strategy, "plugin": job.strategy_digest,
+        **({} if job.optimizer_digest is None else {"optimizer_plugin": job.optimizer_digest}),
         "changes": {answer.participant: answer.extras for answer in answers if answer.extras},
     }  # fmt: skip
 
@@ -226,7 +227,7 @@ def _extra(extra: Extra) -> dict[str, Any]:
 def _by(job: ReduceJob, options: ReduceOptions) -> ReduceJob:
     """The same job, by the strategy for so many updates, and with the digest of the plug-in that this is from."""
     strategy = job.strategy if options.strategy is None else options.strategy(len(job.updates))
-    return job.model_copy(update={"strategy": strategy, "strategy_digest": strategy_digest(strategy)})
+    return job.model_copy(update={"strategy": strategy, **strategy_digests(strategy)})
 
 
 def _reduction(step: str, reduced: Reduced, updates: tuple[UpdateInput, ...], refused: tuple[str, ...]) -> Reduction:

@@ -68,6 +68,7 @@ def extra_job(job: ReduceJob, name: str, extra: Extra, changes: Mapping[str, Obj
     return job.model_copy(update={
         "updates": tuple(rows), "model": former, "state": {},
         "from_zero": former is None or None, "strategy": {"optimizer": optimizer}, "strategy_digest": None,
+        "optimizer_digest": None,
     })  # fmt: skip
 
 

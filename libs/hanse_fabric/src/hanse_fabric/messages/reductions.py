@@ -94,7 +94,8 @@ class ReduceJob(Message):
         parts: all parts, for CLOSE.
         round: the round, for optimizers that count steps (from 1).
         sum: how the updates are masked; None: they are not.
-        strategy_digest: of the plug-in that the strategy is, as the coordinator knows it; None: it is Hanse's own.
+        strategy_digest, optimizer_digest: of the plug-ins that the reduction and the server optimizer are, as the
+            coordinator knows them; None: Hanse's own.
         from_zero: where there is no `model`: begin with zeros in the updates' layout, instead of adopting the only one.
     """
 
@@ -118,6 +119,7 @@ class ReduceJob(Message):
     sum: RingSum | None = None
     from_zero: bool | None = None
     strategy_digest: Digest | None = None
+    optimizer_digest: Digest | None = None
 
 
 class StudyJob(Message):

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
 from hanse_fabric.errors import invalid
-from hanse_learning.server.config import (
-    AdaptiveConfig,
-    FedDynConfig,
-    NoOptimizerConfig,
-    OptimizerConfig,
-    ReductionConfig,
-    SgdConfig,
-    check_strategy,
-)
-from hanse_learning.server.feddyn import FedDyn
-from hanse_learning.server.optimizers import Adaptive, Plain, ServerOptimizer, Sgd
+from hanse_learning.server.config import OptimizerConfig, ReductionConfig, check_strategy
+from hanse_learning.server.optimizers import ServerOptimizer
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.reduction import TILE, Array, Reduction, Rows, tiles, working_dtype
 from hanse_learning.server.sign_mask import SignMask, damp
@@ -99,7 +90,7 @@ class Strategy:
                 array[...] = kept[name]
 
 
-def build_strategy(config: Mapping[str, Any] | ReductionConfig) -> Strategy:
+def build_strategy(config: Mapping[str, Any] | ReductionConfig | OptimizerConfig) -> Strategy:
     """The strategy that a job's `strategy` section describes; an empty section is federated averaging.
 
     Raises:
@@ -108,24 +99,10 @@ def build_strategy(config: Mapping[str, Any] | ReductionConfig) -> Strategy:
     checked = check_strategy(config)
     mask = None if checked.sign_mask is None else SignMask(checked.sign_mask.tau)
     reduction = checked.reduction
-    return Strategy(reduction.build(), _optimizer(checked.optimizer), mask, reduction.name, reduction.least())
+    return Strategy(reduction.build(), checked.optimizer.build(), mask, reduction.name, reduction.least())
 
 
 def check_enough(strategy: Strategy, count: int) -> None:
     """Raises HanseError INVALID_INPUT for fewer updates than the strategy takes."""
     if count < strategy.least:
         raise invalid("updates", count, f"{strategy.least} or more, which {strategy.name} takes")
-
-
-def _optimizer(config: OptimizerConfig) -> ServerOptimizer:
-    match config:
-        case SgdConfig(lr=lr, momentum=momentum):
-            return Sgd(lr, momentum)
-        case AdaptiveConfig() as given:
-            return Adaptive(given.name, given.lr, given.beta1, given.beta2, given.tau, given.flower_compat)
-        case FedDynConfig(share=share):
-            return FedDyn(share)
-        case NoOptimizerConfig():
-            return Plain()
-        case unknown:
-            assert_never(unknown)

@@ -13,7 +13,7 @@ from typing import Any
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen
-from hanse_fabric.plugins import ALGORITHMS, KINDS, STRATEGIES, find
+from hanse_fabric.plugins import ALGORITHMS, KINDS, SERVER_OPTIMIZERS, STRATEGIES, find
 
 
 class PluginsPolicy(Frozen):
@@ -21,7 +21,7 @@ class PluginsPolicy(Frozen):
 
     Attributes:
         algorithms: that may train at this site; none by default.
-        strategies: of the hub that this site sends updates to; None: all.
+        strategies: of the hub that this site sends updates to, and its server optimizers; None: all.
     """
 
     algorithms: tuple[str, ...] = ()
@@ -38,11 +38,10 @@ class PluginsPolicy(Frozen):
         if not isinstance(told, Mapping):
             raise HanseError(ErrorCode.INVALID_INPUT, "task.config.plugins: digests by name were expected")
         self._check_algorithm(config, told)
-        prefix = f"{KINDS[STRATEGIES]} "
         for title, digest in told.items():
-            if self.strategies is None or not str(title).startswith(prefix):
+            kind, _, name = str(title).partition(" ")
+            if self.strategies is None or kind not in (KINDS[STRATEGIES], KINDS[SERVER_OPTIMIZERS]):
                 continue
-            name = str(title).removeprefix(prefix)
             if not {name, digest} & {*self.strategies}:
                 raise forbidden("plugins.strategies", f"{name} with digest {digest}", self.strategies or "none")
 

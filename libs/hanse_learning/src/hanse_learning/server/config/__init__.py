@@ -1,11 +1,10 @@
 """The `strategy` section of a job file: its form and its checks. Loads no numpy, so that the coordinator can use it."""
 
-from hanse_learning.server.config.contract import ReductionConfig
+from hanse_learning.server.config.contract import OptimizerConfig, ReductionConfig
 from hanse_learning.server.config.optimizers import (
     AdaptiveConfig,
     FedDynConfig,
     NoOptimizerConfig,
-    OptimizerConfig,
     SgdConfig,
 )
 from hanse_learning.server.config.reductions import (

@@ -21,6 +21,7 @@ def check_job_strategy(job: Job) -> StrategyConfig:
     config = check_strategy(job.strategy)
     if plugins_of(job):
         config.reduction.build()  # whose errors are better told now than by an aggregator
+        config.optimizer.build()
     _check_frozen(job, config)
     check_participants(config, job.participants.minimum, "participants.minimum")
     if job.code is not None:

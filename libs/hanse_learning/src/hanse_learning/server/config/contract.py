@@ -1,21 +1,23 @@
-"""What a strategy is to Hanse: its settings as a job names them, what it needs, and the object that does the work.
+"""What a strategy and a server optimizer are to Hanse: their settings as a job names them, and the object that works.
 
-A package offers one under the entry-point group `hanse.strategies`, as Hanse does with its own. docs/extending.md.
+A package offers one under the entry-point group `hanse.strategies` or `hanse.server_optimizers`, as Hanse does with its
+own. docs/extending.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import SerializeAsAny
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.plugins import STRATEGIES
+from hanse_fabric.plugins import SERVER_OPTIMIZERS, STRATEGIES
 from hanse_learning.config.named import by_name
 
 if TYPE_CHECKING:
+    from hanse_learning.server.optimizers import ServerOptimizer
     from hanse_learning.server.reduction import Reduction
 
 
@@ -59,6 +61,40 @@ class ReductionConfig(Frozen):
         """How many updates it takes, at least."""
         return 1
 
+
+class OptimizerConfig(Frozen):
+    """The settings of a server optimizer, and by default the optimizer itself: subclasses then have `step` (see
+    `hanse_learning.server.optimizers.ServerOptimizer`).
+
+    Attributes:
+        name: in a job, a `Literal` with a default; the entry point's name.
+    """
+
+    name: str
+
+    @property
+    def state(self) -> Mapping[str, float]:
+        """The arrays that are kept from round to round, each as large as the model, by name, with the value that fills
+        them before the first."""
+        return {}
+
+    def build(self) -> ServerOptimizer:
+        """The object that moves the model.
+
+        Raises:
+            HanseError: INVALID_INPUT where there is none.
+        """
+        if not hasattr(self, "step"):
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"server optimizer {self.name}: {type(self).__name__} has no step(model, change, state, round)",
+                hint="docs/extending.md says what a server optimizer is",
+            )  # fmt: skip
+        return cast("ServerOptimizer", self)
+
+
+AnyOptimizer = Annotated[SerializeAsAny[OptimizerConfig], by_name(SERVER_OPTIMIZERS, OptimizerConfig, "none")]
+"""A field of a model: the settings of whatever server optimizer is named."""
 
 AnyReduction = Annotated[SerializeAsAny[ReductionConfig], by_name(STRATEGIES, ReductionConfig, "weighted_mean")]
 """A field of a model: the settings of whatever reduction is named."""

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from hanse_fabric.messages.base import Frozen
+from hanse_learning.server.config.contract import OptimizerConfig
+
+if TYPE_CHECKING:
+    from hanse_learning.server.optimizers import ServerOptimizer
 
 
-class NoOptimizerConfig(Frozen):
+class NoOptimizerConfig(OptimizerConfig):
     """The reduced change is added to the model: federated averaging."""
 
     name: Literal["none"] = "none"
 
+    def build(self) -> ServerOptimizer:
+        """See `OptimizerConfig`."""
+        from hanse_learning.server.optimizers import Plain
 
-class SgdConfig(Frozen):
+        return Plain()
+
+
+class SgdConfig(OptimizerConfig):
     """Server SGD with momentum (FedAvgM)."""
 
     name: Literal["sgd"]
     lr: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
 
+    @property
+    def state(self) -> Mapping[str, float]:
+        """See `OptimizerConfig`."""
+        return {"momentum": 0.0} if self.momentum else {}
 
-class AdaptiveConfig(Frozen):
+    def build(self) -> ServerOptimizer:
+        """See `OptimizerConfig`."""
+        from hanse_learning.server.optimizers import Sgd
+
+        return Sgd(self.lr, self.momentum)
+
+
+class AdaptiveConfig(OptimizerConfig):
     """FedAdagrad, FedAdam and FedYogi (Reddi et al., Adaptive Federated Optimization).
 
     `tau` is the degree of adaptivity; the second moments start at tau squared. FedAdagrad ignores `beta2`.
@@ -40,8 +61,19 @@ class AdaptiveConfig(Frozen):
     tau: float = Field(default=1e-3, ge=1e-12, le=1e12)
     flower_compat: bool = False
 
+    @property
+    def state(self) -> Mapping[str, float]:
+        """See `OptimizerConfig`."""
+        return {"momentum": 0.0, "second_moment": 0.0 if self.flower_compat else self.tau**2}
 
-class FedDynConfig(Frozen):
+    def build(self) -> ServerOptimizer:
+        """See `OptimizerConfig`."""
+        from hanse_learning.server.optimizers import Adaptive
+
+        return Adaptive(self.name, self.lr, self.beta1, self.beta2, self.tau, self.flower_compat)
+
+
+class FedDynConfig(OptimizerConfig):
     """The server's half of FedDyn (Acar et al., 2021): the mean model, moved on by all changes so far.
 
     Attributes:
@@ -53,5 +85,13 @@ class FedDynConfig(Frozen):
     alpha: float = Field(default=0.01, gt=0, le=1e6)
     share: float = Field(default=1.0, gt=0, le=1)
 
+    @property
+    def state(self) -> Mapping[str, float]:
+        """See `OptimizerConfig`."""
+        return {"correction": 0.0}
 
-OptimizerConfig = Annotated[NoOptimizerConfig | SgdConfig | AdaptiveConfig | FedDynConfig, Field(discriminator="name")]
+    def build(self) -> ServerOptimizer:
+        """See `OptimizerConfig`."""
+        from hanse_learning.server.feddyn import FedDyn
+
+        return FedDyn(self.share)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
-from hanse_learning.server.config.contract import AnyReduction, ReductionConfig
-from hanse_learning.server.config.optimizers import (
-    AdaptiveConfig,
-    FedDynConfig,
-    NoOptimizerConfig,
-    OptimizerConfig,
-    SgdConfig,
-)
+from hanse_learning.server.config.contract import AnyOptimizer, AnyReduction, OptimizerConfig, ReductionConfig
+from hanse_learning.server.config.optimizers import NoOptimizerConfig
 from hanse_learning.server.config.reductions import WeightedMeanConfig
 
 
@@ -42,17 +36,19 @@ class StrategyConfig(Frozen):
 
     reduction: AnyReduction = WeightedMeanConfig()
     sign_mask: SignMaskConfig | None = None
-    optimizer: OptimizerConfig = NoOptimizerConfig()
+    optimizer: AnyOptimizer = NoOptimizerConfig()
 
 
-def check_strategy(config: Mapping[str, Any] | ReductionConfig) -> StrategyConfig:
-    """Validate a job's `strategy` section, or that of a reduction alone.
+def check_strategy(config: Mapping[str, Any] | ReductionConfig | OptimizerConfig) -> StrategyConfig:
+    """Validate a job's `strategy` section, or that of a reduction or a server optimizer alone.
 
     Raises:
         HanseError: INVALID_INPUT naming each field, its value and what was expected.
     """
     if isinstance(config, ReductionConfig):
         return StrategyConfig(reduction=config)
+    if isinstance(config, OptimizerConfig):
+        return StrategyConfig(optimizer=config)
     try:
         return StrategyConfig.model_validate(dict(config))
     except ValidationError as error:
@@ -65,14 +61,4 @@ def check_strategy(config: Mapping[str, Any] | ReductionConfig) -> StrategyConfi
 
 def state_names(config: StrategyConfig) -> tuple[str, ...]:
     """The names of the arrays that the strategy keeps from round to round; each is as large as the model."""
-    match config.optimizer:
-        case AdaptiveConfig():
-            return ("momentum", "second_moment")
-        case SgdConfig(momentum=momentum):
-            return ("momentum",) if momentum else ()
-        case FedDynConfig():
-            return ("correction",)
-        case NoOptimizerConfig():
-            return ()
-        case unknown:
-            assert_never(unknown)
+    return tuple(config.optimizer.state)
