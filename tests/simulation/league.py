@@ -46,6 +46,7 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
+from hanse_reduction.arithmetic import Arithmetic, Processor
 from hanse_reduction.engine import Engine
 from hanse_schemas.job import check_job
 from hanse_schemas.schema import DataSchema, OpenSchema
@@ -104,8 +105,8 @@ class League:
         await self.clock.sleep(after)
         self.processes[name].start(self.group)
 
-    def start_hub(self, aggregators: int = 2, coordinators: int = 1, **settings: Any) -> None:
-        """Start the services; `settings` are of the coordinators' workflows."""
+    def start_hub(self, arithmetic: Arithmetic, aggregators: int = 2, coordinators: int = 1, **settings: Any) -> None:
+        """Start the services; `arithmetic` is the aggregators', `settings` are of the coordinators' workflows."""
         signing = SigningKey.create()
 
         async def coordinate(name: str, bus: MemoryBus) -> None:
@@ -118,7 +119,7 @@ class League:
                 group.create_task(LinkServer(**about).run())
 
         async def aggregate(bus: MemoryBus) -> None:
-            await Aggregator(bus, Engine(self.store, threads=1)).run(asyncio.Event())
+            await Aggregator(bus, Engine(self.store, 1, arithmetic)).run(asyncio.Event())
 
         async def register(bus: MemoryBus) -> None:
             registry = Registry(bus, self.store, signing, self.clock)
@@ -191,7 +192,7 @@ class League:
 
     def said(self, subject: Subject) -> list[Published]:
         """As `published`, undecoded."""
-        row = re.compile(subject.wildcard().replace(".", r"\.").replace("*", "[^.]+") + "$")
+        row = re.compile(re.escape(subject.wildcard()).replace(r"\*", "[^.]+") + "$")
         return [message for message in self.network.published if row.match(message.subject)]
 
     def on_bus(self, subject: Subject) -> list[str]:
@@ -254,6 +255,7 @@ async def league(
     worker: MakeWorker | None = None,
     schema: DataSchema = OPEN,
     rules: Mapping[str, Any] | None = None,
+    arithmetic: Arithmetic | None = None,
     **settings: Any,
 ) -> AsyncIterator[League]:
     """A hub with its sites at work, in the virtual time that runs already.
@@ -263,12 +265,13 @@ async def league(
         worker: makes a site's, by its number; None: `Trainer`.
         schema: of the project's data.
         rules: of the sites' policy, beside those that all have.
+        arithmetic: of the aggregators; None: the processor's.
         settings: of the coordinators' workflows.
     """
     random.seed(seed)  # writers of a record that lost a race wait for a moment by chance
     async with asyncio.TaskGroup() as group:
         made = League(clock, folder, Network(clock, weather or Weather(), seed), group, rules or {})
-        made.start_hub(coordinators=coordinators, **settings)
+        made.start_hub(arithmetic or Processor(), coordinators=coordinators, **settings)
         names = [f"site-{number}" for number in range(sites)] if isinstance(sites, int) else sites
         for number, name in enumerate(names):
             await made.add_site(name, worker(clock, number) if worker else Trainer(clock, number), schema)

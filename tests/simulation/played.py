@@ -50,7 +50,7 @@ def play(
     trouble: Callable[[League], Awaitable[None]] | None = None,
     worker: MakeWorker | None = None,
     schema: DataSchema = OPEN,
-    **settings: Any,
+    **more: Any,
 ) -> Played:
     """Simulate a run from its submission to its completion.
 
@@ -58,14 +58,14 @@ def play(
         trouble: acts beside the run; it is cut short where the run ends first.
         worker: makes a site's, by its number; None: `Trainer`.
         schema: of the project's data.
-        settings: of the coordinators' workflows.
+        more: as for `league`.
     """
     clock = VirtualClock()
 
     async def main() -> Played:
         simulation = league(
             clock, folder, sites=sites, coordinators=coordinators, weather=weather, seed=seed, worker=worker,
-            schema=schema, **settings,
+            schema=schema, **more,
         )  # fmt: skip
         async with simulation as made:
             acting = made.group.create_task(_act(made, trouble))

@@ -11,6 +11,8 @@ from hanse_coordinator.verbs.reductions import Limits
 from hanse_fabric.messages import JobKind, ReduceJob
 from hanse_fabric.subjects import JOB, REDUCED, RESULT, TASK, UPDATE
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_learning.server.strategy import Strategy
+from hanse_reduction.arithmetic import Arithmetic, Processor
 from simulation.played import Played, play
 from simulation.stories import answers, completed, ended, hub_of, job_of
 
@@ -95,3 +97,36 @@ def test_a_large_reduction_is_opened_measured_where_the_strategy_measures_sharde
     asked = [each.kind for each in cut.made.published(JOB, ReduceJob) if each.step == "r1-reduce"]
     assert asked == kinds
     assert cut.record.model_digest == whole.record.model_digest
+
+
+WARNING = "HANSE_REDUCE_DEVICE is cuda, but torch sees no such device: the processor is used"
+
+
+class Gpu(Processor):
+    """Computes as the processor does, and says that it is another."""
+
+    @property
+    def label(self) -> str:
+        return "cuda:0 X"
+
+    def takes(self, strategy: Strategy) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("arithmetic", "device", "warnings"),
+    [(Gpu(), ("cuda:0 X",), []), (Processor(WARNING), None, [WARNING])],
+    ids=["device", "fallback"],
+)
+def test_the_device_is_in_the_lineage_and_a_fallback_is_told_once(
+    tmp_path: Path, arithmetic: Arithmetic, device: tuple[str, ...] | None, warnings: list[str]
+) -> None:
+    clock = VirtualClock()
+
+    async def story() -> None:
+        async with hub_of(clock, tmp_path, *NAMES, arithmetic=arithmetic) as made:
+            await completed(made, job_of(rounds=2))
+            assert {version.lineage.reduced_on for version in await made.versions()} == {device}
+        assert [event.data["warning"] for event in made.events("note") if "warning" in event.data] == warnings
+
+    clock.run(story())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, WorkOutcome, WorkRequest, extra_output
 from hanse_fabric.clock import Clock
-from hanse_fabric.messages import TaskKind
+from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 
 FEATURES, EXAMPLES, STEPS, RATE = 8, 64, 5, 0.1
@@ -20,6 +21,8 @@ TRUE = np.linspace(-1, 1, FEATURES)
 
 class Trainer:
     """Behaves as `hanse_datapod.worker.port.Worker`.
+
+    It takes part in one sum of each task that has sums, and gives `control` for SCAFFOLD each time.
 
     Args:
         site: number of the site, from which its data are drawn.
@@ -31,6 +34,7 @@ class Trainer:
 
     def __init__(self, clock: Clock, site: int, seconds: float = 5.0) -> None:
         self._clock, self._seconds = clock, seconds
+        self.control = np.full(FEATURES, 3.0 * (site + 1))
         draw = np.random.default_rng(site)
         self._x = draw.normal(size=(EXAMPLES + site, FEATURES))  # (examples, features)
         self._y = self._x @ TRUE + draw.normal(scale=0.01, size=len(self._x))
@@ -38,6 +42,9 @@ class Trainer:
     async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
         on_progress(0.0, "begun")
         await self._clock.sleep(self._seconds)
+        if request.exchange is not None and not _frozen(request):
+            await request.exchange("l0-mean", np.zeros(1).tobytes())
+            await request.exchange(END_KEY, b"")
         return await asyncio.to_thread(self._work, request)
 
     def _work(self, request: WorkRequest) -> WorkOutcome:
@@ -53,7 +60,12 @@ class Trainer:
         for _ in range(STEPS):
             weight -= RATE * 2 * self._x.T @ (self._x @ weight - self._y) / len(self._x)
         write(request, weight - received)
-        return WorkOutcome(request.output, len(self._x), metrics, self._seconds, info={"steps": float(STEPS)})
+        info = {"steps": float(STEPS), "first_loss": metrics["loss"]}
+        extras = {}
+        if (request.config["train"].get("algorithm") or {}).get("name") == "scaffold":
+            extras["control"] = extra_output(request.output, "control")
+            write_to(extras["control"], self.control)
+        return WorkOutcome(request.output, len(self._x), metrics, self._seconds, extras=extras, info=info)
 
     def require(self, config: Mapping[str, Any]) -> None:
         """Every task may be done here."""
@@ -69,6 +81,16 @@ class Trainer:
         """Nothing to stop."""
 
 
+def _frozen(request: WorkRequest) -> bool:
+    """Whether there are no statistics to be summed any more."""
+    state = request.config["model"].get("state") or []
+    return any(entry["keep"] == "frozen" and entry["from_round"] <= request.round for entry in state)
+
+
 def write(request: WorkRequest, weight: np.ndarray) -> None:
+    write_to(request.output, weight)
+
+
+def write_to(path: Path, weight: np.ndarray) -> None:
     arrays = {"weight": weight.astype(np.float32)}
-    write_tensors(request.output, layout_like(arrays), arrays)
+    write_tensors(path, layout_like(arrays), arrays)

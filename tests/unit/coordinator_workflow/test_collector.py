@@ -7,7 +7,6 @@ import base64
 from datetime import timedelta
 
 import pytest
-from workflow_hub import PROJECT, RUN
 
 from clocks import in_virtual_time
 from hanse_coordinator.verbs.collector import Collector
@@ -18,6 +17,7 @@ from hanse_workflows.answers import Terms
 from hanse_workflows.metrics import EarlyStopping, summarize
 from hanse_workflows.outcomes import Answer
 
+PROJECT, RUN = "triage", "run000000001"
 TERMS = Terms(TaskKind.EVALUATE, PROJECT, RUN, 1000)
 TASK_ID = "0" * 32
 
@@ -74,6 +74,24 @@ async def test_a_step_without_its_quorum_closes_at_the_deadline(clock: VirtualCl
     assert not closed.done()
     await clock.sleep(2.0)
     assert closed.done()
+
+
+@in_virtual_time
+async def test_a_step_of_all_stays_open_for_others_to_say_that_they_waited_in_vain(clock: VirtualClock) -> None:
+    terms = Terms(TaskKind.TRAIN, PROJECT, RUN, 1000)
+    collector = Collector(dict.fromkeys("abc", TASK_ID), needed=3, terms=terms)
+    deadline = clock.now() + timedelta(seconds=100)
+    closed = asyncio.create_task(collector.closed(clock, deadline, None, spare=20.0))
+
+    async def told(name: str, seconds: float) -> None:
+        collector.take(result_of(name, outcome="failed", code="quorum", reason="exchange l0-mean: not all", examples=0))
+        await clock.sleep(seconds)
+
+    await told("a", 15.0)
+    assert not closed.done()
+    await told("b", 6.0)
+    assert closed.done()
+    assert set(collector.failures) == {"a", "b"}
 
 
 def update_of(**changes: object) -> ObjectRef:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from workflow_hub import PROJECT, RUN
 
 from hanse_coordinator.runs.journal import Journal, JournalEntry
 from hanse_coordinator.verbs.steps import Steps
@@ -16,6 +15,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.subjects import JOURNAL
 from hanse_workflows import RunFailure
 from hanse_workflows.fingerprint import fingerprint
+from simulation.league import PROJECT, RUN
 
 
 async def test_another_question_under_a_recorded_key_ends_the_pass_with_both_fingerprints() -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from workflow_hub import PROJECT, RUN
 
 from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.verbs.failures import Paused
@@ -17,6 +16,7 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import RunEvent
 from hanse_fabric.subjects import EVENT
+from simulation.league import PROJECT, RUN
 
 
 class CoordinatorGoneError(Exception):

@@ -66,7 +66,7 @@ def extra_job(job: ReduceJob, name: str, extra: Extra, changes: Mapping[str, Obj
         former, parts = None, parts + extra.before
     optimizer = {"name": "sgd", "lr": parts / extra.now, "momentum": 0.0}
     return job.model_copy(update={
-        "updates": tuple(rows), "model": former, "state": {},
+        "updates": tuple(sorted(rows, key=lambda row: row.participant)), "model": former, "state": {},
         "from_zero": former is None or None, "strategy": {"optimizer": optimizer}, "strategy_digest": None,
         "optimizer_digest": None,
     })  # fmt: skip
