@@ -29,6 +29,7 @@ from hanse_fabric.messages import Outcome, Result, Task, TaskKind
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_privacy.masks.seal import statement
 from hanse_site import SiteLink, enrol
+from hanse_site.link import result_for
 
 TAIL = 200
 LATE_S = 2.0
@@ -107,7 +108,7 @@ class LightSite:
             case Fate.SILENT:
                 return
             case Fate.FAILS:
-                await link.answer(task, outcome=Outcome.FAILED, reason="by chance", code="training-failed")
+                await link.answer(result_for(task, Outcome.FAILED, reason="by chance", code="training-failed"))
                 return
             case Fate.LATE:
                 await asyncio.sleep(LATE_S)
@@ -119,7 +120,7 @@ class LightSite:
             try:
                 self._answers[task.id] = await asyncio.to_thread(self._answer, link, task, model)
             except HanseError as error:
-                await link.answer(task, outcome=Outcome.FAILED, reason=error.message, code=error.code.code)
+                await link.answer(result_for(task, Outcome.FAILED, reason=error.message, code=error.code.code))
                 return
         await self._hand_in(link, task, fate, self._answers[task.id])
 

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from hanse_coordinator.authority import BusCredentials
-from hanse_fabric.bus.authority import BusAuthority, write_secret
+from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Role
 from hanse_operations.secrets.wanted import Wishes, wanted
@@ -132,7 +133,7 @@ class Charted:
         self.kill()
         wishes = Wishes(accounts_folder=str(self.folder / "data" / "accounts"))
         self.secrets = wanted(self.secrets, wishes, datetime.now(UTC))
-        write_secret(self.folder / "accounts.conf", self.secrets["nats-accounts"]["accounts.conf"].decode())
+        write_durably(self.folder / "accounts.conf", self.secrets["nats-accounts"]["accounts.conf"].decode())
         (self.folder / "nats.conf").write_text(
             f"listen: 127.0.0.1:{self.port}\nserver_name: nats-0\nmax_control_line: 65536\n"
             f'jetstream {{ store_dir: "{self.folder}/data/jetstream" }}\ninclude ./accounts.conf\n'
@@ -158,7 +159,7 @@ class Charted:
         folder = self.folder / "authority"
         folder.mkdir(exist_ok=True)
         for name in NEEDED:
-            write_secret(folder / name, self.secrets["authority"][name].decode())
+            write_durably(folder / name, self.secrets["authority"][name].decode())
         return BusAuthority(folder)
 
 

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
-from hanse_fabric.identity.keys import SigningKey, VerifyKey, roster_digest, write_private_key
+from hanse_fabric.identity.keys import SigningKey, VerifyKey, roster_digest
+from hanse_fabric.identity.sealing import SealingKey
 
 
 def test_a_key_survives_its_file_which_only_its_owner_may_read(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_keys_are_equal_by_their_bytes_and_to_nothing_else() -> None:
 
 def test_a_key_of_another_algorithm_or_length_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "agreement.pem"
-    write_private_key(X25519PrivateKey.generate(), path)
+    SealingKey.create().save(path)
     with pytest.raises(HanseError, match="Ed25519 private key"):
         SigningKey.load(path)
     public = X25519PrivateKey.generate().public_key()

@@ -16,7 +16,8 @@ from scripted_hub import JOB, ScriptedHub, error, frame, project_view, run_view,
 from signed_model import signed_model
 
 from hanse.cli import main
-from hanse.embedded.state import StateFolder, write_private
+from hanse.embedded.state import StateFolder
+from hanse_fabric.durable import write_durably
 from hanse_fabric.settings import describe, registered_settings
 from hanse_operations.servers.program import free_ports
 
@@ -95,7 +96,7 @@ def test_the_embedded_hub_of_the_folder_is_found_with_its_key(run: Run, hub: Scr
     state = StateFolder(Path(".hanse/hub"))
     state.root.mkdir(parents=True)
     state.ports(int(hub.url.rpartition(":")[2]))
-    write_private(state.key_file, "hanse_own_secret\n")
+    write_durably(state.key_file, "hanse_own_secret\n")
     hub.answer("GET", "/v1/projects", (200, {"projects": []}))
     assert run("project", "list", "--json").body == []
     assert hub.seen[0].headers["Authorization"] == "Bearer hanse_own_secret"
@@ -333,7 +334,7 @@ def test_doctor_tells_a_wrong_key_from_an_absent_hub(run: Run, project: Scripted
 def test_doctor_finds_secrets_that_others_may_read_and_a_site_without_identity(run: Run) -> None:
     state = StateFolder(Path(".hanse/hub"))
     state.authority.mkdir(parents=True)
-    write_private(state.key_file, "hanse_own_secret\n")
+    write_durably(state.key_file, "hanse_own_secret\n")
     assert findings(run("doctor", "--json"))["hub's secrets"]["well"]
     state.key_file.chmod(0o644)
     found = findings(run("doctor", "--json", "--home", "nowhere"))

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from hanse.embedded.processes import ChildSpec, Supervisor
-from hanse.embedded.state import StateFolder, write_private
+from hanse.embedded.state import StateFolder
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -201,7 +202,7 @@ def test_files_of_secrets_are_readable_by_their_owner_alone(tmp_path: Path) -> N
     state = StateFolder(tmp_path / "hub")
     with state.locked():
         state.ports(None)
-        write_private(state.key_file, "hanse_x\n")
+        write_durably(state.key_file, "hanse_x\n")
         assert state.api_key() == "hanse_x"
         assert stat.S_IMODE(state.root.stat().st_mode) == 0o700
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in state.root.iterdir()}

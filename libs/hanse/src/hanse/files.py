@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,26 +32,16 @@ def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, pat
         HanseError: TAMPERED when file or record are not what the registry signed; TOO_LARGE; UNAVAILABLE; NO_SPACE.
     """
     from hanse.verification import verify_model
-    from hanse_fabric.store.transfer import HttpTransfer
 
     record = found.version.record
     if record.digest != digest:
         raise HanseError(
             ErrorCode.TAMPERED, f"version {record.version}: the link is to {record.digest}, {digest} was asked for"
         )
-    unverified = path.with_name(path.name + ".unverified")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(HttpTransfer(ca, patience=patience)) as transfer:
-            transfer.fetch(found.url, unverified, limit=record.size)
-        try:
-            verify_model(unverified, record, trusted_key=record.public_key)
-            unverified.replace(path)
-        finally:
-            unverified.unlink(missing_ok=True)
+    with _fetched(found.url, path, record.size, ca, patience) as unverified:
+        verify_model(unverified, record, trusted_key=record.public_key)
+        unverified.replace(path)
         record_path(path).write_bytes(record.canonical())
-    except OSError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
     return path
 
 
@@ -65,20 +56,28 @@ def save_output(found: OutputLink, path: Path, *, ca: Path | None, patience: flo
         HanseError: TAMPERED when it is not what the hub recorded; TOO_LARGE; UNAVAILABLE; NO_SPACE.
     """
     from hanse_fabric.messages import ObjectRef
-    from hanse_fabric.store.transfer import HttpTransfer
     from hanse_fabric.tensors.refs import verify_file
 
     wanted = found.output
+    with _fetched(found.url, path, wanted.size, ca, patience) as unverified:
+        verify_file(ObjectRef(digest=wanted.digest, size=wanted.size, leaves=wanted.leaves), unverified)
+        unverified.replace(path)
+    return path
+
+
+@contextmanager
+def _fetched(url: str, path: Path, size: int, ca: Path | None, patience: float) -> Iterator[Path]:
+    """What a link leads to, beside `path`; gone afterwards, unless it was renamed."""
+    from hanse_fabric.store.transfer import HttpTransfer
+
     unverified = path.with_name(path.name + ".unverified")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(HttpTransfer(ca, patience=patience)) as transfer:
-            transfer.fetch(found.url, unverified, limit=wanted.size)
+            transfer.fetch(url, unverified, limit=size)
         try:
-            verify_file(ObjectRef(digest=wanted.digest, size=wanted.size, leaves=wanted.leaves), unverified)
-            unverified.replace(path)
+            yield unverified
         finally:
             unverified.unlink(missing_ok=True)
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path}: cannot be written: {error.strerror}") from None
-    return path

@@ -22,7 +22,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_site.enrol import enrol
 from hanse_site.identity import SiteIdentity, load_identity
-from hanse_site.link import OpenTask, SiteLink
+from hanse_site.link import OpenTask, SiteLink, result_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,7 +112,7 @@ def cannot(task: Task) -> HanseError | None:
 
 async def refuse(link: SiteLink, task: Task, reason: HanseError) -> None:
     """Answer a task with a refusal, so that the owner sees why."""
-    await link.answer(task, outcome=Outcome.REFUSED, reason=str(reason), code=reason.code.code)
+    await link.answer(result_for(task, Outcome.REFUSED, reason=str(reason), code=reason.code.code))
 
 
 async def _identity(url: str, token: str | None, home: Path, ca: Path | None) -> SiteIdentity:
@@ -214,7 +214,7 @@ class SiteTask:
         return Path(path)
 
     def _answer(self, **fields: Any) -> None:
-        self._site._worker.do(self._site._link.answer(self._found.task, **fields))
+        self._site._worker.do(self._site._link.answer(result_for(self._found.task, **fields)))
 
     def __repr__(self) -> str:
         return f"<hanse task {self.kind}, round {self.round}>"

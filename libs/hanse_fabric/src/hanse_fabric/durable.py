@@ -44,8 +44,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def write_durably(path: Path, data: bytes | str, *, mode: int = 0o600) -> None:
     """Replace `path` by `data`: readers, and a restart at any moment, see all of the old or all of the new.
+
+    Args:
+        data: text is written as UTF-8.
 
     Raises:
         HanseError: NO_SPACE; nothing half-written stays.
@@ -55,7 +58,7 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         with space_errors(path):
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             try:
-                write_all(descriptor, data)
+                write_all(descriptor, data.encode() if isinstance(data, str) else data)
                 sync(descriptor)
             finally:
                 os.close(descriptor)

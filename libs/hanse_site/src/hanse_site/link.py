@@ -277,29 +277,8 @@ class SiteLink:
             self.bus.clock,
         )
 
-    async def answer(
-        self,
-        task: Task,
-        *,
-        outcome: Outcome = Outcome.DONE,
-        update: ObjectRef | None = None,
-        examples: int = 0,
-        metrics: Mapping[str, float] | None = None,
-        seconds: float = 0.0,
-        reason: str = "",
-        code: str = "",
-    ) -> Result:
-        """Make, sign and hand in the answer to a task."""
-        unsigned = result_for(
-            task,
-            outcome,
-            update=update,
-            examples=examples,
-            metrics=metrics,
-            seconds=seconds,
-            reason=reason,
-            code=code,
-        )
+    async def answer(self, unsigned: Result) -> Result:
+        """Sign and hand in the answer to a task (`result_for`)."""
         result = self.sign(unsigned)
         await self.publish(result)
         return result
@@ -341,7 +320,7 @@ class SiteLink:
 
 def result_for(
     task: Task,
-    outcome: Outcome,
+    outcome: Outcome = Outcome.DONE,
     *,
     update: ObjectRef | None = None,
     examples: int = 0,

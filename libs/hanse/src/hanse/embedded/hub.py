@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from hanse.embedded.processes import Child, ChildSpec, Supervisor
-from hanse.embedded.state import StateFolder, write_private
+from hanse.embedded.state import StateFolder
 from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.durable import write_durably
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
@@ -114,7 +115,7 @@ class EmbeddedHub:
             self.monitoring = [f"http://{_HOST}:{ports[f'monitoring{server}']}" for server in self._bus_servers]
         authority = BusAuthority(self.state.authority)
         self.api_key = self.state.api_key() or make_api_key().text
-        write_private(self.state.key_file, self.api_key + "\n")
+        write_durably(self.state.key_file, self.api_key + "\n")
         self.url = f"http://{_HOST}:{ports['http']}"
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
@@ -240,5 +241,5 @@ def _health_port(file: Path) -> int:
     if file.exists():
         return int(json.loads(file.read_text()))
     port = free_ports(1)[0]
-    write_private(file, json.dumps(port))
+    write_durably(file, json.dumps(port))
     return port

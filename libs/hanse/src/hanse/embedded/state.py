@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 
 PORTS = ("http", "bus", "store")
@@ -70,7 +71,7 @@ class StateFolder:
         chosen = {name: remembered.get(name, fresh[name]) for name in names}
         if http_port:
             chosen["http"] = http_port
-        write_private(self.root / "ports.json", json.dumps(chosen, indent=1))
+        write_durably(self.root / "ports.json", json.dumps(chosen, indent=1))
         return chosen
 
     def api_key(self) -> str | None:
@@ -95,14 +96,3 @@ class StateFolder:
                 ErrorCode.INVALID_INPUT, f"{path}: no list of ports", hint="remove it, and new ones are chosen"
             )
         return read
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

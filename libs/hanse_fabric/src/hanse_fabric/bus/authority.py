@@ -7,7 +7,6 @@ participants. It needs `account.seed`, `signer.seed` and `system.seed` of it, an
 from __future__ import annotations
 
 import json
-import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
 from hanse_fabric.subjects import Role
@@ -49,25 +49,25 @@ class BusAuthority:
         kept = path.read_text() if path.exists() else ""
         text = self._issuer.role_credentials(role, self._key(f"user-{role.value}", KeyKind.USER), kept)
         if text != kept:
-            write_secret(path, text)
+            write_durably(path, text)
         return path
 
     def leaf_credentials(self) -> Path:
         """The `.creds` file of leaf nodes of the hub's account, which may do what sites may do."""
         path = self.folder / "leaf.creds"
-        write_secret(path, self._issuer.leaf_credentials(self._key("user-leaf", KeyKind.USER)))
+        write_durably(path, self._issuer.leaf_credentials(self._key("user-leaf", KeyKind.USER)))
         return path
 
     def leaf_system_credentials(self) -> Path:
         """The `.creds` file by which leaf nodes hear of changed claims, and can do nothing else."""
         path = self.folder / "leaf-system.creds"
-        write_secret(path, self._issuer.leaf_system_credentials(self._key("user-leaf-system", KeyKind.USER)))
+        write_durably(path, self._issuer.leaf_system_credentials(self._key("user-leaf-system", KeyKind.USER)))
         return path
 
     def system_credentials(self) -> Path:
         """Credentials of the system account, which changes accounts' claims, in a file."""
         path = self.folder / "system.creds"
-        write_secret(path, self._issuer.system_credentials())
+        write_durably(path, self._issuer.system_credentials())
         return path
 
     def participant_jwt(self, project: str, participant: str, bus_key: str) -> str:
@@ -120,7 +120,7 @@ class BusAuthority:
             try:
                 if not path.exists():
                     self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    write_secret(path, KeyPair.create(kind).seed)
+                    write_durably(path, KeyPair.create(kind).seed)
                 self._keys[name] = KeyPair.from_seed(path.read_text())
             except OSError as error:
                 raise HanseError(
@@ -129,14 +129,3 @@ class BusAuthority:
                     hint="HANSE_BUS_AUTHORITY is a folder with account.seed, signer.seed and system.seed",
                 ) from None
         return self._keys[name]
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -19,9 +20,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 
 KEY_BYTES = 32
+
+K = TypeVar("K", bound=Ed25519PrivateKey | X25519PrivateKey)
 
 
 class VerifyKey:
@@ -89,41 +93,37 @@ class VerifyKey:
         return hash(self._raw)
 
 
-class SigningKey:
+class PrivateKey(Generic[K]):
     """A private key. It is never printed, and its file is readable by its owner alone."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
+    kind: ClassVar[type[Ed25519PrivateKey] | type[X25519PrivateKey]]
+    called: ClassVar[str]
+
+    def __init__(self, key: K) -> None:
         self._key = key
 
     @classmethod
-    def create(cls) -> SigningKey:
+    def create(cls) -> Self:
         """A new key from the system's randomness."""
-        return cls(Ed25519PrivateKey.generate())
+        return cls(cast(K, cls.kind.generate()))
 
     @classmethod
-    def from_seed(cls, seed: bytes) -> SigningKey:
-        """The key of a seed of 32 bytes."""
-        if len(seed) != 32:
-            raise invalid("seed", f"{len(seed)} bytes", "an Ed25519 seed of 32 bytes")
-        return cls(Ed25519PrivateKey.from_private_bytes(seed))
-
-    @classmethod
-    def load(cls, path: Path) -> SigningKey:
+    def load(cls, path: Path) -> Self:
         """Read a PEM file.
 
         Raises:
-            HanseError: NOT_FOUND, or INVALID_INPUT when it is no Ed25519 private key.
+            HanseError: NOT_FOUND, or INVALID_INPUT when it is no unencrypted private key of this kind.
         """
         try:
             key = load_pem_private_key(_read(path), password=None)
         except (ValueError, TypeError):
-            raise invalid("key file", str(path), "a PEM file with an unencrypted Ed25519 private key") from None
-        if not isinstance(key, Ed25519PrivateKey):
-            raise invalid("key file", str(path), "a PEM file with an Ed25519 private key")
-        return cls(key)
+            key = None
+        if not isinstance(key, cls.kind):
+            raise invalid("key file", str(path), f"a PEM file with an unencrypted {cls.called} private key")
+        return cls(cast(K, key))
 
     @classmethod
-    def load_or_create(cls, path: Path) -> SigningKey:
+    def load_or_create(cls, path: Path) -> Self:
         """The key in the file; a new one is written there if there is none. Two processes get the same key."""
         if not path.exists():
             created = cls.create()
@@ -141,7 +141,28 @@ class SigningKey:
         Raises:
             HanseError: CONFLICT when the file exists: a key is never overwritten.
         """
-        write_private_key(self._key, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        write_durably(partial, private_pem(self._key))
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            raise HanseError(ErrorCode.CONFLICT, f"{path}: a key is there already") from None
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+class SigningKey(PrivateKey[Ed25519PrivateKey]):
+    """Ed25519."""
+
+    kind, called = Ed25519PrivateKey, "Ed25519"
+
+    @classmethod
+    def from_seed(cls, seed: bytes) -> SigningKey:
+        """The key of a seed of 32 bytes."""
+        if len(seed) != 32:
+            raise invalid("seed", f"{len(seed)} bytes", "an Ed25519 seed of 32 bytes")
+        return cls(Ed25519PrivateKey.from_private_bytes(seed))
 
     @property
     def verify_key(self) -> VerifyKey:
@@ -175,29 +196,10 @@ def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def write_private_key(key: Ed25519PrivateKey | X25519PrivateKey, path: Path) -> None:
-    """Write a private key as a PEM file with mode 0600, whole or not at all.
-
-    Raises:
-        HanseError: CONFLICT when the file exists: a key is never overwritten.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(private_pem(key))
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(partial, path)
-    except FileExistsError:
-        raise HanseError(ErrorCode.CONFLICT, f"{path}: a key is there already") from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         raise HanseError(ErrorCode.NOT_FOUND, f"{path}: no such key file") from None
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"key file {path}: {error.strerror}") from None

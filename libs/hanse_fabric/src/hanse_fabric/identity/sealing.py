@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.identity.keys import write_private_key
+from hanse_fabric.identity.keys import PrivateKey
 
 
-class SealingKey:
-    """A private key. It is never printed."""
+class SealingKey(PrivateKey[X25519PrivateKey]):
+    """X25519."""
 
-    def __init__(self, key: X25519PrivateKey) -> None:
-        self._key = key
-
-    @classmethod
-    def create(cls) -> SealingKey:
-        """A new key from the system's randomness."""
-        return cls(X25519PrivateKey.generate())
-
-    @classmethod
-    def load(cls, path: Path) -> SealingKey:
-        """Read a PEM file.
-
-        Raises:
-            HanseError: NOT_FOUND, or INVALID_INPUT when it is no unencrypted X25519 private key.
-        """
-        try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
-        except FileNotFoundError:
-            raise HanseError(ErrorCode.NOT_FOUND, f"{path}: no such key file") from None
-        except OSError as error:
-            raise HanseError(ErrorCode.INVALID_INPUT, f"key file {path}: {error.strerror}") from None
-        except (ValueError, TypeError):
-            key = None
-        if not isinstance(key, X25519PrivateKey):
-            raise invalid("key file", str(path), "a PEM file with an unencrypted X25519 private key")
-        return cls(key)
-
-    @classmethod
-    def load_or_create(cls, path: Path) -> SealingKey:
-        """The key in the file; a new one is written there if there is none. Two processes get the same key."""
-        if not path.exists():
-            created = cls.create()
-            try:
-                write_private_key(created._key, path)
-                return created
-            except HanseError as error:
-                if error.code is not ErrorCode.CONFLICT:
-                    raise
-        return cls.load(path)
+    kind, called = X25519PrivateKey, "X25519"
 
     @property
     def public_bytes(self) -> bytes:

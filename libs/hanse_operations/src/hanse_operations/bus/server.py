@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hanse_fabric.bus.authority import BusAuthority, write_secret
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.durable import write_durably
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 
 ASKS_EVERY = "2s"
@@ -91,7 +92,7 @@ def write_server_config(
     accounts.mkdir(parents=True, exist_ok=True)
     for public, token in authority.account_tokens().items():
         if not (accounts / f"{public}.jwt").exists():
-            write_secret(accounts / f"{public}.jwt", token)
+            write_durably(accounts / f"{public}.jwt", token)
     lines = [
         f"listen: {json.dumps(f'{host}:{port}')}",
         f"server_name: {json.dumps(_name(cluster, leaf))}",
@@ -122,7 +123,7 @@ def write_server_config(
         inner = _tls(tls) if tls is not None else "no_tls: true"
         lines.append(f"websocket {{ listen: {json.dumps(f'{host}:{websocket_port}')}\n {inner} }}")
     path = folder / "nats.conf"
-    write_secret(path, "\n".join(lines) + "\n")
+    write_durably(path, "\n".join(lines) + "\n")
     return path
 
 

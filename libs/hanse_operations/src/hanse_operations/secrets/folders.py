@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from hanse_fabric.bus.authority import write_secret
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
 from hanse_operations.secrets.kubernetes import manifest
@@ -39,7 +39,7 @@ class ManifestFolder:
         body = manifest(self._prefix, name, data, self._labels)
         if self._namespace:
             body["metadata"]["namespace"] = self._namespace
-        write_secret(self._path(name), yaml.safe_dump(body, sort_keys=False))
+        write_durably(self._path(name), yaml.safe_dump(body, sort_keys=False))
 
     def change(self, name: str, data: Mapping[str, bytes], version: str) -> None:
         before = self.read(name)
@@ -73,7 +73,7 @@ class FileFolder:
         folder = self._folder / name
         _folder(folder)
         for key, value in data.items():
-            write_secret(folder / key, value.decode())
+            write_durably(folder / key, value.decode())
 
     def change(self, name: str, data: Mapping[str, bytes], version: str) -> None:
         before = self.read(name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_fabric.bus.authority import write_secret
+from hanse_fabric.durable import write_durably
 from hanse_operations.servers.program import Program, find_binary, free_ports
 
 BUCKET = "hanse"
@@ -66,7 +66,7 @@ def store_keys(folder: Path) -> dict[str, StoreKey]:
         name: known.get(name) or [f"{name}-{secrets.token_hex(6)}", secrets.token_urlsafe(32)] for name in IDENTITIES
     }
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_secret(path, json.dumps(keys))
+    write_durably(path, json.dumps(keys))
     return {name: StoreKey(*pair) for name, pair in keys.items()}
 
 
@@ -100,7 +100,7 @@ def seaweedfs_program(
     """
     keys = {name: (pair.access_key, pair.secret_key) for name, pair in store_keys(folder).items()}
     config = folder / "s3.json"
-    write_secret(config, json.dumps(s3_identities(keys)))
+    write_durably(config, json.dumps(s3_identities(keys)))
     data = folder / "data"
     data.mkdir(exist_ok=True)
     master, volume, filer, admin = free_ports(4, shifted=_GRPC_SHIFT)
