@@ -15,7 +15,9 @@ class OwnWorker(ProcessWorker):
 
     def __init__(self, data: DataSettings, code: Path | None = None, schema: DataSchema | None = None) -> None:
         self.process = WorkerProcess(studies=data.is_genotypes)
-        super().__init__(data, self.process, code, schema)
+        super().__init__(data, self.process, code)
+        if schema is not None:
+            self.use(schema)
 
     @property
     def pid(self) -> int | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from hanse_datapod.data.load import SiteData
-from hanse_datapod.worker.port import extra_output
-from hanse_datapod.worker.work.context import WorkContext, WorkReport
+from hanse_datapod.worker.port import WorkOutcome, extra_output
+from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors, write_tensors
@@ -51,7 +51,7 @@ class Site:
             self.code.write_text(code)
             self.config["code"] = {"name": "code", "digest": hashlib.sha256(code.encode()).hexdigest()}
 
-    def do(self, kind: TaskKind, number: int, *, trained: int | None = None, output: str = "update") -> WorkReport:
+    def do(self, kind: TaskKind, number: int, *, trained: int | None = None, output: str = "update") -> WorkOutcome:
         extras = {"control": self.control} if self.control is not None else {}
         work = WorkContext(
             kind, self.config, 100 + number, number, None if kind is TaskKind.INITIALIZE else self.folder / "model",
@@ -64,10 +64,10 @@ class Site:
         self.do(TaskKind.INITIALIZE, 0, output="model")
         return self
 
-    def train(self, number: int, *, trained: int | None = None) -> WorkReport:
+    def train(self, number: int, *, trained: int | None = None) -> WorkOutcome:
         return self.do(TaskKind.TRAIN, number, trained=trained)
 
-    def evaluate(self, number: int, *, trained: int | None = None) -> WorkReport:
+    def evaluate(self, number: int, *, trained: int | None = None) -> WorkOutcome:
         return self.do(TaskKind.EVALUATE, number, trained=trained)
 
     def count(self) -> None:

@@ -104,7 +104,8 @@ async def test_the_task_of_a_worker_that_is_killed_is_done_by_another_to_the_sam
         folder.mkdir()
     clock = Clock()
     client = PoolClient(tmp_path / "shared", POOL, clock=clock)
-    pooled, began = ProcessWorker(data, client, schema=SCHEMA), asyncio.Event()
+    pooled, began = ProcessWorker(data, client), asyncio.Event()
+    pooled.use(SCHEMA)
     await client.start()
     async with asyncio.timeout(PATIENCE_S):
         first = await started()
@@ -133,7 +134,8 @@ async def test_a_worker_that_is_told_to_stop_gives_its_task_back_at_once(
     data: DataSettings, tmp_path: Path, started: Callable[[], Any]
 ) -> None:
     client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
-    pooled, began = ProcessWorker(data, client, schema=SCHEMA), asyncio.Event()
+    pooled, began = ProcessWorker(data, client), asyncio.Event()
+    pooled.use(SCHEMA)
     await client.start()
     async with asyncio.timeout(PATIENCE_S):
         process = await started()
@@ -155,7 +157,8 @@ async def pooled(data: DataSettings, tmp_path: Path) -> AsyncIterator[ProcessWor
     """A worker whose one pool worker lives in this process."""
     worker, stopping = PoolWorker(tmp_path / "shared", POOL), asyncio.Event()
     client = PoolClient(tmp_path / "shared", POOL, dead_s=600)
-    made = ProcessWorker(data, client, schema=SCHEMA)
+    made = ProcessWorker(data, client)
+    made.use(SCHEMA)
     await client.start()
     run = asyncio.create_task(worker.run(stopping))
     yield made

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.training import rehearse
-from hanse_datapod.worker.work.execute import WorkContext, WorkReport, execute
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors
@@ -44,7 +46,7 @@ class Bench:
         self.code.write_text(CODE)
         self.said: list[str] = []
 
-    def do(self, kind: TaskKind, output: str, *, code: bool = False, **config: Any) -> WorkReport:
+    def do(self, kind: TaskKind, output: str, *, code: bool = False, **config: Any) -> WorkOutcome:
         if code:
             config["code"] = {"name": "mine", "digest": hashlib.sha256(self.code.read_bytes()).hexdigest()}
         read = partial(read_site_data, DataSettings(train=self.folder / "ward.npz"), SCHEMA)
@@ -57,7 +59,7 @@ class Bench:
 
     def train(
         self, *, model: dict[str, Any], code: bool = False, **config: Any
-    ) -> tuple[WorkReport, dict[str, np.ndarray]]:
+    ) -> tuple[WorkOutcome, dict[str, np.ndarray]]:
         self.do(TaskKind.INITIALIZE, "model", model=model, code=code)
         done = self.do(TaskKind.TRAIN, "update", model=model, code=code, **config)
         return done, read_tensors(self.folder / "update")[1]

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import fingerprint, read_site_data
+from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 

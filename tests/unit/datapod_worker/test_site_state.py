@@ -189,7 +189,7 @@ def test_rules_that_fit_nothing_or_leave_nothing_are_refused_before_the_first_ro
 def test_extras_are_in_the_models_layout_with_zeros_for_buffers(tmp_path: Path) -> None:
     site = Site(tmp_path, model=NORMED, train=STEPS | {"algorithm": "scaffold"}).begin()
     done = site.train(1, trained=0)
-    assert done.extras == ("control",)
+    assert [*done.extras] == ["control"]
     extra = extra_output(tmp_path / "update", "control")
     assert layout_of(extra) == layout_of(tmp_path / "model")
     control = read_tensors(extra)[1]

@@ -16,15 +16,16 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from hanse_datapod.data import DataSettings
 from hanse_datapod.data.load import read_site_data
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.training import evaluate_file, rehearse
-from hanse_datapod.worker import WorkRequest
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.pool.working import PoolWorker
-from hanse_datapod.worker.work.execute import WorkContext, execute
+from hanse_datapod.worker.port import WorkRequest
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.execute import execute
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import layout_of, read_tensors
@@ -56,7 +57,8 @@ class InPool(ProcessWorker):
 
     def __init__(self, data, folder, schema):
         self._client = PoolClient(folder, "lab", dead_s=600)
-        super().__init__(data, self._client, schema=schema)
+        super().__init__(data, self._client)
+        self.use(schema)
         self._working, self._stopping = PoolWorker(folder, "lab"), asyncio.Event()
         self._run = asyncio.create_task(self._working.run(self._stopping))
 

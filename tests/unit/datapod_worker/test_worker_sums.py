@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hanse_datapod.data import DataSettings
-from hanse_datapod.worker import WorkRequest
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.shared import SharedWorker
-from hanse_datapod.worker.port import AskSum, WorkOutcome
+from hanse_datapod.worker.port import AskSum, WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import read_tensors
@@ -140,7 +139,7 @@ async def test_a_sum_that_does_not_come_ends_the_task_with_its_reason_and_leaves
 
 async def test_participants_that_share_a_process_cannot_wait_for_each_other_in_it(folder: Path) -> None:
     shared = SharedWorker()
-    worker = shared.participant(data_of(folder, "s", 4), SCHEMA)
+    worker = shared.participant(data_of(folder, "s", 4))
     try:
         async with asyncio.timeout(120):
             model = (await worker.work(request(folder, "shared", None, None), lambda *_: None)).update

@@ -7,7 +7,7 @@ the leaves were shared out over jobs. Peak memory: threads x (ROWS_BUDGET + LEAF
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,8 +73,7 @@ class Engine:
         """Do the job.
 
         Args:
-            fetched: the updates that came by the bus, by participant.
-            sums: tallies and sums of masks that came by the bus, by digest.
+            fetched, sums: of `Inputs`.
             stop: gives up (CANCELLED) soon after it is set.
 
         Returns:
@@ -222,14 +221,14 @@ class _Run:
         self.outputs.forget(self.job.measured or ())
         return self.answer(outputs=outputs)
 
-    def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> list[Totals]:
+    def _measure(self, plan: Plan, reduction: Measured, leaves: range) -> Sequence[Totals]:
         """What the reduction measures of `leaves`, by groups; not to be used when updates were refused."""
         sums = GroupSums(leaves)
         self.bytes_read += self.crew.work(
             leaves, partial(MeasureWorker, plan, reduction, self.refusals),
             lambda worker, index: sums.add(index, worker.measure(index)),
         )  # fmt: skip
-        return sums.groups()
+        return sums.groups
 
     def _measured(self, plan: Plan) -> Reduced:
         """A MEASURE job."""

@@ -43,39 +43,36 @@ class MeasureWorker:
 
     def measure(self, index: int) -> Totals:
         """What the reduction measures of leaf `index`; not to be used when updates were refused."""
-        found = _Sum()
+        found: dict[str, Array] = {}
         with self._rows.leaf(index) as pieces:
             for piece, rows in pieces:
                 if piece.segment is not None and piece.segment.rule is Rule.PARAMETER and not self._refusals:
                     dtype = DTYPES[piece.segment.dtype]
-                    found.add(self._reduction.measure([row.view(dtype) for row in rows]))
-        return found.arrays
+                    _add(found, self._reduction.measure([row.view(dtype) for row in rows]))
+        return found
 
 
-@dataclass(slots=True)
-class _Sum:
-    arrays: dict[str, Array] = field(default_factory=dict)
-
-    def add(self, more: Totals) -> None:
-        for name, array in more.items():
-            if name in self.arrays:
-                self.arrays[name] += array
-            else:
-                self.arrays[name] = np.array(array, np.float64)
+def _add(totals: dict[str, Array], more: Totals) -> None:
+    for name, array in more.items():
+        if name in totals:
+            totals[name] += array
+        else:
+            totals[name] = np.array(array, np.float64)
 
 
 @dataclass(slots=True)
 class GroupSums:
     """Adds up what leaves measured in their order, whatever the order in which they come, group by group.
 
-    Args:
+    Attributes:
         leaves: of the layout, from the first of a group on.
+        groups: the sums, in order.
     """
 
     leaves: range
     _waiting: dict[int, Totals] = field(default_factory=dict)
     _done: int = 0
-    _groups: list[_Sum] = field(default_factory=list)
+    groups: list[dict[str, Array]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, index: int, found: Totals) -> None:
@@ -84,13 +81,9 @@ class GroupSums:
             self._waiting[index] = found
             while (at := self.leaves.start + self._done) in self._waiting:
                 if self._done % MEASURE_LEAVES == 0:
-                    self._groups.append(_Sum())
-                self._groups[-1].add(self._waiting.pop(at))
+                    self.groups.append({})
+                _add(self.groups[-1], self._waiting.pop(at))
                 self._done += 1
-
-    def groups(self) -> list[Totals]:
-        """The sums of all groups, in order."""
-        return [group.arrays for group in self._groups]
 
 
 def check_group(leaves: tuple[int, int] | None, plan: Plan) -> range:
@@ -114,11 +107,11 @@ def reweighed(plan: Plan, groups: Iterable[Totals]) -> Plan:
     reduction = plan.strategy.reduction
     if not isinstance(reduction, Reweighed):
         return plan
-    totals = _Sum()
+    totals: dict[str, Array] = {}
     for group in groups:
-        totals.add(group)
-    weights = chosen_weights(reduction, totals.arrays, plan.weights, plan.info)
-    clip = reduction.next_clip(totals.arrays) if isinstance(reduction, PrivateMean) else None
+        _add(totals, group)
+    weights = chosen_weights(reduction, totals, plan.weights, plan.info)
+    clip = reduction.next_clip(totals) if isinstance(reduction, PrivateMean) else None
     return replace(plan, weights=weights, counted=counted_of(weights), next_clip=clip)
 
 

@@ -37,8 +37,7 @@ def run_study(
     """Do the job.
 
     Args:
-        fetched: answers that came by the bus, by participant.
-        sums: tallies and sums of masks that came by the bus, by digest.
+        store, fetched, sums: of `Inputs`.
 
     Returns:
         outputs and facts; or the answers to leave out; or in `error` and `code` what is wrong for good.

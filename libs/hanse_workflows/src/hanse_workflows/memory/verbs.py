@@ -55,13 +55,7 @@ OnVersion = Callable[[bytes, Lineage], None]
 class MemoryVerbs:
     """`Verbs` of a run in this process.
 
-    Args:
-        sites: by name.
-        journal: its outcomes are not made again; it is added to.
-        initial: bytes of the owner's first model.
-        told: is told news.
-        published: is given each version.
-        secret: gives bytes that nobody can foretell; None: the system's generator.
+    Args: as of `conduct`.
     """
 
     def __init__(

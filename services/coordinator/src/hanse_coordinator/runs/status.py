@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.clock import Clock
+from hanse_schemas.http.runs import FINAL_STATES
 
 if TYPE_CHECKING:
     from hanse_coordinator.records import RunRecord
@@ -53,11 +54,8 @@ class RunStatus:
         now = self._clock.now()
 
         def alter(record: RunRecord) -> RunRecord:
-            if record.state in FINAL:
+            if record.state in FINAL_STATES:
                 return record
             return record.model_copy(update={**fields, "updated_at": now})
 
         return await self._runs.change(alter, **self._tokens)
-
-
-FINAL = frozenset({"completed", "failed", "cancelled"})

@@ -17,7 +17,7 @@ from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.runs.lease import Leases
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
-from hanse_coordinator.runs.status import FINAL, RunStatus
+from hanse_coordinator.runs.status import RunStatus
 from hanse_coordinator.verbs.durable import DurableVerbs
 from hanse_coordinator.verbs.failures import Fenced, Paused, first_reason
 from hanse_coordinator.verbs.objects import RunObjects
@@ -30,6 +30,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.telemetry import continued, extract
 from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
+from hanse_schemas.http.runs import FINAL_STATES
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.workflow import blamed, workflow_of
 
@@ -133,7 +134,7 @@ class Supervisor:
     def _see(self, key: Key, record: RunRecord | None, revision: int) -> None:
         if key in self._records and self._records[key][1] > revision:
             return
-        if record is None or record.state in FINAL:
+        if record is None or record.state in FINAL_STATES:
             self._records.pop(key, None)
             self._not_before.pop(key, None)
         else:
@@ -170,7 +171,7 @@ class Supervisor:
     async def _work(self, key: Key, held: _Held) -> None:
         project, run = key
         entry = await self._buckets.runs.get(project=project, run=run)
-        if entry is None or entry.value.state in FINAL:
+        if entry is None or entry.value.state in FINAL_STATES:
             self._see(key, None, 0 if entry is None else entry.revision)
             return
         held.obey(entry.value.wanted)
@@ -190,7 +191,7 @@ class Supervisor:
                 end = journal.take_closed(_END)
                 if end is None:
                     end = await self._outcome(context, status, held)
-                    if end["state"] in FINAL:
+                    if end["state"] in FINAL_STATES:
                         await journal.append("closed", _END, end)
             await self._finish(key, context, status, notices, end)
         finally:
@@ -219,14 +220,14 @@ class Supervisor:
         """Tidy, record the outcome, tell of it. Each part may be repeated by the next coordinator; the record comes
         late, because nobody takes up a run whose record is final."""
         await context.settle()
-        if end["state"] in FINAL:
+        if end["state"] in FINAL_STATES:
             await context.tidy(end.get("outputs") or {})
         entry = await status.store(end)
         self._see(key, entry.value, entry.revision)
         state, reason = end["state"], end["reason"]
-        if state in FINAL:
+        if state in FINAL_STATES:
             RUNS_ENDED.add(state=state)
-        about = state if state in FINAL else f"{state}/{entry.revision}"
+        about = state if state in FINAL_STATES else f"{state}/{entry.revision}"
         notices.audit(f"run.{state}", about, reason=reason)
         notices.event("state", about, state=state, reason=reason)
         await notices.flush()
@@ -269,7 +270,7 @@ def _shown_state(record: RunRecord) -> str:
 
 def is_due(record: RunRecord) -> bool:
     """Whether a coordinator has something to do for this run. Pure."""
-    return record.state not in FINAL and not (record.state == "paused" and record.wanted == "pause")
+    return record.state not in FINAL_STATES and not (record.state == "paused" and record.wanted == "pause")
 
 
 async def _release(release: Awaitable[None], clock: Clock) -> None:

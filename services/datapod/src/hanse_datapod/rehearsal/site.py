@@ -13,7 +13,7 @@ from hanse_workflows.memory import Made
 
 if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
-    from hanse_datapod.worker.work.execute import WorkReport
+    from hanse_datapod.worker.port import WorkOutcome
     from hanse_schemas.schema import LearnableSchema
 
 
@@ -36,8 +36,6 @@ class RehearsedSite:
         self.failure: HanseError | None = None
 
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
-        from hanse_datapod.worker.port import extra_output
-
         self.failure = None
         extras = {name: self._file(name, data) for name, data in objects.items()}
         model = extras.pop("model", None)
@@ -47,8 +45,8 @@ class RehearsedSite:
         except HanseError as error:
             self.failure = error
             raise
-        update = self._made.read_bytes() if done.wrote else None
-        changes = {name: extra_output(self._made, name).read_bytes() for name in done.extras}
+        update = None if done.update is None else done.update.read_bytes()
+        changes = {name: path.read_bytes() for name, path in done.extras.items()}
         return Made(update, done.examples, done.metrics, changes, done.info, done.code_digest)
 
     def evaluate(self, config: dict[str, Any], model: bytes, *, seed: int, round: int) -> dict[str, float]:  # noqa: A002
@@ -78,8 +76,9 @@ class RehearsedSite:
     def _do(
         self, kind: TaskKind, config: dict[str, Any], seed: int, round: int, model: Path | None, *,  # noqa: A002
         extras: Mapping[str, Path] | None = None, trained: int | None = None,
-    ) -> WorkReport:  # fmt: skip
-        from hanse_datapod.worker.work.execute import WorkContext, execute
+    ) -> WorkOutcome:  # fmt: skip
+        from hanse_datapod.worker.work.context import WorkContext
+        from hanse_datapod.worker.work.execute import execute
         from hanse_learning.site.sums import Alone
 
         return execute(

@@ -18,7 +18,6 @@ from hanse_datapod.worker.port import (
     OnProgress,
     WorkOutcome,
     WorkRequest,
-    extra_output,
 )
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
@@ -47,7 +46,6 @@ class ProcessWorker:
         data: where the data lie.
         process: that does it, which somebody else starts and stops.
         code: the site code's file, or a folder with one `<name>.py` for each name.
-        schema: what the data are read by until `check_data` gives the project's; None: whatever they look like.
         alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
         device: `auto`, `cpu`, `cuda` or `cuda:N`, that it trains on where the job does not say.
     """
@@ -57,7 +55,6 @@ class ProcessWorker:
         data: DataSettings,
         process: Process,
         code: Path | None = None,
-        schema: DataSchema | None = None,
         *,
         alone: bool = True,
         device: str = "cpu",
@@ -65,7 +62,7 @@ class ProcessWorker:
         self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
         self._data = data.model_dump(mode="json")
         self._code = str(code) if code is not None else None
-        self._schema = schema.model_dump(mode="json") if schema is not None else None
+        self._schema: dict[str, Any] | None = None  # until it is known, data are read as what they look like
         self._process, self._alone = process, alone
         self._wanted_device, self._device = device, DeviceReport()
 
@@ -106,16 +103,7 @@ class ProcessWorker:
             body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress,
             exchange=request.exchange,
         )  # fmt: skip
-        return WorkOutcome(
-            update=request.output if answer["update"] else None,
-            examples=answer["examples"],
-            metrics=answer["metrics"],
-            seconds=answer["seconds"],
-            code_digest=answer["code_digest"],
-            extras={name: extra_output(request.output, name) for name in answer["extras"]},
-            info=answer["info"],
-            note=answer["note"],
-        )
+        return WorkOutcome.of(answer, request.output)
 
     async def check_data(self, schema: DataSchema) -> DataSummary:
         self.use(schema)

@@ -111,22 +111,22 @@ class SharedWorker:
         for _, client in self._pools:
             await client.start()
 
-    def participant(self, data: DataSettings, schema: DataSchema | None = None) -> Worker:
+    def participant(self, data: DataSettings) -> Worker:
         """A worker on these data."""
         process = self._studies if data.is_genotypes else self._training
         if process not in self._used:
             self._used.append(process)
-        local = self._worker(data, process, schema, self._device)
+        local = self._worker(data, process, self._device)
         if data.is_genotypes or not self._pools:
             return local
         placed = [
-            ReachablePool(pool, client, self._worker(data, client, schema, "cuda" if pool.device == "gpu" else "cpu"))
+            ReachablePool(pool, client, self._worker(data, client, "cuda" if pool.device == "gpu" else "cpu"))
             for pool, client in self._pools
         ]
         return PlacingWorker(local, placed)
 
-    def _worker(self, data: DataSettings, process: Process, schema: DataSchema | None, device: str) -> ProcessWorker:
-        return ProcessWorker(data, process, self._code, schema, alone=self._alone, device=device)
+    def _worker(self, data: DataSettings, process: Process, device: str) -> ProcessWorker:
+        return ProcessWorker(data, process, self._code, alone=self._alone, device=device)
 
     async def close(self) -> None:
         """Stop the processes."""

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from hanse_datapod.data.genotypes import check_genotypes, complete_samples, version_of
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.server.answering import Send
 from hanse_fabric.errors import ErrorCode, HanseError, raised
 from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
@@ -66,10 +67,8 @@ class StudyServer:
         self._send({"kind": "progress", "fraction": 0.0, "text": str(config["step"])})
         arrays = _computed(str(config["step"]), site, config.get("settings") or {}, given)
         write_tensors(Path(body["output"]), layout_like(arrays), arrays)
-        return {
-            "update": True, "examples": complete_samples(site.cohort), "metrics": {},
-            "seconds": time.monotonic() - began, "code_digest": None, "extras": (), "info": {}, "note": "",
-        }  # fmt: skip
+        people = complete_samples(site.cohort)
+        return WorkOutcome(Path(body["output"]), people, {}, time.monotonic() - began).body()
 
     def _study(self, data: DataSettings, study: Study, state: Path) -> SiteStudy:
         """The study at this site, whose files are opened once.

@@ -6,6 +6,7 @@ import base64
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -78,16 +79,8 @@ class TrainingServer:
                 blank=self._blank,
             )
         )
-        return {
-            "update": outcome.wrote,
-            "examples": outcome.examples,
-            "metrics": outcome.metrics,
-            "seconds": time.monotonic() - began,
-            "code_digest": outcome.code_digest,
-            "extras": list(outcome.extras),
-            "info": outcome.info,
-            "note": "; ".join(part for part in (device.warning, outcome.note) if part),
-        }
+        note = "; ".join(part for part in (device.warning, outcome.note) if part)
+        return replace(outcome, seconds=time.monotonic() - began, note=note).body()
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
         key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"

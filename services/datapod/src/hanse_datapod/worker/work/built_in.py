@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from torch import nn
 
-from hanse_datapod.worker.port import SPARE, extra_output
-from hanse_datapod.worker.work.context import WorkContext, WorkReport
-from hanse_datapod.worker.work.modules import ReceivedModule, module_of, receive
+from hanse_datapod.worker.port import SPARE, WorkOutcome, extra_output
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
@@ -19,36 +20,35 @@ from hanse_learning.site.algorithms import adapt, train_round
 from hanse_learning.site.devices import on_device
 from hanse_learning.site.entries import arrays_of, update_of, views_of
 from hanse_learning.site.evaluation import evaluate as measure
-from hanse_learning.site.examples import Examples
+from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.session import Session, Trained
 from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy, privatize, require_parameters
 
 
-def initialize(work: WorkContext) -> WorkReport:
+def initialize(work: WorkContext) -> WorkOutcome:
     """Write the run's first model."""
     module, _, entries = module_of(work, examples_or_none(work))
     write_tensors(work.output, entries.travelling, in_layout(arrays_of(module), entries.travelling))
-    return WorkReport(True, 0, {})
+    return WorkOutcome(work.output, 0, {})
 
 
-def evaluate(work: WorkContext) -> WorkReport:
+def evaluate(work: WorkContext) -> WorkOutcome:
     """Measure the received model, or the site's personal one, on the test examples."""
     examples = test_examples(work)
-    received = receive(work, examples)
-    with on_device(received.module, work.device):
-        note = adapt(_session(work, received, work.data().train))
-        metrics = measure(received.module, examples, received.problem)
-    return WorkReport(False, len(examples), metrics, note=note or received.note)
+    module, problem, received = receive(work, examples)
+    with on_device(module, work.device):
+        note = adapt(_session(work, module, problem, received, work.data().train))
+        metrics = measure(module, examples, problem)
+    return WorkOutcome(None, len(examples), metrics, note=note or received.note)
 
 
-def train(work: WorkContext) -> WorkReport:
+def train(work: WorkContext) -> WorkOutcome:
     """Train, and write the update, the extras, and what stays at the site for its next round."""
     examples = work.data().train
-    received = receive(work, examples)
-    module, entries = received.module, received.entries
-    private = check_site_privacy(work.config)
+    module, problem, received = receive(work, examples)
+    entries, private = received.entries, check_site_privacy(work.config)
     with on_device(module, work.device):
-        made = _trained(work, received, examples, private)
+        made = _trained(_session(work, module, problem, received, examples), private)
         module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
     # The update is written over the module's own memory: the next task loads every value of the module before its use.
     trained = views_of(module)
@@ -64,33 +64,35 @@ def train(work: WorkContext) -> WorkReport:
         update, metrics = made_private(update, entries.travelling, private), {}
         info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}
     write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
-    for name, changes in made.extras.items():
-        write_tensors(extra_output(work.output, name), entries.travelling, _filled(changes, entries.travelling))
+    extras = {name: extra_output(work.output, name) for name in made.extras}
+    for name, path in extras.items():
+        write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling))
     note = "; ".join(part for part in (received.note, made.note) if part)
-    return WorkReport(True, len(examples), metrics, extras=tuple(made.extras), info=info, note=note)
+    return WorkOutcome(work.output, len(examples), metrics, extras=extras, info=info, note=note)
 
 
-def _trained(work: WorkContext, received: ReceivedModule, examples: Examples, private: SitePrivacy | None) -> Trained:
-    session = _session(work, received, examples)
+def _trained(session: Session, private: SitePrivacy | None) -> Trained:
     if private is None:
         return train_round(session)
     if private.mechanism == "dp_sgd":
         from hanse_learning.site.dp_sgd import train_privately  # it loads torch.func, which nothing else needs
 
         metrics = train_privately(
-            received.module, examples, session.config, received.problem, private.dp_sgd(), work.on_progress,
-            round_number=work.round,
+            session.module, session.data, session.config, session.problem, private.dp_sgd(), session.on_progress,
+            round_number=session.round,
         )  # fmt: skip
         return Trained(metrics=metrics, info={})
-    return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(work)))
+    return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(session.on_progress)))
 
 
-def _session(work: WorkContext, received: ReceivedModule, examples: Examples) -> Session:
+def _session(
+    work: WorkContext, module: nn.Module, problem: Problem, received: GivenModel, examples: Examples
+) -> Session:
     return Session(
-        module=received.module,
+        module=module,
         data=examples,
         config=check_train(work.config.get("train") or {}),
-        problem=received.problem,
+        problem=problem,
         seed=work.seed,
         round=max(1, work.round),
         local=frozenset(entry.name for entry in received.entries.local),
@@ -135,9 +137,9 @@ def _filled(changes: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.n
     }
 
 
-def _quiet(work: WorkContext) -> Callable[[float, str], None]:
+def _quiet(told: Callable[[float, str], None]) -> Callable[[float, str], None]:
     """Progress without the loss: no noise covers the loss, and no budget was charged for it."""
-    return lambda fraction, _text: work.on_progress(fraction, "training privately")
+    return lambda fraction, _text: told(fraction, "training privately")
 
 
 def made_private(update: dict[str, np.ndarray], layout: Layout, private: SitePrivacy) -> dict[str, np.ndarray]:

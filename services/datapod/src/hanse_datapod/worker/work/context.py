@@ -1,4 +1,4 @@
-"""A request as the worker's process has it, and the report on the work."""
+"""A request as the worker's process has it."""
 
 from __future__ import annotations
 
@@ -42,16 +42,3 @@ class WorkContext:
     sums: Sums | None = None
     device: str = "cpu"
     blank: Callable[[str, Problem], nn.Module] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WorkReport:
-    """What the work has made. `wrote` says whether `output` was written, `extras` which extra files beside it."""
-
-    wrote: bool
-    examples: int
-    metrics: dict[str, float]
-    code_digest: str | None = None
-    extras: tuple[str, ...] = ()
-    info: dict[str, float] = field(default_factory=dict)
-    note: str = ""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hanse_datapod.worker.port import TRAINING_KINDS
+from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, made_private, test_examples
-from hanse_datapod.worker.work.context import WorkContext, WorkReport
-from hanse_datapod.worker.work.modules import module_of, receive
-from hanse_datapod.worker.work.own_model import GivenModel, code_config, first_own_model, receive_own
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
+from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.private import privately
 from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL, write_state
@@ -22,14 +22,11 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.config import BUILT_IN
 from hanse_learning.site.entries import arrays_of, update_of
-from hanse_learning.site.examples import Examples
 from hanse_learning.site.site_privacy import check_site_privacy
 from hanse_learning.site.training import make_repeatable
 
-__all__ = ["WorkContext", "WorkReport", "execute"]
 
-
-def execute(work: WorkContext) -> WorkReport:
+def execute(work: WorkContext) -> WorkOutcome:
     """Do the work.
 
     Raises:
@@ -46,7 +43,7 @@ def execute(work: WorkContext) -> WorkReport:
     return _done(work) if private is None else privately(work, private, _done)
 
 
-def _done(work: WorkContext) -> WorkReport:
+def _done(work: WorkContext) -> WorkOutcome:
     code = load_code(work.code, work.config["code"]) if work.config.get("code") else None
     if code is not None:
         return by_code(work, code, built_in=dict(work.config.get("model") or {}).get("name") in BUILT_IN)
@@ -57,7 +54,7 @@ def _done(work: WorkContext) -> WorkReport:
     return built_in.train(work)
 
 
-def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
+def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:
     """Initialize, train or evaluate by the code's functions.
 
     Raises:
@@ -67,12 +64,12 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkRep
     if work.kind is TaskKind.INITIALIZE:
         return _initialize(work, code, built_in=built_in)
     examples = test_examples(work) if work.kind is TaskKind.EVALUATE else work.data().train
-    given = _given_module(work, examples) if built_in else receive_own(work, code)
+    given = receive(work, examples)[2] if built_in else receive_own(work, code)
     config = {**code_config(work), "frozen": sorted(given.entries.frozen)}
     if work.kind is TaskKind.EVALUATE:
         with torch.no_grad():
             count, metrics = code.test(given.model, examples, config)
-        return WorkReport(False, count, metrics, code.digest, note=given.note)
+        return WorkOutcome(None, count, metrics, code_digest=code.digest, note=given.note)
     private = check_site_privacy(work.config)
     if private is not None and private.mechanism == "dp_sgd":
         raise invalid("privacy.mechanism", "dp_sgd", "a mechanism on the update, which site code needs")
@@ -84,22 +81,17 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkRep
     if private is not None:
         update, metrics = made_private(update, travelling, private), {}
     write_tensors(work.output, travelling, update)
-    return WorkReport(True, count, metrics, code.digest, note=given.note)
+    return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=given.note)
 
 
-def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkReport:
+def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:
     if built_in:
         fresh, _, typed = module_of(work, examples_or_none(work))
         layout, arrays = typed.travelling, in_layout(arrays_of(fresh), typed.travelling)
     else:
         layout, arrays = first_own_model(work, code)
     write_tensors(work.output, layout, arrays)
-    return WorkReport(True, 0, {}, code.digest)
-
-
-def _given_module(work: WorkContext, examples: Examples) -> GivenModel:
-    received = receive(work, examples)
-    return GivenModel(received.module, received.entries, received.arrays, received.state, received.note)
+    return WorkOutcome(work.output, 0, {}, code_digest=code.digest)
 
 
 def _check_trained(given: GivenModel, trained: Mapping[str, np.ndarray]) -> None:

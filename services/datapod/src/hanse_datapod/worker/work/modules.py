@@ -21,23 +21,24 @@ from hanse_learning.site.entries import Entries, entries_of, freeze, load
 from hanse_learning.site.examples import Examples, Problem, pose
 from hanse_learning.site.models import build
 
+Arrays = dict[str, np.ndarray]
 LOST = "entries that stay at this site were lost and begin anew"
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedModule:
-    """A module with the values that a round begins with.
+class GivenModel:
+    """What a round begins with: a module with its values, or arrays.
 
     Attributes:
+        model: site code may change it.
         arrays: the received model, read-only.
         state: what the site has kept.
         note: for the owner; empty where there is nothing to say.
     """
 
-    module: nn.Module
-    problem: Problem
+    model: nn.Module | Arrays
     entries: Entries
-    arrays: dict[str, np.ndarray]
+    arrays: Arrays
     state: SiteState
     note: str
 
@@ -60,8 +61,9 @@ def module_of(work: WorkContext, examples: Examples | None) -> tuple[nn.Module, 
     return module, problem, entries
 
 
-def receive(work: WorkContext, examples: Examples) -> ReceivedModule:
-    """The module with the received model, and what the site has kept of its last round that counted.
+def receive(work: WorkContext, examples: Examples) -> tuple[nn.Module, Problem, GivenModel]:
+    """(module, problem, what they begin with): the received model, and what the site has kept of its last round that
+    counted.
 
     Raises:
         HanseError: INVALID_INPUT where either is of another model.
@@ -74,7 +76,7 @@ def receive(work: WorkContext, examples: Examples) -> ReceivedModule:
     if kept is not None:
         load(module, kept, entries.local, what="what this site keeps of the model")
     lost = state.lost and bool(entries.local.entries)
-    return ReceivedModule(module, problem, entries, arrays, state, LOST if lost else "")
+    return module, problem, GivenModel(module, entries, arrays, state, LOST if lost else "")
 
 
 def read_kept(work: WorkContext) -> SiteState:

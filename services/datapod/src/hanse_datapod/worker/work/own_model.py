@@ -7,14 +7,12 @@ first round, `initialize` of the code makes the local ones; later rounds find th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.modules import LOST, given_model, read_kept
+from hanse_datapod.worker.work.modules import LOST, Arrays, GivenModel, given_model, read_kept
 from hanse_datapod.worker.work.site_code import SiteCodeFile, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL, SiteState
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -22,26 +20,6 @@ from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.site.entries import Entries, entries_of_arrays, require_entries
-
-Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class GivenModel:
-    """What site code works on.
-
-    Attributes:
-        model: as the code gets it, its own to change.
-        arrays: the received model, read-only.
-        state: what the site has kept.
-        note: for the owner; empty where there is nothing to say.
-    """
-
-    model: nn.Module | Arrays
-    entries: Entries
-    arrays: Arrays
-    state: SiteState
-    note: str
 
 
 def code_config(work: WorkContext) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hanse_datapod.worker.work.context import WorkContext, WorkReport
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.modules import given_model, read_kept
 from hanse_datapod.worker.work.site_state import write_state
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -23,7 +24,7 @@ from hanse_learning.site.site_privacy import SitePrivacy, privatize
 _log = logging.getLogger(__name__)
 
 
-def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkContext], WorkReport]) -> WorkReport:
+def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkContext], WorkOutcome]) -> WorkOutcome:
     """Train, or answer with noise alone where training fails on the data.
 
     Raises:
@@ -45,7 +46,7 @@ def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkCont
     return _nothing_learnt(work, private)
 
 
-def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkReport:
+def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
     layout, received = read_tensors(given_model(work))
     update = {name: np.zeros_like(array) for name, array in received.items()}
     # A step of dp_sgd that leaves the range of numbers is made of sums that have their noise: nothing is to be added.
@@ -54,4 +55,4 @@ def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkReport:
     kept = read_kept(work)
     write_state(work.state, work.round, kept.groups, kept)
     write_tensors(work.output, layout, update)
-    return WorkReport(True, len(work.data().train), {})
+    return WorkOutcome(work.output, len(work.data().train), {})
