@@ -9,6 +9,7 @@ import pytest
 from site_actors import task
 from study_actors import masked_step, plan, study_policy, study_step
 
+from hanse_datapod.masking.plan import smallest_sum
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
@@ -90,6 +91,21 @@ def test_a_policy_for_studies_leaves_training_to_its_own_rules() -> None:
     policy = study_policy(workflows=["federated_averaging", "association_study"], models=["logistic"])
     with pytest.raises(HanseError, match="models"):
         policy.check(task())
+
+
+def test_a_sum_of_two_is_for_studies_of_which_both_sections_of_the_policy_say_so() -> None:
+    """A hub that lies asks for two in a round of training, too: the compensator and the other sites are told three."""
+    two = study_policy(studies={"minimum_cohorts": 2}, masking={"minimum": 2})
+    training = task(masking=masked_step().masking)
+
+    def least(policy: Policy, asked: Task) -> int:
+        assert asked.masking is not None
+        return smallest_sum(policy, asked, asked.masking.model_copy(update={"minimum": 2}))
+
+    assert least(two, masked_step(peers=2)) == 2
+    assert least(two, training) == 3
+    assert least(study_policy(masking={"minimum": 1}), masked_step(peers=2)) == 3
+    assert least(study_policy(studies={"minimum_cohorts": 2}), masked_step(peers=2)) == 3
 
 
 def test_an_unknown_test_in_the_file_is_refused_with_those_that_there_are(tmp_path: Path) -> None:

@@ -139,6 +139,12 @@ def test_a_threshold_that_allows_too_small_a_sum_is_refused(five: Rehearsal, thr
     assert refusal(lambda: share(five, request)).code in (ErrorCode.INVALID_INPUT, ErrorCode.QUORUM)
 
 
+def test_a_session_of_two_is_refused_by_a_site_that_wants_sums_of_three(five: Rehearsal) -> None:
+    request = five.open(SESSION)
+    pair = request.model_copy(update={"members": request.members[:2], "threshold": 2})
+    assert "could unmask a sum of 2" in refusal(lambda: share(five, pair)).message
+
+
 def test_the_default_threshold_keeps_every_sum_above_the_minimum() -> None:
     for members in range(3, 200):
         for minimum in {3, max(3, members // 4), max(3, members // 2), members}:

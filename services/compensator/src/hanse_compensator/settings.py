@@ -28,7 +28,7 @@ class CompensatorSettings(ServiceSettings):
         description="name under which the public key is announced; replicas share it",
     )
     compensator_minimum: int = Field(
-        default=3, ge=3, le=1_000_000, description="fewest participants whose masks are ever summed"
+        default=3, ge=2, le=1_000_000, description="fewest participants whose masks are ever summed"
     )
     compensator_members: int = Field(
         default=10_000, ge=3, le=1_000_000, description="most participants of one sum; more are refused"

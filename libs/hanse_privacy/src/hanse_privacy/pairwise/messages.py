@@ -71,7 +71,7 @@ class ShareRequest(Message):
     run: RunId
     session: StepKey
     threshold: int = Field(ge=2)
-    members: tuple[Member, ...] = Field(min_length=3)
+    members: tuple[Member, ...] = Field(min_length=2)
     roster: Raw = b""
 
     @model_validator(mode="after")
@@ -130,7 +130,7 @@ class MaskOrder(Message):
     schema_id: ClassVar[str] = "hanse.pairwise_mask_order/1"
 
     session: StepKey
-    members: tuple[Slug, ...] = Field(min_length=3)
+    members: tuple[Slug, ...] = Field(min_length=2)
     sealed: Raw
     checks: Raw
 
@@ -154,7 +154,7 @@ class UnmaskRequest(Message):
     schema_id: ClassVar[str] = "hanse.pairwise_unmask_request/1"
 
     session: StepKey
-    survivors: tuple[Slug, ...] = Field(min_length=3)
+    survivors: tuple[Slug, ...] = Field(min_length=2)
     agreements: Raw
 
 

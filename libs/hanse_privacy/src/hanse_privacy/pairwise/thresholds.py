@@ -20,9 +20,9 @@ def threshold_of(wanted: int | None, *, members: int, minimum: int) -> int:
         HanseError: QUORUM when there are too few members for it; INVALID_INPUT when it is not more than half, or there
             are more than 300 members.
     """
-    if members < max(minimum, 3):
+    if members < max(minimum, 2):
         raise HanseError(
-            ErrorCode.QUORUM, f"pairwise session: {members} participants, at least {max(minimum, 3)} are needed"
+            ErrorCode.QUORUM, f"pairwise session: {members} participants, at least {max(minimum, 2)} are needed"
         )
     if members > MOST_MEMBERS:
         raise invalid(

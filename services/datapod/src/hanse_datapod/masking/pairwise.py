@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.masking.plan import floor_of
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -41,7 +42,7 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
     Raises:
         HanseError: what the protocol refuses (`PairwiseSite`); INVALID_INPUT for a task without its parts.
     """
-    site = _site(link, policy, home, study=belongs_to_study(task))
+    site = _site(link, policy, home, minimum=floor_of(policy, task), study=belongs_to_study(task))
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
         payload = site.advertise(task.run)
@@ -83,7 +84,7 @@ def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, min
     )
 
 
-def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3, study: bool = False) -> PairwiseSite:
+def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int, study: bool = False) -> PairwiseSite:
     from hanse_privacy.pairwise.site import PairwiseSite
 
     roster = policy.masking.roster
@@ -92,7 +93,7 @@ def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int = 3, study
         link.identity.signing_key,
         project=link.identity.project,
         participant=link.identity.participant,
-        minimum=max(3, minimum, policy.masking.minimum),
+        minimum=max(minimum, policy.masking.minimum),
         roster=None if roster is None else bytes.fromhex(roster),
         beside=STUDY_SESSIONS if study else 0,
     )

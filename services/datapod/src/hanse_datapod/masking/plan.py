@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, Task
 
@@ -23,13 +24,18 @@ def check_plan(task: Task, masking: Masking) -> None:
         raise refused(error.message) from None
 
 
+def floor_of(policy: Policy, task: Task) -> int:
+    """Three: of a sum of two, each knows the other's part. Two in a study, where the policy accepts studies of two."""
+    return 2 if belongs_to_study(task) and policy.studies.minimum_cohorts <= 2 else 3
+
+
 def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
     """The least number of participants that the sum must have.
 
-    Policy and job each name one. With distributed noise, so many must answer that their shares make the noise that this
-    site's ledger was charged for, even if others drop out.
+    Policy and job each name one, and it is not below `floor_of`. With distributed noise, so many must answer that
+    their shares make the noise that this site's ledger was charged for, even if others drop out.
     """
-    wanted = max(policy.masking.minimum, masking.minimum)
+    wanted = max(floor_of(policy, task), policy.masking.minimum, masking.minimum)
     if task.privacy is None:
         return wanted
     from hanse_privacy.noise.aggregate import least_answers

@@ -25,7 +25,8 @@ class StudiesPolicy(Frozen):
 
     Attributes:
         tests: which may be computed.
-        minimum_cohorts: a study of fewer is refused: of the sum of two, each knows the other's part.
+        minimum_cohorts: a study of fewer is refused: of the sum of two, each knows the other's part. With 2, and
+            `masking.minimum` 2, studies of two cohorts are accepted; sums of training stay with three.
         minimum_samples: a study is refused where fewer people of this site have phenotype and covariates.
         few_samples: accept studies whose owner takes upon themselves (`study.few_samples`) that the samples of all
             cohorts barely exceed the covariates, so that single people can be told from the sums.
@@ -52,7 +53,7 @@ class StudiesPolicy(Frozen):
         if task.peers < self.minimum_cohorts:
             raise forbidden(
                 "studies.minimum_cohorts", f"a study of {task.peers}", f"at least {self.minimum_cohorts}",
-                hint="the site's administrator decides, in the policy file; masks are never summed of fewer than three",
+                hint="the site's administrator decides, in the policy file, where masking.minimum must allow it, too",
             )  # fmt: skip
         if study.few_samples and not self.few_samples:
             raise forbidden(
