@@ -73,12 +73,13 @@ def test_a_site_without_metrics_counts_with_its_weight_alone() -> None:
     assert (tally.weight, tally.metrics) == (5.0, {})
 
 
-def test_metrics_beyond_their_bound_are_clipped_or_refused() -> None:
-    bound = metric_ring(plan_of()).bound
-    clipped = sum_tallies([encode_tally(3, {"loss": 1e30}, plan_of(), seed=None)], plan_of(), None)
-    assert clipped.metrics["loss"] == bound
-    with pytest.raises(HanseError, match=r"metrics.loss: 1e\+30"):
-        encode_tally(3, {"loss": 1e30}, plan_of(refuse_out_of_range=True), seed=None)
+@pytest.mark.parametrize("refuse", [False, True])
+def test_a_metric_beyond_its_bound_is_refused_and_never_clipped_in_silence(refuse: bool) -> None:
+    """An mse of 250 was told as 64, where weights were large."""
+    plan = plan_of(participants=2000, largest_weight=2**40, refuse_out_of_range=refuse)
+    assert metric_ring(plan).bound < 1000
+    with pytest.raises(HanseError, match=r"metrics.loss: 1000.0 is not a number within"):
+        encode_tally(3, {"loss": 1000.0}, plan, seed=None)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

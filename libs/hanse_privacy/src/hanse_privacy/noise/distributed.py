@@ -1,8 +1,8 @@
 """Shares of noise: what one site adds to its update, within the masked sum, on the ring's own grid.
 
-Nothing is rounded after the noise: values are rounded toward zero to multiples of 2^-fraction, by which no norm grows,
-and the shares are whole numbers of that step from exact samplers. The sum of the sites' shares is thus exactly the law
-that is stated: a discrete Laplace from any n - t shares of `distributed-gamma`, of which more shares make a discrete
+Nothing is rounded after the noise: values are rounded at random to multiples of 2^-fraction (`noise.rounding`), and the
+shares are whole numbers of that step from exact samplers. The sum of the sites' shares is thus exactly the law that is
+stated: a discrete Laplace from any n - t shares of `distributed-gamma`, of which more shares make a discrete
 variance-gamma law; a sum of n discrete Laplace variables for whole ones; a sum of discrete Gaussians, which is within
 `gaussian_gap` of a discrete Gaussian (Kairouz, Liu, Steinke 2021).
 """

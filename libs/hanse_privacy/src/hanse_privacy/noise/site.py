@@ -14,8 +14,10 @@ from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.noise.aggregate import OBLIVIOUS, aggregate
 from hanse_privacy.noise.distributed import NoiseShare, make_share
 from hanse_privacy.noise.parts import pairs_for
+from hanse_privacy.noise.rounding import steps_from_nearest
 from hanse_privacy.noise.shuffled import PairedNoise
 from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.ring.codec import uniforms
 from hanse_privacy.ring.files import Adjust
 from hanse_privacy.ring.plan import capacity, largest_sum
 
@@ -23,10 +25,10 @@ from hanse_privacy.ring.plan import capacity, largest_sum
 def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source: NoiseSource | None = None) -> Adjust:
     """What `write_masked(adjust=...)` adds to the parameters: this site's share, drawn anew for every call.
 
-    It also turns the ring's rounding to the nearest into one toward zero, so that the clipped norm holds on the grid.
+    It also turns the ring's rounding to the nearest into one at random, which biases no sum (`noise.rounding`).
 
     Args:
-        terms: of a task with placement `distributed`; its update is clipped to `terms.privacy.clip` already.
+        terms: of a task with placement `distributed`; its update is clipped already (`clip_before_rounding`).
         source: for tests; else of fresh randomness.
 
     Raises:
@@ -36,7 +38,7 @@ def site_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, *, source:
     if terms.privacy.noise in OBLIVIOUS:
         raise invalid("privacy.noise", terms.privacy.noise, "a mode in which a site draws its noise alone")
     share, source = _share(terms, participant, plan), source or NoiseSource()
-    return toward_zero(share.step, lambda count: share.sample_steps(count, source))
+    return at_random(share.step, lambda count, _: share.sample_steps(count, source))
 
 
 def paired_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, count: int) -> tuple[Adjust, PairedNoise]:
@@ -52,7 +54,7 @@ def paired_noise(terms: PrivacyTerms, participant: str, plan: RingPlan, count: i
         raise invalid("privacy.noise", terms.privacy.noise, "oblivious-shuffled")
     share = _share(terms, participant, plan)
     noise = PairedNoise(share.steps, pairs_for(terms.active, count, share.steps), NoiseSource())
-    return toward_zero(share.step, noise.draw), noise
+    return at_random(share.step, lambda count, _: noise.draw(count)), noise
 
 
 def noise_steps(terms: PrivacyTerms, participant: str, plan: RingPlan) -> int:
@@ -71,31 +73,29 @@ def drawn_noise(noise: NDArray[np.int64], plan: RingPlan) -> Adjust:
         HanseError: INVALID_INPUT, while adding, for another number of parameters.
     """
 
-    def adjust(values: NDArray[np.float64], first: int) -> NDArray[np.int64]:
-        own: NDArray[np.int64] = noise[first : first + values.size]
-        if own.size != values.size:
+    def take(count: int, first: int) -> NDArray[np.int64]:
+        own: NDArray[np.int64] = noise[first : first + count]
+        if own.size != count:
             raise invalid("noise", f"of {noise.size} parameters", "of as many as the update has")
-        added: NDArray[np.int64] = own.reshape(values.shape) + to_zero(values, 2.0**-plan.default.fraction)
+        return own
+
+    return at_random(2.0**-plan.default.fraction, take)
+
+
+def at_random(step: float, draw: Callable[[int, int], NDArray[np.int64]]) -> Adjust:
+    """Adds noise to blocks of values, and the steps from rounding to the nearest to rounding at random.
+
+    Args:
+        draw: makes the noise of so many parameters, from which one on.
+    """
+    chances = uniforms()
+
+    def adjust(values: NDArray[np.float64], first: int) -> NDArray[np.int64]:
+        noise = draw(values.size, first).reshape(values.shape)
+        added: NDArray[np.int64] = noise + steps_from_nearest(values, step, chances)
         return added
 
     return adjust
-
-
-def toward_zero(step: float, draw: Callable[[int], NDArray[np.int64]]) -> Adjust:
-    """Adds noise to blocks of values, and a step where rounding to the nearest went away from zero."""
-
-    def adjust(values: NDArray[np.float64], _first: int) -> NDArray[np.int64]:
-        added: NDArray[np.int64] = draw(values.size).reshape(values.shape) + to_zero(values, step)
-        return added
-
-    return adjust
-
-
-def to_zero(values: NDArray[np.float64], step: float) -> NDArray[np.int64]:
-    """The steps that lead from rounding to the nearest to rounding toward zero: 0, or 1 toward it."""
-    scaled = values / step
-    back: NDArray[np.int64] = (np.trunc(scaled) - np.rint(scaled)).astype(np.int64)
-    return back
 
 
 def _share(terms: PrivacyTerms, participant: str, plan: RingPlan) -> NoiseShare:

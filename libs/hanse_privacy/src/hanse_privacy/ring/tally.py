@@ -39,8 +39,8 @@ def encode_tally(
         mask: puts it on, where it is the sum of many (mode `pairwise`).
 
     Raises:
-        HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound
-            where the plan refuses instead of clipping.
+        HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound: a
+            metric is never clipped, for nobody would know.
     """
     if not 0 <= weight <= plan.largest_weight:
         raise invalid(
@@ -54,10 +54,13 @@ def encode_tally(
         if value is None:
             numbers += [0, 0]
             continue
-        if not math.isfinite(value) or (plan.refuse_out_of_range and abs(value) > ring.bound):
-            raise invalid(f"metrics.{name}", value, f"a number within +-{ring.bound:g}")
-        within = min(max(value, -ring.bound), ring.bound)
-        numbers += [round(weight * within * 2.0**ring.fraction), weight]
+        if not math.isfinite(value) or abs(value) > ring.bound:
+            raise invalid(
+                f"metrics.{name}", value, f"a number within +-{ring.bound:g}",
+                hint="metrics have the more room the smaller secure_aggregation.largest_weight and the number of "
+                "participants are",
+            )  # fmt: skip
+        numbers += [round(weight * value * 2.0**ring.fraction), weight]
     elements = np.array(numbers, dtype="<i8").view("<u8")
     if seed is not None:
         mask = MaskStream(seed, Purpose.TALLY).add_to

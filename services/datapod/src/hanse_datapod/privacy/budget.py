@@ -76,7 +76,7 @@ class SiteBudget:
 
         noise, told = terms_of_work(
             task.privacy, task.participant, task.config, examples=examples, model=model,
-            accountant=self._policy.accountant,
+            accountant=self._policy.accountant, ring=None if task.masking is None else task.masking.ring,
         )  # fmt: skip
         session = task.masking.session if task.masking is not None else "plain"
         charge = Charge(

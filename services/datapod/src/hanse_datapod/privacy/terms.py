@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hanse_fabric.messages import PrivacyTerms
+from hanse_fabric.messages import PrivacyTerms, RingPlan
 
 if TYPE_CHECKING:
     from hanse_privacy.accounting.accountant import AccountantName
@@ -21,17 +21,20 @@ def terms_of_work(
     examples: int,
     model: Path | None,
     accountant: AccountantName = "rdp",
+    ring: RingPlan | None = None,
 ) -> tuple[RoundNoise, dict[str, Any]]:
     """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
 
     Args:
         config: the task's, whose `train` section dp_sgd depends on.
         accountant: of the site; the noise of a sum is everybody's, and by rdp.
+        ring: of the masked sum; None: there is none, and nothing is rounded to its grid.
 
     Raises:
         HanseError: INVALID_INPUT for terms that this site cannot keep.
     """
     from hanse_privacy.accounting.terms import round_noise
+    from hanse_privacy.noise.rounding import clip_before_rounding
 
     privacy = terms.privacy
     noise = round_noise(
@@ -48,8 +51,11 @@ def terms_of_work(
         expected = min(noise.work.batch_size, noise.work.examples)
         told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
     if privacy.placement == "distributed":
-        # This site's share of the noise is added later, where the update becomes ring elements (rounded toward zero).
+        # This site's share of the noise is added later, where the update becomes ring elements.
         told["scale"] = 0.0
+        if ring is not None and model is not None:
+            step = 2.0**-ring.default.fraction
+            told["clip"] = clip_before_rounding(noise.clip, noise.mechanism, _coordinates(model), step)
     return noise, told
 
 

@@ -1,0 +1,67 @@
+"""Rounding to the ring's grid before noise is added: at random to either neighbour, so that no sum is biased by it.
+
+Rounding to the nearest, or toward zero, loses what is below a step at every site alike, and no number of sites brings
+it back. At random, with the probability that makes the mean right, errors of many sites cancel. It can lengthen a
+vector, which the noise was not made for: so updates are clipped a little shorter (`clip_before_rounding`) than the clip
+that is charged for, and after rounding they are within it but with a probability of 2^-64, which is to be added to
+delta.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.noise.aggregate import GAUSSIAN
+from hanse_privacy.ring.codec import Uniforms
+
+_LN_SURELY = 64 * math.log(2)
+LEAST_LEFT = 0.5
+"""Of a clip: where rounding takes more, the grid is too coarse for so many parameters."""
+
+
+def steps_from_nearest(values: NDArray[np.float64], step: float, uniforms: Uniforms) -> NDArray[np.int64]:
+    """The steps that lead from rounding to the nearest to rounding at random: -1, 0 or 1, of the values' shape.
+
+    Args:
+        uniforms: of fresh randomness from a cryptographic generator.
+    """
+    scaled = values / step
+    whole = np.floor(scaled)
+    up = uniforms(values.size).reshape(values.shape) < scaled - whole
+    moved: NDArray[np.int64] = (whole + up - np.rint(scaled)).astype(np.int64)
+    return moved
+
+
+def clip_before_rounding(clip: float, mechanism: str, parameters: int, step: float) -> float:
+    """The norm to clip to, so that the rounded update is within `clip` but with probability 2^-64.
+
+    L2 (Gaussian kinds): Kairouz, Liu, Steinke (2021), the bound of conditional rounding: for x of norm c on a grid of
+    step s in d dimensions, |round(x)|^2 <= c^2 + s^2 d / 4 + sqrt(2 ln(1/beta)) s (c + s sqrt(d) / 2).
+    L1 (Laplace kinds): Hoeffding (1963), theorem 2: a sum of d numbers that vary by s each exceeds its mean by at most
+    s sqrt(d ln(1/beta) / 2).
+
+    Args:
+        parameters: d.
+        step: of the grid, in the clip's unit.
+
+    Raises:
+        HanseError: INVALID_INPUT where less than half of the clip would be left.
+    """
+    if mechanism in GAUSSIAN:
+        slope = math.sqrt(2 * _LN_SURELY) * step
+        room = clip**2 - step**2 * parameters / 4 - slope * step * math.sqrt(parameters) / 2
+        left = (math.sqrt(max(0.0, slope**2 + 4 * room)) - slope) / 2
+    else:
+        left = clip - step * math.sqrt(parameters * _LN_SURELY / 2)
+    if left < LEAST_LEFT * clip:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"privacy.clip: {clip:g} is too small for {parameters} parameters on the ring's grid of {step:g}: rounding "
+            "alone could lengthen an update by as much",
+            hint="secure_aggregation.bits: 64 or a smaller bound make the grid finer",
+        )
+    return left

@@ -1,0 +1,96 @@
+"""Rounding under distributed noise: no sum of many sites is biased by it, and no norm grows beyond what is charged."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.masking import RingPlan
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_privacy.noise import site
+from hanse_privacy.noise.rounding import clip_before_rounding, steps_from_nearest
+from hanse_privacy.ring.codec import uniforms
+from hanse_privacy.ring.plan import make_plan
+from hanse_schemas.secure_aggregation import SecureAggregation
+
+SITES, COUNT, MEAN = 2000, 4096, 2.4e-6
+NO_NOISE = np.zeros(COUNT, np.int64)
+
+
+def plan() -> RingPlan:
+    """Of 2,000 sites at 32 bits: steps of 2^-17, three times the mean of the coordinates."""
+    return make_plan(SecureAggregation(mode="compensator"), participants=SITES, weighting="uniform")
+
+
+def kept(values: np.ndarray) -> float:
+    """Which share of the values' mean the sites' rounded updates keep, without any noise."""
+    step, total = 2.0 ** -plan().default.fraction, 0.0
+    for update in values:
+        rounded = np.rint(update / step) + site.drawn_noise(NO_NOISE, plan())(update, 0)
+        total += float(rounded.mean()) * step
+    return total / len(values) / float(values.mean())
+
+
+def drawn(sites: int) -> np.ndarray:
+    """Updates of so many sites, of coordinates that are mostly below a step of the grid."""
+    return np.random.default_rng(3).normal(MEAN, MEAN / 2, size=(sites, COUNT))
+
+
+def test_coordinates_below_a_step_of_the_grid_are_kept_in_the_mean() -> None:
+    values = drawn(200)
+    # Each value is off by less than a step, whose standard deviation is below half of it.
+    error = 0.5 * 2.0 ** -plan().default.fraction / math.sqrt(values.size) / MEAN
+    assert abs(kept(values) - 1) < 6 * error < 0.02
+
+
+def test_control_rounding_toward_zero_loses_nearly_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        site, "steps_from_nearest",
+        lambda values, step, _: (np.trunc(values / step) - np.rint(values / step)).astype(np.int64),
+    )  # fmt: skip
+    assert kept(drawn(50)) < 0.05
+
+
+@pytest.mark.parametrize(("mechanism", "order"), [("discrete_gaussian", 2), ("discrete_laplace", 1)])
+@pytest.mark.parametrize("spread", [1, 100, 20_000])
+def test_a_rounded_update_is_within_the_clip_that_is_charged(mechanism: str, order: int, spread: int) -> None:
+    """At its full norm, in one coordinate, a hundred, or all: where rounding can lengthen it most."""
+    parameters, step, clip = 20_000, 2.0**-12, 8.0
+    shorter = clip_before_rounding(clip, mechanism, parameters, step)
+    assert 0.5 * clip <= shorter < clip
+    update = np.zeros(parameters)
+    update[:spread] = np.random.default_rng(spread).normal(size=spread)
+    update *= shorter / np.linalg.norm(update, order)
+    for _ in range(20):
+        rounded = (np.rint(update / step) + steps_from_nearest(update, step, uniforms())) * step
+        assert np.abs(rounded - update).max() < step
+        assert np.linalg.norm(rounded, order) <= clip
+
+
+def test_a_grid_too_coarse_for_the_clip_is_refused() -> None:
+    with pytest.raises(HanseError, match="too small for 1000000 parameters"):
+        clip_before_rounding(1.0, "discrete_laplace", 1_000_000, 2.0**-10)
+    with pytest.raises(HanseError, match=r"privacy\.clip"):
+        clip_before_rounding(1e-3, "gaussian", 1_000_000, 2.0**-10)
+
+
+def test_noise_of_another_number_of_parameters_is_refused() -> None:
+    with pytest.raises(HanseError, match="noise"):
+        site.drawn_noise(NO_NOISE, plan())(np.zeros(2), COUNT - 1)
+
+
+def test_what_is_rounded_twice_differs_and_the_noise_is_added_as_it_was_drawn() -> None:
+    terms = PrivacyTerms(
+        privacy=Privacy(
+            placement="distributed", mechanism="discrete_laplace", noise="local-laplace", noise_multiplier=1.0
+        ),
+        rounds=1, round=1, active=3,
+    )  # fmt: skip
+    ring = make_plan(SecureAggregation(mode="compensator"), participants=3, weighting="uniform", tail=100.0)
+    adjust = site.site_noise(terms, "a", ring)
+    assert not np.array_equal(adjust(np.zeros(64), 0), adjust(np.zeros(64), 64))
+    whole = np.arange(COUNT) % 7
+    assert np.array_equal(site.drawn_noise(whole, plan())(np.zeros(COUNT), 0), whole)
