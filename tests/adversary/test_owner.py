@@ -13,11 +13,16 @@ from adversary import workers
 from adversary.canaries import PLACES, SHOWN, Place
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
+from adversary.oracle import TERMS
+from adversary.stage import FEATURES
+from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Result, TaskKind
+from hanse_fabric.messages import Outcome, Result, TaskKind
 from hanse_fabric.telemetry.metrics import prometheus_text
+from hanse_privacy.ledger import NAME
 from hanse_schemas.study import Study
 
+MODEL = np.linspace(0.5, -0.5, FEATURES)
 QUOTED = [place for place in PLACES if place.quoted]
 
 
@@ -78,3 +83,53 @@ async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
     answer, left = await everything_that_leaves(attacked, tmp_path, place)
     assert any(shown.encode() in left for shown in SHOWN), answer.reason
+
+
+PRIVATE = {"sites": 1, "masking": {"required": False}, "privacy": {"required": True}, "minimum_participants": 1}
+
+
+async def exact_loss_of_the_test_people(hub: LyingHub) -> tuple[float | None, Result]:
+    """What one evaluation tells of the people whom a private site has set aside for tests."""
+    task = hub.task("site-0", "r1-evaluate", kind=TaskKind.EVALUATE, model=MODEL, mode=None, privacy=TERMS)
+    answer = (await hub.ask(task))["site-0"]
+    return answer.metrics.get("loss"), answer
+
+
+async def test_a_site_with_required_privacy_evaluates_for_nobody(attacked: Attacked) -> None:
+    async with attacked(**PRIVATE) as hub:
+        loss, answer = await exact_loss_of_the_test_people(hub)
+        assert loss is None
+        assert "privacy.uncovered: evaluation, whose metrics no noise covers" in answer.reason
+
+
+async def test_control_where_evaluation_is_open_the_exact_loss_of_the_test_people_costs_nothing(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
+    async with attacked(**PRIVATE) as hub:
+        loss, _ = await exact_loss_of_the_test_people(hub)
+        worker = hub.stage.sites["site-0"].worker
+        assert loss == np.mean((worker.x @ MODEL.astype(np.float32).astype(float) - worker.y) ** 2)
+        assert not (hub.stage.sites["site-0"].home / f"{NAME}.jsonl").exists()
+
+
+async def private_numbers(hub: LyingHub) -> tuple[int, dict[str, float], float]:
+    """(number of examples, metrics, seconds) that come with a private update."""
+    task = hub.task("site-0", model=MODEL, mode=None, privacy=TERMS)
+    answer = (await hub.ask(task))["site-0"]
+    assert answer.outcome is Outcome.DONE
+    return answer.examples, answer.metrics, answer.seconds
+
+
+async def test_beside_a_private_update_no_number_leaves_that_noise_does_not_cover(attacked: Attacked) -> None:
+    async with attacked(**PRIVATE) as hub:
+        assert await private_numbers(hub) == (1, {}, 0.0)
+
+
+async def test_control_where_they_are_open_the_exact_number_of_examples_leaves(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
+    async with attacked(**PRIVATE) as hub:
+        examples, _, _ = await private_numbers(hub)
+        assert examples == len(hub.stage.sites["site-0"].worker.x)

@@ -131,9 +131,16 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
     if job.evaluate.every:
         masked = job.secure_aggregation is not None
         how = "only their sums over sites are seen, but" if masked else "they leave each site in the clear, and"
-        said.append(f"Evaluation metrics on the sites' test data: {how} no noise is added to them.")
+        said.append(
+            f"Evaluation metrics on the sites' test data: {how} no noise is added to them. So a site whose policy has "
+            "privacy.required refuses to evaluate, unless its privacy.uncovered names evaluation; with such sites, set "
+            "evaluate: {every: 0}."
+        )
     if job.secure_aggregation is None and privacy.placement != "distributed":
-        said.append("The number of examples of each site, that it took part, and how long it took.")
+        said.append(
+            "The number of examples of each site, and how long it took: sites whose policy has privacy.required tell "
+            "neither (their updates weigh 1), unless privacy.uncovered names examples, seconds. That a site took part."
+        )
     if job.stop is not None:
         said.append("Early stopping, which follows those metrics.")
     if job.initial_model is not None:

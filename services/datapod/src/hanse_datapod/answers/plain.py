@@ -19,6 +19,8 @@ from hanse_site.link import result_for
 def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> FinishedTask:
     """The signed answer of a task without masking. A large update is on the disk when this returns.
 
+    Where the number of examples stays at the site, it says 1: an update weighs as every other.
+
     Raises:
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; NO_SPACE.
     """
@@ -33,9 +35,9 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
         task,
         Outcome.DONE,
         update=ref,
-        examples=outcome.examples,
+        examples=outcome.examples if policy.privacy.tells("examples") else min(outcome.examples, 1),
         metrics=metrics,
-        seconds=outcome.seconds,
+        seconds=outcome.seconds if policy.privacy.tells("seconds") else 0.0,
         reason=note_to_owner(withheld, outcome),
         code_digest=outcome.code_digest,
         extras={name: ref for name, (ref, _) in extras.items()},

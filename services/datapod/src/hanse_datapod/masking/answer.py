@@ -81,8 +81,8 @@ def masked_answer(
         shape = mask_shape(written.layout)
         ref, data = reference_to(link, task, output, digested=(written.digest, written.leaves))
     answered = result_for(
-        task, Outcome.DONE, update=ref, seconds=outcome.seconds, reason=note_to_owner(withheld, outcome),
-        code_digest=outcome.code_digest,
+        task, Outcome.DONE, update=ref, reason=note_to_owner(withheld, outcome), code_digest=outcome.code_digest,
+        seconds=outcome.seconds if policy.privacy.tells("seconds") else 0.0,
     )  # fmt: skip
     sealed = None
     if seed is not None:

@@ -12,6 +12,9 @@ from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.names import Slug
 
 Placement = Literal["local", "distributed", "central"]
+Uncovered = Literal["evaluation", "examples", "seconds"]
+"""What a site could tell beside private updates, though no noise covers it: metrics on its test data, numbers of
+examples, how long work took."""
 
 
 class BudgetPolicy(Frozen):
@@ -26,6 +29,7 @@ class PrivacyPolicy(Frozen):
 
     Attributes:
         required: refuse training without a privacy section in the job, and studies, which have none.
+        uncovered: what may leave without noise; None: with `required` nothing, else all of it.
         placements: whose noise is accepted; None: any, but with `required` not `central`, where the hub sees plain
             updates.
         epsilon, delta: the whole site's budget, over all projects; epsilon None: unlimited, but written down.
@@ -36,6 +40,7 @@ class PrivacyPolicy(Frozen):
     """
 
     required: bool = False
+    uncovered: tuple[Uncovered, ...] | None = None
     placements: tuple[Placement, ...] | None = None
     epsilon: float | None = Field(default=None, gt=0)
     delta: float = Field(default=1e-5, ge=0, lt=1)
@@ -51,6 +56,10 @@ class PrivacyPolicy(Frozen):
             return self.placements
         return ("local", "distributed") if self.required else ("local", "distributed", "central")
 
+    def tells(self, what: Uncovered) -> bool:
+        """Whether the site tells something that no noise covers: the one place where this is decided."""
+        return not self.required if self.uncovered is None else what in self.uncovered
+
     def check(self, task: Task) -> None:
         """Check that the task's privacy terms are acceptable; the ledger checks the budget.
 
@@ -61,6 +70,12 @@ class PrivacyPolicy(Frozen):
             raise forbidden(
                 "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
                 hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
+            )  # fmt: skip
+        if task.kind is TaskKind.EVALUATE and not self.tells("evaluation"):
+            raise forbidden(
+                "privacy.uncovered", "evaluation, whose metrics no noise covers", self.uncovered or "nothing",
+                hint="the owner sets evaluate: {every: 0}, or the site's administrator opens it for people who are in "
+                "no guarantee then",
             )  # fmt: skip
         if task.kind is not TaskKind.TRAIN:
             return
