@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise, is_exchange
@@ -146,9 +147,14 @@ class LightSite:
             values = update_of(self.index, self.sites, task.round).astype(np.float32)
             write_tensors(plain, layout_of_weight(values), {"weight": values})
         outcome = WorkOutcome(plain, weight_of(self.index), {"accuracy": 0.5}, 0.0)
-        return masked_answer(
-            link, policy, task, task.masking, outcome, output, home=self.home, noise=self._noise
+        remembered = Remembered(self.home, policy, link.bus.clock)
+        remembered.check(task)
+        made = masked_answer(
+            link, policy, task, task.masking, outcome, output, home=self.home, remembered=remembered, noise=self._noise
         )  # fmt: skip
+        remembered.claim(task, made.finished, outcome.data, made.tag, made.among)
+        remembered.leave(task, made.finished.result)
+        return made.finished
 
     async def _hand_in(self, link: SiteLink, task: Task, fate: Fate, answer: FinishedTask) -> None:
         result = answer.result

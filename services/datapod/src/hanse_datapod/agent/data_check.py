@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from hanse_datapod.worker.port import Worker
+from hanse_datapod.worker.port import DataState, Worker
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.catalogue import DEVICE_INFO
 from hanse_schemas.schema import DataSchema
@@ -17,6 +17,7 @@ class DataCheck:
     """Holds the data against the project's schema. A site with unfit data stays up to say so.
 
     Attributes:
+        state: of the data, as they were then.
         unfit: why the data are refused, once they are.
         looked: set when they were looked at.
     """
@@ -24,6 +25,7 @@ class DataCheck:
     def __init__(self, worker: Worker, schema: DataSchema) -> None:
         self._worker, self._schema = worker, schema
         self._examples = 0
+        self.state = DataState()
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
 
@@ -32,6 +34,7 @@ class DataCheck:
         try:
             summary = await self._worker.check_data(self._schema)
             self._examples = summary.examples
+            self.state = DataState(summary.fingerprint)
             device = summary.device
             DEVICE_INFO.set(1, service="datapod", device=device.label)
             _log.info(

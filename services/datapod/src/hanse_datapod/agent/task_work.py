@@ -27,6 +27,7 @@ from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.masking.plan import check_plan
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sessions import known_answer, require_new_session
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.budget import Reservation, SiteBudget
@@ -74,6 +75,7 @@ class TaskWork:
         self._outbox, self._data = outbox, data
         self._budget = SiteBudget(home, policy.privacy, self._clock)
         self._noise = SiteNoise(link, policy)
+        self._remembered = Remembered(home, policy, self._clock)
         self._finishing = threading.Lock()
 
     def close(self) -> None:
@@ -152,6 +154,7 @@ class TaskWork:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)
         require_new_session(self._journal, task)
+        await asyncio.to_thread(self._remembered.check, task)
         await asyncio.to_thread(self._prepare, task)
         for ref in (task.model, *(task.extras or {}).values()):
             if ref is not None and ref.key is not None:
@@ -216,10 +219,12 @@ class TaskWork:
                     finished = plain_answer(self._link, self._policy, task, outcome)
                 else:
                     require_new_session(self._journal, task)
-                    finished = masked_answer(
+                    made = masked_answer(
                         self._link, self._policy, task, task.masking, outcome, self._folders.output(task),
-                        home=self._home, noise=self._noise,
+                        home=self._home, remembered=self._remembered, noise=self._noise,
                     )  # fmt: skip
+                    finished = made.finished
+                    self._remembered.claim(task, finished, outcome.data, made.tag, made.among)
                 self._budget.settle(reserved)
                 self._journal.finish(task, finished)
             return finished
@@ -247,6 +252,7 @@ class TaskWork:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
         task = opened.task
+        await asyncio.to_thread(self._remembered.leave, task, finished.result)
         await self._write_down(*outbox_entries(task, finished))
         await send(self._link, task, finished, self._folders.output(task), seconds=max(5.0, opened.seconds_left))
 

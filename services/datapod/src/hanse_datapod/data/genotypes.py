@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hanse_datapod.data.settings import PLINK_FILES, DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -15,6 +16,7 @@ from hanse_genomics.files.bim import read_bim
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.files.columns import read_columns
 from hanse_genomics.files.fam import Person, read_fam
+from hanse_privacy.works.people import sketch
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 
 
@@ -41,10 +43,18 @@ def check_genotypes(data: DataSettings, schema: DataSchema) -> dict[str, Any]:
 
 def complete_samples(cohort: Cohort) -> int:
     """People whose phenotype and covariates are known."""
-    known = ~np.isnan(cohort.phenotype)
-    if cohort.covariates.size:
-        known &= ~np.isnan(cohort.covariates).any(axis=1)
-    return int(np.count_nonzero(known))
+    return int(np.count_nonzero(_complete(cohort)))
+
+
+def people_of(cohort: Cohort) -> bytes:
+    """Sketch of the people whose phenotype and covariates are known, with these (`hanse_privacy.works.people`)."""
+    known = _complete(cohort)
+    told = np.column_stack([cohort.phenotype, cohort.covariates])
+    return sketch(
+        f"{family} {person} ".encode() + row.tobytes()
+        for (family, person), row, used in zip(cohort.ids, told, known, strict=True)
+        if used
+    )
 
 
 def version_of(data: DataSettings) -> str:
@@ -67,6 +77,13 @@ def fingerprint(data: DataSettings) -> str:
         digest.update(f"{path.suffix}:{stat.st_size}".encode())
         digest.update(str(stat.st_mtime_ns).encode() if path.suffix == ".bed" else path.read_bytes())
     return digest.hexdigest()
+
+
+def _complete(cohort: Cohort) -> NDArray[np.bool_]:
+    known: NDArray[np.bool_] = ~np.isnan(cohort.phenotype)
+    if cohort.covariates.size:
+        known &= ~np.isnan(cohort.covariates).any(axis=1)
+    return known
 
 
 def _files(data: DataSettings) -> list[Path]:

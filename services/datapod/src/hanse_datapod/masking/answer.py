@@ -14,6 +14,7 @@ import logging
 import math
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,14 @@ from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sealed_seed import seal_seed
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, RingPlan, Task
+from hanse_privacy.works.pairwise import Session
 from hanse_site import SiteLink
 from hanse_site.link import result_for
 
@@ -40,10 +43,24 @@ SEED_BYTES = 32
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class MaskedAnswer:
+    """An answer, and what the site remembers of it (`Remembered.claim`).
+
+    Attributes:
+        tag: of answers that it is near to; empty where it has none.
+        among: with whom its masks are pairwise.
+    """
+
+    finished: FinishedTask
+    tag: bytes
+    among: Session | None = None
+
+
 def masked_answer(
     link: SiteLink, policy: Policy, task: Task, masking: Masking, outcome: WorkOutcome, output: Path, *, home: Path,
-    noise: SiteNoise | None = None,
-) -> FinishedTask:  # fmt: skip
+    remembered: Remembered, noise: SiteNoise | None = None,
+) -> MaskedAnswer:  # fmt: skip
     """The signed answer to a task with masking. When this returns, the plain update is gone, and a large masked one on
     the disk.
 
@@ -51,6 +68,7 @@ def masked_answer(
         outcome: what the worker made; its `update` is the plain file, which is removed.
         output: where the masked file is written.
         home: where the keys of mode `pairwise` are.
+        remembered: the site's memory, which gives the answer's tag.
         noise: this datapod's; None: there is none that was exchanged with others.
 
     Raises:
@@ -66,6 +84,7 @@ def masked_answer(
         weight = _weight(masking, outcome.examples)
         _check_finite(metrics)
 
+    tag = remembered.tag(task, outcome.update)
     seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
@@ -90,7 +109,7 @@ def masked_answer(
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
-    return FinishedTask(link.sign(answered), data, tally)
+    return MaskedAnswer(FinishedTask(link.sign(answered), data, tally), tag)
 
 
 def _write(

@@ -7,6 +7,7 @@ announces: its administrator gets the key by another way, and pins it here.
 from __future__ import annotations
 
 import base64
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,6 +29,12 @@ class MaskingPolicy(Frozen):
         minimum: sums of fewer participants are refused, and the compensator is told to refuse them.
         roster: SHA-256 (hex) over the keys of the project's sites: with others, the compensator must not add.
         modes: which modes are accepted; None: all.
+        changed: work that was done is not done again where the data differ by fewer people than so many.
+        near: an answer is near to an earlier one below this sine of their angle, and is summed by the rules of the same
+            work; 0: none is.
+        similar: so many answers near to each other are made a day.
+        members: `fixed`: all answers are summed as of one work, whose members stay the same until the administrator
+            renews that; `free`: those of one work are. None: `fixed` for studies where `required`, else `free`.
     """
 
     required: bool = False
@@ -35,6 +42,28 @@ class MaskingPolicy(Frozen):
     minimum: int = Field(default=3, ge=1)
     roster: Digest | None = None
     modes: tuple[MaskingMode, ...] | None = None
+    changed: int = Field(default=10, ge=0, le=100)
+    near: float = Field(default=0.02, ge=0, lt=1)
+    similar: int = Field(default=1000, ge=1)
+    members: Literal["fixed", "free"] | None = None
+
+    def fixed(self, task: Task) -> bool:
+        """Whether the members of this task's sum must be those of all others."""
+        if self.members is None:
+            return self.required and task.kind is TaskKind.STUDY
+        return self.members == "fixed"
+
+    def check_similar(self, often: int) -> None:
+        """Whether one more answer near to earlier ones may be made, after so many a day.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        if often >= self.similar:
+            raise forbidden(
+                "masking.similar", f"one more answer that is near to {often} of the last day", str(self.similar),
+                hint="sums of answers that hardly differ tell about single sites; the administrator may decide",
+            )  # fmt: skip
 
     def check(self, task: Task) -> None:
         """Whether the task hides this site's answer as the site wants it.

@@ -83,6 +83,15 @@ class DeviceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DataState:
+    """Which data they were: a SHA-256 that changes when they change, and a sketch of the people in them, of which it
+    can be told by how few another state differs (base64 of `hanse_privacy.works.people`). Neither leaves the site."""
+
+    fingerprint: str = ""
+    people: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOutcome:
     """What was made.
 
@@ -93,6 +102,7 @@ class WorkOutcome:
         extras: further updates that the algorithm sends, by name.
         info: numbers for the strategy.
         note: for the owner, of what was not as it should be.
+        data: that it was made of.
     """
 
     update: Path | None
@@ -103,6 +113,7 @@ class WorkOutcome:
     extras: Mapping[str, Path] = field(default_factory=dict)
     info: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    data: DataState = DataState()
 
     def body(self) -> dict[str, Any]:
         """As a worker's process tells it, without paths."""
@@ -113,6 +124,7 @@ class WorkOutcome:
         """As the agent sees it, where `output` is the request's."""
         told = {each.name: body[each.name] for each in fields(cls)}
         extras = {name: extra_output(output, name) for name in body["extras"]}
+        told["data"] = DataState(**body["data"])
         return cls(**told | {"update": output if body["update"] else None, "extras": extras})
 
 

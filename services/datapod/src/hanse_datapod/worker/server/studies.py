@@ -6,6 +6,7 @@ each chunk. All of it can be read again, so the process may be killed at any mom
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import gc
 import time
@@ -17,9 +18,9 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from hanse_datapod.data.genotypes import check_genotypes, complete_samples, version_of
+from hanse_datapod.data.genotypes import check_genotypes, complete_samples, fingerprint, people_of, version_of
 from hanse_datapod.data.settings import DataSettings
-from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Send
 from hanse_fabric.errors import ErrorCode, HanseError, raised
 from hanse_fabric.tensors.file import decode_tensors, layout_like, write_tensors
@@ -68,7 +69,7 @@ class StudyServer:
         arrays = _computed(str(config["step"]), site, config.get("settings") or {}, given)
         write_tensors(Path(body["output"]), layout_like(arrays), arrays)
         people = complete_samples(site.cohort)
-        return WorkOutcome(Path(body["output"]), people, {}, time.monotonic() - began).body()
+        return WorkOutcome(Path(body["output"]), people, {}, time.monotonic() - began, data=_state(data, site)).body()
 
     def _study(self, data: DataSettings, study: Study, state: Path) -> SiteStudy:
         """The study at this site, whose files are opened once.
@@ -98,6 +99,15 @@ class StudyServer:
                 self._given.popitem(last=False)
         self._given.move_to_end(path.name)
         return found
+
+
+def _state(data: DataSettings, site: SiteStudy) -> DataState:
+    """Of the files, and of the people who are in the study."""
+    if "data" not in site.cache:
+        people = base64.b64encode(people_of(site.cohort)).decode()
+        site.cache["data"] = DataState(fingerprint(data), people)
+    state: DataState = site.cache["data"]
+    return state
 
 
 def _require_same_files(path: Path, version: str) -> None:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.frames import error_of
+from hanse_datapod.worker.port import DataState
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
@@ -24,6 +25,7 @@ from hanse_datapod.worker.work.modules import blank_module
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
 from hanse_learning.site.sums import Floats
+from hanse_privacy.works.people import rows, sketch
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
 
@@ -39,6 +41,7 @@ class TrainingServer:
         self._send, self._receive, self._blank = send, receive, lru_cache(maxsize=1)(blank_module)
         self._data: OrderedDict[str, SiteData] = OrderedDict()
         self._bytes = 0
+        self._states: dict[str, DataState] = {}
 
     def do(self, body: dict[str, Any]) -> dict[str, Any]:
         """Do one request: the answer's body. Raises what goes wrong."""
@@ -80,7 +83,18 @@ class TrainingServer:
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)
-        return replace(outcome, seconds=time.monotonic() - began, note=note).body()
+        return replace(outcome, seconds=time.monotonic() - began, note=note, data=self._state()).body()
+
+    def _state(self) -> DataState:
+        """Of the data that were used last; of a first model, for which none were read, nothing."""
+        key = next(reversed(self._data), "")
+        if key and key not in self._states:
+            data = self._data[key]
+            parts = [part for part in (data.train, data.test) if part is not None]
+            people = sketch(person for part in parts for person in rows(part.x, part.y))
+            self._states = {name: known for name, known in self._states.items() if name in self._data}
+            self._states[key] = DataState(fingerprint(data), base64.b64encode(people).decode())
+        return self._states.get(key, DataState())
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
         key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"

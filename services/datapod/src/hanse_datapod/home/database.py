@@ -1,0 +1,66 @@
+"""A small database of a home: one file, readable by its owner alone, on the disk when a change has returned."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hanse_fabric.durable import space_errors
+from hanse_fabric.errors import ErrorCode, HanseError
+
+T = TypeVar("T")
+_WAIT_S = 10.0
+
+
+class Database:
+    """Methods block, and any thread may call them: each has a connection of its own.
+
+    Args:
+        tables: statements that make what is not there yet.
+    """
+
+    def __init__(self, path: Path, tables: str) -> None:
+        self._path, self._tables = path, tables
+        self._made = False
+
+    def do(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Act as the only one who does, and keep all of it or nothing.
+
+        Raises:
+            HanseError: NO_SPACE; INTERNAL where the file is none of these; what `act` raises.
+        """
+        try:
+            with space_errors(self._path), closing(self._open()) as database:
+                database.execute("BEGIN IMMEDIATE")
+                with database:
+                    return act(database)
+        except sqlite3.Error as error:
+            code = ErrorCode.NO_SPACE if "full" in str(error) else ErrorCode.INTERNAL
+            raise HanseError(code, f"{self._path}: {error}") from None
+
+    def _open(self) -> sqlite3.Connection:
+        if not self._made:
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
+        database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+        database.execute("PRAGMA synchronous = FULL")
+        if not self._made:
+            database.executescript(self._tables)
+            self._made = True
+        return database
+
+
+def one(database: sqlite3.Connection, query: str, *values: object) -> Any:
+    """The first row, or None."""
+    return database.execute(query, values).fetchone()
+
+
+def used_bytes(database: sqlite3.Connection) -> int:
+    """Of the file, without what is free in it."""
+    pages, free, size = (
+        int(one(database, f"PRAGMA {name}")[0]) for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size

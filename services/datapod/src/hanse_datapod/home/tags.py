@@ -1,0 +1,67 @@
+"""Tags: by which a site says, to those who sum masks, that an answer is near to an earlier one, and nothing else.
+
+What the site keeps of its newest answers are 64 numbers of each, under a secret of its own
+(`hanse_privacy.works.near`). Loads numpy.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+
+from hanse_datapod.home.database import Database, one
+from hanse_datapod.home.works import FILE
+from hanse_privacy.works.near import Sketch, nearest, sketch
+
+KEPT = 1000
+TAG_BYTES = 16
+_SECRET, _FIXED = "secret", "fixed"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sketches (id INTEGER PRIMARY KEY, tag BLOB NOT NULL, numbers BLOB NOT NULL);
+"""
+
+
+class Tags:
+    """The tags of one home. Methods block, and any thread may call them."""
+
+    def __init__(self, home: Path) -> None:
+        self._database = Database(home / FILE, _TABLES)
+
+    def of(self, update: Path, near: float) -> tuple[bytes, bool]:
+        """The tag of an answer: (that of the earlier one that it is nearest to, True), or (a new one, False).
+
+        Args:
+            update: the plain update's file.
+            near: the sine of the angle below which answers are near.
+        """
+        numbers = sketch(update, self._kept(_SECRET, 32))
+
+        def do(database: sqlite3.Connection) -> tuple[bytes, bool]:
+            rows = database.execute("SELECT tag, numbers FROM sketches ORDER BY id DESC LIMIT ?", (KEPT,)).fetchall()
+            others: list[Sketch] = [np.frombuffer(row[1]) for row in rows]
+            at = nearest(numbers, others, near)
+            tag = secrets.token_bytes(TAG_BYTES) if at is None else bytes(rows[at][0])
+            database.execute("INSERT INTO sketches (tag, numbers) VALUES (?, ?)", (tag, numbers.tobytes()))
+            database.execute("DELETE FROM sketches WHERE id <= (SELECT max(id) FROM sketches) - ?", (KEPT,))
+            return tag, at is not None
+
+        return self._database.do(do)
+
+    def fixed(self) -> bytes:
+        """The one tag of all answers whose members are fixed."""
+        return self._kept(_FIXED, TAG_BYTES)
+
+    def renew(self) -> None:
+        """From now on, answers whose members are fixed may have others than before."""
+        self._database.do(lambda database: database.execute("DELETE FROM kept WHERE name = ?", (_FIXED,)))
+
+    def _kept(self, name: str, size: int) -> bytes:
+        def do(database: sqlite3.Connection) -> bytes:
+            database.execute("INSERT OR IGNORE INTO kept VALUES (?, ?)", (name, secrets.token_bytes(size)))
+            return bytes(one(database, "SELECT value FROM kept WHERE name = ?", name)[0])
+
+        return self._database.do(do)

@@ -1,0 +1,309 @@
+"""The site's memory of what it answered in masked sums: which works, to which requests, with which bytes, among whom.
+
+It is a database in the home folder, never compacted, and on the disk before what it remembers leaves. Beyond its limit
+the oldest works' answers are forgotten; the works' digests stay, and such a work is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hanse_datapod.home.database import Database, one, used_bytes
+from hanse_datapod.worker.port import DataState
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.works.chain import Members
+from hanse_privacy.works.codec import decode_set, encode_set
+from hanse_privacy.works.pairwise import Past, Session
+from hanse_privacy.works.people import changed
+
+FILE = "works"
+LIMIT = 256 << 20
+_FORGOTTEN_AT_ONCE = 64
+_TABLES = """
+CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, compensator BLOB NOT NULL,
+    used INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
+CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY AUTOINCREMENT, session BLOB NOT NULL UNIQUE,
+    work BLOB NOT NULL, tag BLOB NOT NULL, request BLOB NOT NULL, answer BLOB NOT NULL, data BLOB NOT NULL,
+    at REAL NOT NULL, left INTEGER NOT NULL, members BLOB, threshold INTEGER, gap INTEGER, colluding INTEGER,
+    revealed BLOB);
+CREATE INDEX IF NOT EXISTS answers_of_works ON answers (work);
+CREATE INDEX IF NOT EXISTS answers_of_tags ON answers (tag);
+CREATE TABLE IF NOT EXISTS people (data BLOB PRIMARY KEY, sketch BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWork:
+    """What a masked task asks of the site.
+
+    Attributes:
+        run, session: of the sum.
+        work, request: the digests W and R.
+        project, compensator: for whom; the compensator's key, empty without one.
+    """
+
+    run: str
+    session: str
+    work: bytes
+    request: bytes
+    project: str
+    compensator: bytes
+
+    @property
+    def key(self) -> bytes:
+        return session_key(self.run, self.session)
+
+
+class Works:
+    """The database of one home. Methods block, and any thread may call them.
+
+    Args:
+        limit: its bytes.
+        few: a work is not done again where the data differ by fewer people than so many.
+    """
+
+    def __init__(self, home: Path, *, limit: int = LIMIT, few: int = 10) -> None:
+        self._database, self._limit, self._few = Database(home / FILE, _TABLES), limit, few
+
+    def check(self, asked: MaskedWork) -> None:
+        """Whether the work may be done for this request.
+
+        Raises:
+            HanseError: CONFLICT for another request of the session, another project's or compensator's work; GONE where
+                the session's answer has left already, or the work is forgotten.
+        """
+        self._database.do(lambda database: self._check(database, asked))
+
+    def claim(
+        self, asked: MaskedWork, answer: bytes, data: DataState, *, tag: bytes = b"", among: Session | None = None,
+        at: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Remember an answer that was made, and may leave after `leave`.
+
+        Args:
+            answer: SHA-256 of its bytes.
+            data: that it was made of.
+            tag: of answers that it is near to.
+            among: with whom its masks are pairwise.
+            at: Unix time.
+
+        Raises:
+            HanseError: as `check`; CONFLICT for data that differ by few people from those of before, or by the rules of
+                `Past`; NO_SPACE where nothing more can be remembered.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            self._check(database, asked)
+            self._check_data(database, asked.work, data)
+            if among is not None:
+                self._past(database, (asked.work, tag), without=asked.key).check(among)
+            self._make_room(database)
+            self._insert(database, asked, answer, data, tag, among, at)
+
+        self._database.do(do)
+
+    def begin(self, asked: MaskedWork, data: DataState, among: Session) -> None:
+        """Remember that sums in the middle of the work begin, which need no unmasking: it is as if they were unmasked.
+
+        Args:
+            data: as they are before the work.
+
+        Raises:
+            HanseError: as `claim`.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            self._check(database, asked)
+            self._check_data(database, asked.work, data)
+            past = self._past(database, (asked.work,), without=asked.key)
+            past.check(among)
+            past.check_survivors(among, among.members)
+            self._make_room(database)
+            self._insert(database, asked, b"", data, b"", among, 0.0)
+            sets = encode_set(among.members)
+            database.execute("UPDATE answers SET revealed = ? WHERE session = ?", (sets, asked.key))
+
+        self._database.do(do)
+
+    def leave(self, asked: MaskedWork, answer: bytes) -> None:
+        """The answer is about to leave: the session has no other one, ever. One of before this memory is remembered.
+
+        Raises:
+            HanseError: GONE where the session has another answer.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            row = one(database, "SELECT answer, left FROM answers WHERE session = ?", asked.key)
+            if row is None:
+                self._insert(database, asked, answer, DataState(), b"", None, 0.0)
+            elif row[0] != answer:
+                raise gone(asked.session)
+            if row is None or not row[1]:
+                database.execute("UPDATE answers SET left = 1 WHERE session = ?", (asked.key,))
+
+        self._database.do(do)
+
+    def past(self, *keys: bytes) -> Past:
+        """What the site did for a work, and for answers that are near, with pairwise masks.
+
+        Args:
+            keys: the work's digest, tags; empty ones are none.
+
+        Raises:
+            HanseError: GONE where the work is forgotten.
+        """
+        return self._database.do(lambda database: self._past(database, keys))
+
+    def reveal(self, run: str, session: str, among: Session, survivors: Members) -> None:
+        """Remember that the site is about to help to unmask a session's sum of these.
+
+        Raises:
+            HanseError: CONFLICT by the rules of `Past`, or where the session was unmasked for others; GONE where no
+                answer of the session has left.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            key = session_key(run, session)
+            row = database.execute(
+                "SELECT work, tag, revealed FROM answers WHERE session = ? AND left = 1", (key,)
+            ).fetchone()
+            if row is None:
+                raise gone(session)
+            work, tag, revealed = row
+            if revealed is not None and decode_set(revealed) != survivors:
+                raise HanseError(ErrorCode.CONFLICT, f"session {session}: its sum was unmasked for other survivors")
+            self._past(database, (work, tag), without=key).check_survivors(among, survivors)
+            database.execute("UPDATE answers SET revealed = ? WHERE session = ?", (encode_set(survivors), key))
+
+        self._database.do(do)
+
+    def similar(self, tag: bytes, since: float) -> int:
+        """How many answers with this tag were made since a Unix time."""
+        query = "SELECT count(*) FROM answers WHERE tag = ? AND at >= ?"
+        return int(self._database.do(lambda database: database.execute(query, (tag, since)).fetchone()[0]))
+
+    def _check(self, database: sqlite3.Connection, asked: MaskedWork) -> None:
+        row = database.execute("SELECT request, left FROM answers WHERE session = ?", (asked.key,)).fetchone()
+        if row is not None:
+            if row[0] != asked.request:
+                raise HanseError(
+                    ErrorCode.CONFLICT,
+                    f"session {asked.session} of run {asked.run}: this site has answered another request in it",
+                    hint="a session's masks serve one request; a step that is redone has a new session",
+                )
+            if row[1]:
+                raise gone(asked.session)
+        row = database.execute("SELECT project, compensator FROM works WHERE work = ?", (asked.work,)).fetchone()
+        if row is None:
+            return
+        if (row[0], row[1]) != (asked.project, asked.compensator):
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"this work was done for project {row[0]}, and its compensator then: nobody else gets a sum of it",
+                hint="two sums that nobody holds against each other could tell this site's part",
+            )
+        if one(database, "SELECT 1 FROM answers WHERE work = ?", asked.work) is None:
+            raise _forgotten()
+
+    def _insert(
+        self, database: sqlite3.Connection, asked: MaskedWork, answer: bytes, data: DataState, tag: bytes,
+        among: Session | None, at: float,
+    ) -> None:  # fmt: skip
+        people = base64.b64decode(data.people)
+        state, now = data.fingerprint.encode(), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
+        database.execute("INSERT OR IGNORE INTO people VALUES (?, ?)", (state, people))
+        database.execute(
+            "INSERT INTO works VALUES (?, ?, ?, ?) ON CONFLICT (work) DO UPDATE SET used = excluded.used",
+            (asked.work, asked.project, asked.compensator, now),
+        )
+        sets: tuple[object, ...] = (None,) * 4
+        if among is not None:
+            sets = encode_set(among.members), among.threshold, among.gap, among.colluding
+        database.execute(
+            "INSERT INTO answers (session, work, tag, request, answer, data, at, left, members, threshold, gap, "
+            "colluding) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
+            "tag = excluded.tag, answer = excluded.answer, data = excluded.data, at = excluded.at",
+            (asked.key, asked.work, tag, asked.request, answer, state, at, *sets),
+        )
+
+    def _check_data(self, database: sqlite3.Connection, work: bytes, data: DataState) -> None:
+        people = base64.b64decode(data.people)
+        query = (
+            "SELECT DISTINCT sketch FROM answers JOIN people ON people.data = answers.data WHERE work = ? AND "
+            "answers.data NOT IN (?, x'')"
+        )
+        for (before,) in database.execute(query, (work, data.fingerprint.encode())).fetchall():
+            differ = changed(before, people) if before and people else 0
+            if differ is None or differ >= self._few:
+                continue
+            # How many differ is not told.
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"this site's data have changed, by fewer than {self._few} people, since it did this work",
+                hint="the difference of the two sums could tell about them; ask for something else, or wait for more "
+                "people; the site's administrator decides, in the policy file (masking.changed)",
+            )
+
+    def _past(self, database: sqlite3.Connection, keys: Sequence[bytes], *, without: bytes = b"") -> Past:
+        found: dict[int, Any] = {}
+        for column, key in zip(("work", "tag"), keys, strict=False):
+            if key:
+                query = _OF_WORK if column == "work" else _OF_TAG
+                found |= {row[0]: row for row in database.execute(query, (key, without))}
+        past = Past()
+        for _, row in sorted(found.items()):
+            among = Session(decode_set(row[1]), row[2], row[3], row[4])
+            past = past.after_answer(among)
+            if row[5] is not None:
+                past = past.after_reveal(among, decode_set(row[5]))
+        return past
+
+    def _make_room(self, database: sqlite3.Connection) -> None:
+        while used_bytes(database) > self._limit:
+            oldest = [
+                row[0]
+                for row in database.execute(
+                    "SELECT work FROM works WHERE EXISTS (SELECT 1 FROM answers WHERE answers.work = works.work) "
+                    "ORDER BY used LIMIT ?",
+                    (_FORGOTTEN_AT_ONCE,),
+                )
+            ]
+            if not oldest:
+                raise HanseError(
+                    ErrorCode.NO_SPACE, f"this site's memory of masked work is full ({self._limit >> 20} MiB)",
+                    hint="it takes part in no new masked sum; its administrator enrols it anew",
+                )  # fmt: skip
+            database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
+            database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
+
+
+_SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
+_OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
+
+
+def session_key(run: str, session: str) -> bytes:
+    """16 bytes for a session of a run."""
+    return hashlib.sha256(f"{run}\x1f{session}".encode()).digest()[:16]
+
+
+def gone(session: str) -> HanseError:
+    """The session's answer has left, and its bytes are not here any more."""
+    return HanseError(
+        ErrorCode.GONE,
+        f"session {session}: this site has answered it, and does not have the bytes of the answer any more",
+        hint="an answer is made once, for its masks serve once; the step is done again in a new session",
+    )
+
+
+def _forgotten() -> HanseError:
+    return HanseError(
+        ErrorCode.GONE, "this work was done so long ago that with whom is forgotten: it is not done again",
+        hint="change what is asked",
+    )  # fmt: skip

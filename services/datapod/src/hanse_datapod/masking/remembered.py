@@ -1,0 +1,112 @@
+"""What the site remembers of its masked answers, asked before it works and written down before anything leaves.
+
+Loads numpy where an answer is held against earlier ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from hanse_datapod.home.folders import masked
+from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.home.works import MaskedWork, Works
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.port import DataState
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import MaskingMode, Result, Task, TaskKind
+from hanse_learning.binding import request_digest, work_digest
+from hanse_privacy.works.pairwise import Session
+
+DAY_S = 86_400.0
+
+
+class Remembered:
+    """The memory of one home, and the tags of its answers. Methods block."""
+
+    def __init__(self, home: Path, policy: Policy, clock: Clock) -> None:
+        self._works, self._home = Works(home, few=policy.masking.changed), home
+        self._policy, self._clock = policy, clock
+
+    def check(self, task: Task) -> None:
+        """Whether the work may be begun.
+
+        Raises:
+            HanseError: what `Works.check` refuses.
+        """
+        if hides(task):
+            self._works.check(_work_of(task))
+
+    def tag(self, task: Task, update: Path | None) -> bytes:
+        """By which the answer says that it is near to earlier ones, 16 bytes; empty: it says nothing.
+
+        Args:
+            update: the plain update's file.
+
+        Raises:
+            HanseError: POLICY where answers near to each other were made too often.
+        """
+        rules = self._policy.masking
+        if not hides(task):
+            return b""
+        fixed = rules.fixed(task)
+        if not fixed and (task.kind is not TaskKind.TRAIN or update is None or not rules.near):
+            return b""
+        from hanse_datapod.home.tags import Tags
+
+        tags = Tags(self._home)
+        if fixed or update is None:
+            return tags.fixed()
+        tag, again = tags.of(update, rules.near)
+        if again:
+            rules.check_similar(self._works.similar(tag, self._clock.now().timestamp() - DAY_S))
+        return tag
+
+    def claim(
+        self, task: Task, finished: FinishedTask, data: DataState, tag: bytes, among: Session | None = None
+    ) -> None:  # fmt: skip
+        """Remember the answer that was made, before it is written down elsewhere; nothing of one that hides nothing.
+
+        Raises:
+            HanseError: what `Works.claim` refuses.
+        """
+        if not hides(task):
+            return
+        self._works.claim(
+            _work_of(task), answer_digest(finished.result), data, tag=tag, among=among,
+            at=self._clock.now().timestamp(),
+        )  # fmt: skip
+
+    def leave(self, task: Task, result: Result) -> None:
+        """Whatever leaves now is the session's one answer.
+
+        Raises:
+            HanseError: GONE where it is another than was remembered.
+        """
+        if hides(task) and result.tally is not None:
+            self._works.leave(_work_of(task), answer_digest(result))
+
+
+def hides(task: Task) -> bool:
+    """Whether the answer is hidden by masks: in mode `ring`, and of a study's list of SNPs, everybody can read it."""
+    return masked(task) and task.masking is not None and task.masking.mode is not MaskingMode.RING
+
+
+def _work_of(task: Task) -> MaskedWork:
+    if task.masking is None:
+        raise invalid("masking", None, "given, for an answer that is hidden")
+    return MaskedWork(
+        run=task.run,
+        session=task.masking.session,
+        work=work_digest(task),
+        request=request_digest(task),
+        project=task.project,
+        compensator=task.masking.compensator or b"",
+    )
+
+
+def answer_digest(result: Result) -> bytes:
+    """SHA-256 over what a masked answer is made of."""
+    parts = [ref.digest for ref in (result.update, result.tally) if ref is not None]
+    return hashlib.sha256("|".join(parts).encode()).digest()

@@ -1,0 +1,140 @@
+"""A site remembers what it answered in masked sums, in a file that outlives journals."""
+
+import base64
+import stat
+
+import pytest
+
+from hanse_datapod.home.works import FILE, MaskedWork, Works
+from hanse_datapod.worker.port import DataState
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.works.pairwise import Session
+from hanse_privacy.works.people import sketch
+from spans import members
+
+ANSWER, OTHER = b"a" * 32, b"o" * 32
+PEOPLE = [f"person {number}".encode() for number in range(200)]
+
+
+def asked(session="s1", *, work=b"w" * 32, request=b"r" * 32, project="triage", compensator=b"key"):
+    return MaskedWork("run", session, work, request, project, compensator)
+
+
+def state(people=PEOPLE):
+    return DataState(str(hash(tuple(people))), base64.b64encode(sketch(people)).decode())
+
+
+def among(numbers, threshold=9):
+    return Session(members(*numbers), threshold, 3)
+
+
+def code(act, *arguments, **named):
+    with pytest.raises(HanseError) as caught:
+        act(*arguments, **named)
+    return caught.value.code
+
+
+@pytest.fixture
+def works(tmp_path):
+    return Works(tmp_path)
+
+
+def test_an_answer_that_left_is_never_made_again_whatever_was_restarted(works, tmp_path):
+    works.claim(asked(), ANSWER, state())
+    works.check(asked())  # it has not left: a crash came between
+    works.claim(asked(), OTHER, state())
+    works.leave(asked(), OTHER)
+    works.leave(asked(), OTHER)
+    works = Works(tmp_path)
+    assert code(works.check, asked()) is ErrorCode.GONE
+    assert code(works.claim, asked(), ANSWER, state()) is ErrorCode.GONE
+    assert code(works.leave, asked(), ANSWER) is ErrorCode.GONE
+    works.leave(asked(), OTHER)
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+
+
+def test_a_session_serves_one_request(works):
+    works.claim(asked(), ANSWER, state())
+    assert code(works.check, asked(request=b"x" * 32)) is ErrorCode.CONFLICT
+    works.check(asked("s2", request=b"x" * 32))
+
+
+def test_a_work_belongs_to_one_project_and_one_compensator(works):
+    works.claim(asked(), ANSWER, state())
+    assert code(works.check, asked("s2", project="other")) is ErrorCode.CONFLICT
+    assert code(works.check, asked("s2", compensator=b"")) is ErrorCode.CONFLICT
+    works.check(asked("s2", work=b"v" * 32, project="other"))
+
+
+@pytest.mark.parametrize(("people", "refused"), [
+    (PEOPLE[1:], True), ([*PEOPLE[:-1], b"changed"], True), (PEOPLE[9:], True), (PEOPLE[10:], False), ([], False),
+])  # fmt: skip
+def test_a_work_is_not_done_again_on_data_that_differ_by_few_people(works, people, refused):
+    works.claim(asked(), ANSWER, state())
+    if refused:
+        assert code(works.claim, asked("s2"), ANSWER, state(people)) is ErrorCode.CONFLICT
+    else:
+        works.claim(asked("s2"), ANSWER, state(people))
+        # Back to a few of the first state: that counts, too.
+        assert code(works.claim, asked("s3"), ANSWER, state([*PEOPLE, b"new"])) is ErrorCode.CONFLICT
+    works.claim(asked("s4", work=b"v" * 32), ANSWER, state(people))
+
+
+def test_an_administrator_may_let_few_people_differ(tmp_path):
+    works = Works(tmp_path, few=0)
+    works.claim(asked(), ANSWER, state())
+    works.claim(asked("s2"), ANSWER, state(PEOPLE[1:]))
+
+
+def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_path):
+    whole = among(range(1, 13))
+    works.claim(asked(), ANSWER, state(), among=whole)
+    assert code(works.reveal, "run", "s1", whole, whole.members) is ErrorCode.GONE  # nothing has left
+    works.leave(asked(), ANSWER)
+    works.reveal("run", "s1", whole, whole.members)
+    works.reveal("run", "s1", whole, whole.members)
+    assert code(works.reveal, "run", "s1", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
+    works = Works(tmp_path)
+    assert code(works.claim, asked("s2"), ANSWER, state(), among=among(range(1, 12))) is ErrorCode.CONFLICT
+    works.claim(asked("s2"), ANSWER, state(), among=whole)
+    works.leave(asked("s2"), ANSWER)
+    assert code(works.reveal, "run", "s2", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
+    works.claim(asked("s3", work=b"v" * 32), ANSWER, state(), among=among(range(1, 12)))
+
+
+def test_sums_that_need_no_unmasking_are_unmasked_when_they_begin(works):
+    whole = among(range(1, 13))
+    works.begin(asked(), DataState(), whole)
+    works.begin(asked(), DataState(), whole)
+    assert code(works.begin, asked("s2"), DataState(), among(range(1, 12))) is ErrorCode.CONFLICT
+    works.begin(asked("s2", work=b"v" * 32), DataState(), among(range(1, 12)))
+    works.begin(asked("s3"), DataState(), whole)
+    works.claim(asked("s3"), ANSWER, DataState(), among=whole)
+    works.leave(asked("s3"), ANSWER)
+
+
+def test_answers_with_one_tag_are_as_of_one_work(works):
+    works.claim(asked(), ANSWER, state(), tag=b"t" * 16, among=among(range(1, 13)))
+    near = asked("s2", work=b"v" * 32)
+    assert code(works.claim, near, ANSWER, state(), tag=b"t" * 16, among=among(range(1, 4), 3)) is ErrorCode.CONFLICT
+    works.claim(near, ANSWER, state(), tag=b"u" * 16, among=among(range(1, 4), 3))
+
+
+def test_similar_answers_are_counted_since_a_time(works):
+    for number in range(3):
+        works.claim(asked(f"s{number}"), ANSWER, state(), tag=b"t" * 16, at=100.0 * number)
+    assert [works.similar(b"t" * 16, since) for since in (0.0, 100.0, 201.0)] == [3, 2, 0]
+
+
+def test_beyond_the_limit_the_oldest_works_are_forgotten_and_refused(tmp_path):
+    works = Works(tmp_path, limit=160 << 10)
+    numbers = [number.to_bytes(32, "big") for number in range(300)]
+    for number in numbers:
+        works.claim(asked(number.hex(), work=number), ANSWER, DataState("0"), among=among(range(1, 13)))
+    assert code(works.check, asked("again", work=numbers[0])) is ErrorCode.GONE
+    works.check(asked("again", work=numbers[-1]))
+
+
+def test_a_memory_that_is_full_of_works_stops_masked_answers(tmp_path):
+    works = Works(tmp_path, limit=1)
+    assert code(works.claim, asked(), ANSWER, DataState("0")) is ErrorCode.NO_SPACE
