@@ -28,12 +28,17 @@ def canonical(value: Any) -> bytes:
     return text.encode()
 
 
+_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+
+
 def _plain(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
     match value:
         case ObjectRef():
             return value.digest
         case BaseModel():
-            fields = ((name, getattr(value, name)) for name in sorted(type(value).model_fields))
+            fields = ((name, getattr(value, name)) for name in type(value).__pydantic_fields__)
             return {name: _plain(field) for name, field in fields if field is not None}
         case Enum():
             return value.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -37,12 +37,18 @@ def check_recordable(key: str, body: dict[str, Any]) -> None:
     Raises:
         RunFailure: INVALID_INPUT for a tuple, a number for a name, what is not finite, or anything else.
     """
-    try:
-        same = json.loads(json.dumps(body, allow_nan=False)) == body
-    except (TypeError, ValueError):
-        same = False
-    if not same:
+    if not _is_json(body):
         raise RunFailure(
             ErrorCode.INVALID_INPUT,
             f"step {key}: its outcome is not the same after a replay; give JSON values, lists for tuples",
         )
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) for name in value) and all(map(_is_json, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int)

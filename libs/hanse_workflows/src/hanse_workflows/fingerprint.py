@@ -7,7 +7,7 @@ object rests.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hanse_fabric.canonical import canonical
@@ -28,11 +28,30 @@ def fingerprint(asked: Mapping[str, Any]) -> str:
     Raises:
         RunFailure: INVALID_INPUT for values of another kind, and for numbers that are not finite.
     """
+    if isinstance(asked, Question):
+        return asked.fingerprint
     try:
         text = canonical(asked)
     except (TypeError, ValueError) as error:
         raise RunFailure(ErrorCode.INVALID_INPUT, f"what a step asks has no fingerprint: {error}") from None
     return f"{VERSION}.{hashlib.sha256(_DOMAIN + text).hexdigest()}"
+
+
+class Question(Mapping[str, Any]):
+    """What a step asks, of which the fingerprint is taken once: a step asks it, and each of its jobs."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self._asked = dict(asked)
+        self.fingerprint = fingerprint(self._asked)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._asked[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._asked)
+
+    def __len__(self) -> int:
+        return len(self._asked)
 
 
 def comparable(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
 from hanse_learning.server.config.foreign import strategy_digests
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.fingerprint import Question
 from hanse_workflows.keys import attempt_key
 from hanse_workflows.outcomes import Answer, Reduction, Summed
 from hanse_workflows.round_state import Extra, ReduceOptions, extra_job
@@ -53,7 +54,8 @@ async def reduce(
     options, state = options or ReduceOptions(), dict(state or {})
     weighted = run.job.weighting == "examples"
     job = _job_of(run, step, round, answers, model, state, options, weighted=weighted)
-    asked = {**_asked(job, answers), "extras": {name: _extra(extra) for name, extra in options.extras.items()}}
+    extras = {name: _extra(extra) for name, extra in options.extras.items()}
+    asked = Question({**_asked(job, answers), "extras": extras})
 
     async def do() -> Body:
         return (await _reduced(run, step, asked, job, answers, needed, options)).body()
@@ -90,7 +92,7 @@ async def sum_masked(
     tallied = model is None
     job = _job_of(run, step, round, answers, model, state, replace(options, info=()), weighted=False)
     job = job.model_copy(update={"kind": JobKind.TALLY if tallied else JobKind.WHOLE})
-    asked = {**_asked(job, answers), "session": session}
+    asked = Question({**_asked(job, answers), "session": session})
     masks: list[ObjectRef] = []
 
     async def do() -> Body:

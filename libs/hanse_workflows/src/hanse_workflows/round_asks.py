@@ -8,8 +8,11 @@ from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_learning.binding import bound_to, task_seed
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
+from hanse_workflows.per_job import per_job
 from hanse_workflows.round_state import info_named
 from hanse_workflows.workflow import plugins_of
+
+_bound = per_job(bound_to)
 
 
 def training(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
@@ -25,7 +28,7 @@ def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef)
 def _asked(kind: TaskKind, job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
     wanted = job.participants
     return Ask(
-        kind=kind, round=number, to=chosen, config=config_of(job), model=model, bound=bound_to(job),
+        kind=kind, round=number, to=chosen, config=config_of(job), model=model, bound=_bound(job),
         seed=lambda participant: task_seed(kind, job.seed, number, participant),
         needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
     )  # fmt: skip
@@ -36,6 +39,7 @@ def due(every: int, number: int, rounds: int) -> bool:
     return every > 0 and (number % every == 0 or number == rounds)
 
 
+@per_job
 def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
     info, plugins = info_named(job), plugins_of(job)

@@ -14,6 +14,7 @@ from hanse_learning.config import check_train
 from hanse_learning.server.config import FedDynConfig, check_strategy
 from hanse_schemas.job import Job
 from hanse_workflows.outcomes import Reduction
+from hanse_workflows.per_job import per_job
 
 Strategy = Callable[[int], dict[str, Any]]
 """The strategy of a reduction of so many updates."""
@@ -113,11 +114,13 @@ class RoundState:
         )  # fmt: skip
 
 
+@per_job
 def extras_named(job: Job) -> tuple[str, ...]:
     """Names of what travels beside the model and the updates. Pure; the job was checked when it was submitted."""
     return check_train(job.train).algorithm.extras if job.code is None else ()
 
 
+@per_job
 def info_named(job: Job) -> tuple[str, ...]:
     """Names of the numbers that the strategy needs of each update. Pure."""
     return check_strategy(job.strategy).reduction.needs()

@@ -11,6 +11,7 @@ from hanse_fabric.plugins import WORKFLOWS, find, names
 from hanse_learning.server.config import foreign
 from hanse_schemas.job import Job
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.per_job import per_job
 from hanse_workflows.verbs import Verbs
 
 
@@ -92,6 +93,7 @@ def blamed(job: Job, error: BaseException) -> RunFailure | None:
     return None if reason is None else RunFailure(ErrorCode.INVALID_INPUT, whole, hint="mend the package")
 
 
+@per_job
 def plugins_of(job: Job) -> dict[str, str]:
     """Digests of the job's plug-ins that are not Hanse's own: `workflow NAME`, `strategy NAME`, `algorithm NAME`."""
     own = {}

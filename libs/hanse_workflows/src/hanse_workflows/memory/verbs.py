@@ -124,9 +124,12 @@ class MemoryVerbs:
                     taken = [*pool.map(lambda task: self._answer(task, ask), tasks)]
             else:
                 taken = [self._answer(task, ask) for task in tasks]
-            return ask.gathered(taken).body()
+            fresh.append(ask.gathered(taken))
+            return fresh[0].body()
 
-        return Gathered.of(await self.once(key, ask.question(self.project, self.run, self.job.workflow), do))
+        fresh: list[Gathered] = []
+        body = await self.once(key, ask.question(self.project, self.run, self.job.workflow), do)
+        return fresh[0] if fresh else Gathered.of(body)
 
     def _answer(self, task: Task, ask: Ask) -> Answer | Failure:
         """What a site answers, as it would count on a hub."""
@@ -220,10 +223,11 @@ class MemoryVerbs:
 
     def forget(self, objects: Iterable[ObjectRef]) -> None:
         """See `Verbs.forget`. Of the versions, no registry keeps any here: the newest alone stays, for the caller."""
-        newest = self.versions[-1][0].digest if self.versions else ""
-        going = (*self._going, *objects)
-        self._going = [ref for ref in going if ref.digest == newest]
-        self._objects.forget(ref for ref in going if ref.digest != newest)
+        newest = self.versions[-1][0] if self.versions else None
+        going = {(ref.digest, ref.key): ref for ref in (*self._going, *objects)}
+        kept = None if newest is None else going.pop((newest.digest, newest.key), None)
+        self._going = [] if kept is None else [kept]
+        self._objects.forget(going.values())
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
         self.outputs = dict(outputs)
