@@ -12,7 +12,7 @@ from study_hub import CHUNKS, COHORTS, ITERATIONS, StudyHub, conduct, expected, 
 from workflow_hub import PROJECT, RUN, MortalBus, at_work, stopped
 
 from hanse_coordinator.records import RunRecord
-from hanse_coordinator.verbs.failures import Fenced, Paused, RunFailure, first_reason
+from hanse_coordinator.verbs.failures import Fenced, Paused, RunFailure, reason_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -206,8 +206,8 @@ async def test_journal_entries_of_a_study_are_small(hub: StudyHub) -> None:
 def test_of_several_ends_the_decisive_one_is_told() -> None:
     fenced, failed = Fenced("r"), RunFailure(ErrorCode.QUORUM, "too few")
     broken = HanseError(ErrorCode.UNAVAILABLE, "away")
-    assert first_reason(BaseExceptionGroup("", [Paused(), failed, fenced])) is fenced
-    assert first_reason(BaseExceptionGroup("", [broken, ExceptionGroup("", [Paused(), failed])])) is failed
+    assert reason_of(BaseExceptionGroup("", [Paused(), failed, fenced])) is fenced
+    assert reason_of(BaseExceptionGroup("", [broken, ExceptionGroup("", [Paused(), failed])])) is failed
     pause = Paused()
-    assert first_reason(BaseExceptionGroup("", [pause, broken])) is broken
-    assert first_reason(BaseExceptionGroup("", [pause])) is pause
+    assert reason_of(BaseExceptionGroup("", [pause, broken])) is broken
+    assert reason_of(BaseExceptionGroup("", [pause])) is pause

@@ -6,6 +6,7 @@ from bisect import bisect_right
 
 import numpy as np
 
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.reduction import Array, working_dtype
 
@@ -30,3 +31,12 @@ def describe(values: Array, offset: int, layout: Layout) -> str:
     entry = layout.entries[bisect_right(starts, at) - 1]
     element = (at - layout.offsets[entry.name]) // values.itemsize
     return f"entry {entry.name} is {values[index]} at element {element}, finite numbers were expected"
+
+
+def require_finite(model: Array, offset: int, layout: Layout) -> None:
+    """Raises HanseError INVALID_INPUT where values of the new model are not finite; arguments as of `describe`."""
+    if not all_finite(model):
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"new model: {describe(model, offset, layout)}",
+            hint="lower the learning rate of the server or of the sites",
+        )  # fmt: skip

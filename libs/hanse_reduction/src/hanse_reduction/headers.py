@@ -43,10 +43,10 @@ def compare_header(data: Input, header: bytes, layout: Layout) -> None:
     )
 
 
-def check_header_bytes(found: Array, expected: memoryview) -> None:
-    """Raises HanseError INVALID_INPUT when header bytes differ from the model's."""
-    if found.tobytes() != bytes(expected):
-        raise HanseError(ErrorCode.INVALID_INPUT, "update: its header is not the model's")
+def check_header_bytes(participant: str, found: Array, expected: bytes, refuse: Refuse) -> None:
+    """Refuse an update whose header bytes differ from the model's."""
+    if found.tobytes() != expected:
+        refuse(participant, HanseError(ErrorCode.INVALID_INPUT, "update: its header is not the model's"))
 
 
 def common_header(opened: Mapping[str, Input], refuse: Refuse) -> tuple[bytes, Layout] | None:

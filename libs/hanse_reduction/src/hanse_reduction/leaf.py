@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server import buffers
 from hanse_learning.server.reduction import Array
 from hanse_reduction.arithmetic import Arithmetic
-from hanse_reduction.finite import all_finite, describe
+from hanse_reduction.finite import require_finite
 from hanse_reduction.outputs import Leaves, Outputs, Piece
 from hanse_reduction.plan import MODEL, Plan, Refusals
 from hanse_reduction.rows import RowReader
@@ -64,12 +63,7 @@ class LeafWorker:
                 self._arithmetic.apply(
                     plan.strategy, model, values, plan.weights, state, plan.round, at=piece.start
                 )  # fmt: skip
-            if not all_finite(model):
-                raise HanseError(
-                    ErrorCode.INVALID_INPUT,
-                    f"new model: {describe(model, piece.start, plan.layout)}",
-                    hint="lower the learning rate of the server or of the sites",
-                )
+            require_finite(model, piece.start, plan.layout)
             return
         counted = [values[k] for k in plan.counted]
         if segment.rule is Rule.AVERAGE:

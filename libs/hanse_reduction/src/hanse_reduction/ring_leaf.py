@@ -17,7 +17,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
-from hanse_reduction.finite import all_finite, describe
+from hanse_reduction.finite import require_finite
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
 from hanse_reduction.plan import MODEL, Plan, Refusals
@@ -98,10 +98,7 @@ class RingWorker:
         for row, reader in zip(self._plan.rows, rows, strict=True):
             found = np.empty(len(expected), np.uint8)
             if reader.read_into(0, found.data):
-                try:
-                    check_header_bytes(found, memoryview(expected))
-                except HanseError as error:
-                    self._refusals.add(row.participant, error)
+                check_header_bytes(row.participant, found, expected, self._refusals.add)
 
     def _reduce_leaf(self, index: int, rows: Sequence[VerifiedReader], masks: Sequence[VerifiedReader]) -> Leaves:
         base, end, outputs = self._outputs.views(index)
@@ -165,12 +162,7 @@ class RingWorker:
             state = {name: outputs[name].view(dtype) for name in self._plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
                 self._plan.strategy.move(model, change, state, self._plan.round)
-            if not all_finite(model):
-                raise HanseError(
-                    ErrorCode.INVALID_INPUT,
-                    f"new model: {describe(model, at, self._plan.layout)}",
-                    hint="lower the learning rate of the server or of the sites",
-                )
+            require_finite(model, at, self._plan.layout)
         elif stretch.rule is Rule.POOL_VARIANCE and stretch.means is not None:
             mean = self._means(stretch, stretch.means + stretch.at(at, dtype.itemsize) - stretch.first, len(total))
             # Rounding can leave the second moment below the square of the mean, by less than a unit of the ring.

@@ -69,7 +69,9 @@ class RowReader:
     def _check(self, piece: Piece, rows: list[Array]) -> None:
         """Refuse rows with another header, or with numbers that are not finite."""
         if piece.segment is None:
-            self._check_headers(piece, rows)
+            for row, header in zip(self._plan.rows, rows, strict=True):
+                expected = self._plan.header[piece.start : piece.stop]
+                check_header_bytes(row.participant, header, expected, self._refusals.add)
             return
         dtype = DTYPES[piece.segment.dtype]
         if dtype.kind != "f":
@@ -81,14 +83,6 @@ class RowReader:
                 self._refusals.add(
                     row.participant, HanseError(ErrorCode.INVALID_INPUT, f"update: {reason}", hint=_DIVERGED)
                 )
-
-    def _check_headers(self, piece: Piece, rows: list[Array]) -> None:
-        expected = memoryview(self._plan.header)[piece.start : piece.stop]
-        for row, header in zip(self._plan.rows, rows, strict=True):
-            try:
-                check_header_bytes(header, expected)
-            except HanseError as error:
-                self._refusals.add(row.participant, error)
 
 
 def _width(rows: int, leaf: int) -> int:

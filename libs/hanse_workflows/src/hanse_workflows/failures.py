@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -52,3 +53,14 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, str | int)
+
+
+Kind = type[BaseException] | Callable[[BaseException], bool]
+
+
+def first_reason(several: BaseExceptionGroup[BaseException], *order: Kind) -> BaseException:
+    """Of the errors that ended computations side by side, the first of the first kind of these that there is."""
+    found: BaseException = next((group for kind in order if (group := several.subgroup(kind))), several)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

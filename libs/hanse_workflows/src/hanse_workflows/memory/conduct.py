@@ -15,6 +15,7 @@ from hanse_fabric.names import SLUG
 from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema
+from hanse_workflows.failures import first_reason
 from hanse_workflows.memory.journal import Journal, MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
 from hanse_workflows.memory.verbs import MemoryVerbs, OnVersion, Told
@@ -127,11 +128,7 @@ async def _one_reason(run: Awaitable[None]) -> None:
     try:
         await run
     except BaseExceptionGroup as several:
-        matched, rest = several.split(HanseError)
-        group = matched or rest
-        while isinstance(group, BaseExceptionGroup):
-            group = group.exceptions[0]  # type: ignore[assignment]
-        raise (group or several) from several
+        raise first_reason(several, HanseError) from several
 
 
 def _without_masks(job: Job) -> Job:

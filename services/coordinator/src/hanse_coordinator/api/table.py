@@ -17,16 +17,7 @@ from hanse_coordinator.api import (
 )
 from hanse_coordinator.api.route import Route
 
-ROUTES: tuple[Route, ...] = (
-    *status.ROUTES,
-    *joining.ROUTES,
-    *projects.ROUTES,
-    *invitations.ROUTES,
-    *participants.ROUTES,
-    *runs.ROUTES,
-    *outputs.ROUTES,
-    *events.ROUTES,
-    *models.ROUTES,
-    *audit.ROUTES,
-    *keys.ROUTES,
-)
+_RESOURCES = (
+    status, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
+)  # fmt: skip
+ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

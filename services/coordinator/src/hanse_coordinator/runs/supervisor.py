@@ -19,7 +19,7 @@ from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.status import RunStatus
 from hanse_coordinator.verbs.durable import DurableVerbs
-from hanse_coordinator.verbs.failures import Fenced, Paused, first_reason
+from hanse_coordinator.verbs.failures import Fenced, Paused, reason_of
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.waiting import first_of, stop
 from hanse_coordinator.watching.notices import Notices
@@ -238,7 +238,7 @@ async def _conducted(verbs: DurableVerbs) -> None:
     try:
         await workflow_of(verbs.job).conduct(verbs)
     except BaseExceptionGroup as several:
-        first = first_reason(several)
+        first = reason_of(several)
         raise blamed(verbs.job, first) or first from several
     except (Exception, SystemExit) as error:  # whatever a foreign package raises: it may end the run, no coordinator
         if (reason := blamed(verbs.job, error)) is None:

@@ -14,7 +14,7 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.journal import Journal
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
-from hanse_coordinator.verbs.ending import Ending
+from hanse_coordinator.verbs.ending import purge_run, tell_sites
 from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
@@ -95,7 +95,6 @@ class DurableVerbs:
             bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             vitals=self.vitals, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
-        self._ending = Ending(bus, clock, roster, project=project, run=run, workflow=job.workflow)
         self._attendance = Attendance(self._steps.once)
         self._enrolled = EnrolledKeys(self._steps.once)
         self._warnings: set[str] = set()
@@ -281,11 +280,12 @@ class DurableVerbs:
         Args:
             outputs: references to what stays, by name, as they are recorded.
         """
-        await self._steps.tolerant(self._ending.purge())
+        await self._steps.tolerant(purge_run(self._bus, self.project, self.run))
         await self._steps.tolerant(self._objects.abort_uploads(self.run))
         await self._steps.tolerant(self._clear({str(ref.get("key")) for ref in outputs.values()}))
         if self.job.study is not None:
-            await self._steps.tolerant(self._ending.tell_sites())
+            names, place = self._roster.keys_of(self.project), (self.project, self.run, self.job.workflow)
+            await self._steps.tolerant(tell_sites(self._bus, self._clock.now(), names, *place))
 
     async def _clear(self, kept: set[str]) -> None:
         """Remove the run's objects, but for those and what the registry has: also of a run that another coordinator

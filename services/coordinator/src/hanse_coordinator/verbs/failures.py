@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_workflows.failures import RunFailure
+from hanse_workflows.failures import RunFailure, first_reason
 
 
 class Fenced(HanseError):  # noqa: N818 - an outcome of replacement, nothing erred
@@ -19,21 +17,10 @@ class Paused(Exception):  # noqa: N818 - an outcome that was asked for, not an e
     """The owner asked for a pause, and the workflow has come to a verb's boundary."""
 
 
-def first_reason(several: BaseExceptionGroup[BaseException]) -> BaseException:
+def reason_of(several: BaseExceptionGroup[BaseException]) -> BaseException:
     """Of all that ended computations that were under way at once, what the run is to end by."""
-    order = (Fenced, RunFailure, HanseError, Exception)
-    return min(
-        _flat(several), key=lambda one: next((at for at, kind in enumerate(order) if _is(one, kind)), len(order))
-    )
+    return first_reason(several, Fenced, RunFailure, HanseError, _is_defect)
 
 
-def _is(error: BaseException, kind: type[Exception]) -> bool:
-    return isinstance(error, kind) and not isinstance(error, Paused)
-
-
-def _flat(several: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for one in several.exceptions:
-        if isinstance(one, BaseExceptionGroup):
-            yield from _flat(one)
-        else:
-            yield one
+def _is_defect(error: BaseException) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, Paused | BaseExceptionGroup)
