@@ -25,7 +25,8 @@ async def federated_averaging(run: Verbs) -> None:
     Raises:
         RunFailure: QUORUM, TIMEOUT, or why an answer, a sum or a version was refused.
     """
-    job, protocol, state = run.job, protocol_of(run), RoundState()
+    job, state, masked = run.job, RoundState(), run.job.secure_aggregation
+    protocol = None if masked is None else protocol_of(run, masked)
     ends = RoundEnds(run, protocol)
     model = await first_model(run)
     for number in range(1, job.rounds + 1):

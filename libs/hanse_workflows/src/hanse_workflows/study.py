@@ -239,10 +239,7 @@ def _protocol(run: Verbs, cohorts: int) -> MaskingProtocol:
     if asked is None:
         raise RunFailure(ErrorCode.INVALID_INPUT, "secure_aggregation: none is given, which a study needs")
     settings: SecureAggregation = asked.model_copy(update={"minimum": cohorts, "threshold": None})
-    protocol = protocol_of(run, settings)
-    if protocol is None:
-        raise RunFailure(ErrorCode.INTERNAL, f"secure_aggregation.mode: {asked.mode} has no protocol")
-    return protocol
+    return protocol_of(run, settings)
 
 
 def _updates(answers: tuple[Answer, ...]) -> tuple[UpdateInput, ...]:

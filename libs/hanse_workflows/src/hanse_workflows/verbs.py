@@ -23,14 +23,9 @@ Body = dict[str, Any]
 class Verbs(Protocol):
     """A run in an adapter's hands."""
 
-    @property
-    def project(self) -> str: ...
-
-    @property
-    def run(self) -> str: ...
-
-    @property
-    def job(self) -> Job: ...
+    project: str
+    run: str
+    job: Job
 
     # Recorded under a key.
 

@@ -10,11 +10,6 @@ from hanse_workflows.verbs import Verbs
 _PROTOCOLS = {"ring": MaskingProtocol, "compensator": Compensated, "pairwise": Pairwise}
 
 
-def protocol_of(run: Verbs, settings: SecureAggregation | None = None) -> MaskingProtocol | None:
-    """The protocol that the run's job wants; None where nothing is masked.
-
-    Args:
-        settings: in the stead of the job's section.
-    """
-    settings = settings or run.job.secure_aggregation
-    return None if settings is None else _PROTOCOLS[settings.mode](run, settings)
+def protocol_of(run: Verbs, settings: SecureAggregation) -> MaskingProtocol:
+    """The protocol of a run, by the job's section or by settings in its stead."""
+    return _PROTOCOLS[settings.mode](run, settings)

@@ -195,7 +195,7 @@ class Supervisor:
                         await journal.append("closed", _END, end)
             await self._finish(key, context, status, notices, end)
         finally:
-            await context.abandon()
+            await context.steps.abandon()
 
     async def _outcome(self, context: DurableVerbs, status: RunStatus, held: _Held) -> dict[str, Any]:
         """Run the workflow to its end, or until its owner wants otherwise. Values for the run's record."""
@@ -219,7 +219,7 @@ class Supervisor:
     ) -> None:
         """Tidy, record the outcome, tell of it. Each part may be repeated by the next coordinator; the record comes
         late, because nobody takes up a run whose record is final."""
-        await context.settle()
+        await context.steps.settle()
         if end["state"] in FINAL_STATES:
             await context.tidy(end.get("outputs") or {})
         entry = await status.store(end)

@@ -83,7 +83,7 @@ class DurableVerbs:
         self._roster, self._notices, self._objects, self._models = roster, notices, objects, models
         self._progressed = progressed
         self.vitals = RunVitals(project, run, clock)
-        self._steps = Steps(journal, notices, run=run, pause=pause)
+        self.steps = Steps(journal, notices, run=run, pause=pause)
         self._inbox = Inbox(bus, roster, notices, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
@@ -92,11 +92,11 @@ class DurableVerbs:
             for requests in (self._reductions.requests, self._masks.requests):
                 requests.recover(lasting=job.study is not None)
         self._tasks = TaskSteps(
-            bus, clock, self._steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
+            bus, clock, self.steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
             vitals=self.vitals, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
-        self._attendance = Attendance(self._steps.once)
-        self._enrolled = EnrolledKeys(self._steps.once)
+        self._attendance = Attendance(self.steps.once)
+        self._enrolled = EnrolledKeys(self.steps.once)
         self._warnings: set[str] = set()
         self._published: set[str] = set()  # digests: what the registry has is never removed here
         self._going: deque[list[ObjectRef]] = deque(maxlen=_REPLAYED_FORGOTTEN)
@@ -114,10 +114,10 @@ class DurableVerbs:
     ) -> Body:
         def replayed(_: Body) -> None:
             for former in covers:
-                self._steps.passed(former)
+                self.steps.passed(former)
                 self._tasks.tidy_later(former, beside=beside)
 
-        return await self._steps.once(key, asked, do, replayed=replayed)
+        return await self.steps.once(key, asked, do, replayed=replayed)
 
     async def participants(self, key: str) -> tuple[str, ...]:
         async def look() -> tuple[str, ...]:
@@ -136,8 +136,8 @@ class DurableVerbs:
             left = (until - self._clock.now()).total_seconds()
             if left <= 0:
                 raise too_few_present(there, wanted)
-            await first_of(self._roster.changed(), self._clock.sleep(min(left, _LOOK_AGAIN_S)), self._steps.paused())
-            self._steps.check_pause()
+            await first_of(self._roster.changed(), self._clock.sleep(min(left, _LOOK_AGAIN_S)), self.steps.paused())
+            self.steps.check_pause()
         return there
 
     async def ask(self, key: str, ask: Ask) -> Gathered:
@@ -150,14 +150,14 @@ class DurableVerbs:
         async def look() -> Body:
             return {"key": (await announced(self._bus)).hex()}
 
-        return bytes.fromhex((await self._steps.once("compensator", {"compensator": "key"}, look))["key"])
+        return bytes.fromhex((await self.steps.once("compensator", {"compensator": "key"}, look))["key"])
 
     async def initial_model(self, digest: str) -> ObjectRef:
         async def verify() -> Body:
             ref = await self._objects.verified(digest, largest=self._settings.largest_model)
             return ref.model_dump(mode="json", exclude_defaults=True)
 
-        return ObjectRef.model_validate(await self._steps.once("initial-model", {"model": digest}, verify))
+        return ObjectRef.model_validate(await self.steps.once("initial-model", {"model": digest}, verify))
 
     async def publish(
         self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
@@ -173,7 +173,7 @@ class DurableVerbs:
                     await publish(request, bus=self._bus, clock=self._clock, timeout=self._settings.publish_timeout)
                 ).body()
 
-        published = Published.of(await self._steps.once(key, {"publish": request}, ask))
+        published = Published.of(await self.steps.once(key, {"publish": request}, ask))
         self._published.add(published.digest)
         self._progressed(version=published.version, digest=published.digest)
         return published
@@ -181,8 +181,8 @@ class DurableVerbs:
     # Repeatable, and not recorded.
 
     async def combine(self, key: str, asked: Mapping[str, Any], job: ReduceJob | StudyJob) -> Reduced:
-        place = self._steps.job_id(job.output_key if isinstance(job, StudyJob) else key, asked)
-        names = {"id": self._steps.job_id(key, asked), "output_key": f"models/{self.project}/{self.run}/{place}"}
+        place = self.steps.job_id(job.output_key if isinstance(job, StudyJob) else key, asked)
+        names = {"id": self.steps.job_id(key, asked), "output_key": f"models/{self.project}/{self.run}/{place}"}
         named = job.model_copy(update=names)
         with self.vitals.phase("compute" if isinstance(job, StudyJob) else "reduce", key):
             reduced = await self._reductions.outcome(named)
@@ -219,8 +219,8 @@ class DurableVerbs:
         self._going.append(
             [ref for ref in objects if (ref.key or "").startswith(own) and ref.digest not in self._published]
         )
-        if self._steps.live.is_set():
-            self._steps.later(self._objects.forget([ref for gone in self._going for ref in gone]))
+        if self.steps.live.is_set():
+            self.steps.later(self._objects.forget([ref for gone in self._going for ref in gone]))
             self._going.clear()
 
     async def keep(self, outputs: Mapping[str, ObjectRef]) -> None:
@@ -230,7 +230,7 @@ class DurableVerbs:
     # What people see.
 
     def note(self, kind: str, about: str, *, round: int, **data: Any) -> None:  # noqa: A002
-        self._steps.note(kind, about, round, data)
+        self.steps.note(kind, about, round, data)
         if kind == "round-finished":
             ROUNDS.add(project=self.project)
             self._progressed(round=round, metrics=data.get("metrics"))
@@ -259,20 +259,16 @@ class DurableVerbs:
         parent, link = (None, None) if number == 1 else (ALONE, self.asked_by)
         with span("round", parent=parent, link=link, project=self.project, run=self.run, round=number):
             yield
-        if self._steps.live.is_set():
+        if self.steps.live.is_set():
             ROUND_SECONDS.observe((self._clock.now() - started).total_seconds())
 
     # For the supervisor.
 
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
-        await self._steps.live.wait()
+        await self.steps.live.wait()
         answers = self._reductions.requests.follow(), self._masks.requests.follow()
         await first_of(self._inbox.follow(), *answers, self._progress.follow())
-
-    async def settle(self) -> None:
-        """Wait for what was started in the background: notices, purges."""
-        await self._steps.settle()
 
     async def tidy(self, outputs: Mapping[str, Any]) -> None:
         """Remove what only a run that goes on would need. For the end of the run.
@@ -280,19 +276,15 @@ class DurableVerbs:
         Args:
             outputs: references to what stays, by name, as they are recorded.
         """
-        await self._steps.tolerant(purge_run(self._bus, self.project, self.run))
-        await self._steps.tolerant(self._objects.abort_uploads(self.run))
-        await self._steps.tolerant(self._clear({str(ref.get("key")) for ref in outputs.values()}))
+        await self.steps.tolerant(purge_run(self._bus, self.project, self.run))
+        await self.steps.tolerant(self._objects.abort_uploads(self.run))
+        await self.steps.tolerant(self._clear({str(ref.get("key")) for ref in outputs.values()}))
         if self.job.study is not None:
             names, place = self._roster.keys_of(self.project), (self.project, self.run, self.job.workflow)
-            await self._steps.tolerant(tell_sites(self._bus, self._clock.now(), names, *place))
+            await self.steps.tolerant(tell_sites(self._bus, self._clock.now(), names, *place))
 
     async def _clear(self, kept: set[str]) -> None:
         """Remove the run's objects, but for those and what the registry has: also of a run that another coordinator
         has conducted, which died before it could."""
         versions = await self._models.list(project=self.project)
         await self._objects.clear(self.run, but=kept | {entry.value.key for entry in versions})
-
-    async def abandon(self) -> None:
-        """Stop the background work at once: another coordinator has the run, or this one is stopping."""
-        await self._steps.abandon()

@@ -153,7 +153,7 @@ class Steps:
         await self._notices.flush()
 
     async def abandon(self) -> None:
-        """Stop the background work at once."""
+        """Stop the background work at once: another coordinator has the run, or this one is stopping."""
         for work in self._at_live:
             work.close()
         self._at_live.clear()
