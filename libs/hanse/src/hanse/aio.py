@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hanse import calls
+from hanse.calls import Call, each, one, path_of
 from hanse.display import metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unpublished
-from hanse_schemas.http.models import ModelView
-from hanse_schemas.http.outputs import OutputView
+from hanse_schemas.http.invitations import Invite, IssuedInvitation
+from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
+from hanse_schemas.http.outputs import OutputLink, OutputView
 from hanse_schemas.http.participants import ParticipantView
-from hanse_schemas.http.projects import ProjectView
+from hanse_schemas.http.projects import CreateProject, ProjectView
+from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
     from hanse.uploads import ModelSource
+
+T = TypeVar("T")
 
 
 class AsyncHub:
@@ -38,11 +42,11 @@ class AsyncHub:
 
     async def info(self) -> dict[str, Any]:
         """The hub's name, version and time."""
-        return await self._transport.send(calls.hub())
+        return await self._transport.send(Call("GET", "/v1/hub", dict))
 
     async def status(self) -> dict[str, Any]:
         """What an operator sees of the hub."""
-        return await self._transport.send(calls.status())
+        return await self._transport.send(Call("GET", "/v1/status", dict))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -71,16 +75,18 @@ class AsyncProjects:
             name: lower-case letters, digits and hyphens.
             schema: what every site's data must look like (`hanse_schemas.schema`).
         """
-        view = await self._transport.send(calls.create_project(name, schema, description))
+        body = write(CreateProject, name=name, schema=dict(schema), description=description)
+        view = await self._transport.send(Call("POST", "/v1/projects", one(ProjectView), body))
         return AsyncProject(self._transport, view.name)
 
     async def get(self, name: str) -> AsyncProject:
         """An existing project; NOT_FOUND if there is none."""
-        return AsyncProject(self._transport, (await self._transport.send(calls.project(name))).name)
+        view = await self._transport.send(Call("GET", path_of(name), one(ProjectView)))
+        return AsyncProject(self._transport, view.name)
 
     async def list(self) -> list[ProjectView]:
         """Name, description and data schema of each."""
-        return await self._transport.send(calls.projects())
+        return await self._transport.send(Call("GET", "/v1/projects", each(ProjectView, "projects")))
 
 
 class AsyncProject:
@@ -97,44 +103,56 @@ class AsyncProject:
             participant: the site's name in this project.
             expires_in: seconds; None for the hub's default.
         """
-        return (await self._transport.send(calls.invite(self.name, participant, expires_in))).token
+        given = {} if expires_in is None else {"expires_in": expires_in}
+        body = write(Invite, participant=participant, **given)
+        made = Call("POST", path_of(self.name, "invitations"), one(IssuedInvitation), body)
+        return (await self._transport.send(made)).token
 
     async def participants(self) -> list[ParticipantView]:
         """The sites: when last seen, and whether they are online."""
-        return await self._transport.send(calls.participants(self.name))
+        listed = each(ParticipantView, "participants")
+        return await self._transport.send(Call("GET", path_of(self.name, "participants"), listed))
 
     async def revoke(self, participant: str) -> None:
         """End a site's membership: its keys stop working at once."""
-        await self._transport.send(calls.revoke(self.name, participant))
+        path = path_of(self.name, "participants", participant, "revoke")
+        await self._transport.send(Call("POST", path, one(ParticipantView)))
 
     async def run(self, job: str | Path | Mapping[str, Any] | Job) -> AsyncRun:
         """Submit a job (a YAML file's path or a mapping)."""
-        body = await asyncio.to_thread(read_job, job)
-        return AsyncRun(self._transport, await self._transport.send(calls.submit(self.name, body)))
+        body = {"job": await asyncio.to_thread(read_job, job)}
+        view = await self._transport.send(Call("POST", path_of(self.name, "runs"), one(RunView), body))
+        return AsyncRun(self._transport, view)
 
     async def check(self, job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
         """Have the hub check a job without running it."""
-        return await self._transport.send(calls.check(self.name, await asyncio.to_thread(read_job, job)))
+        body = {"job": await asyncio.to_thread(read_job, job)}
+        return await self._transport.send(Call("POST", path_of(self.name, "check"), dict, body))
 
     async def runs(self) -> list[AsyncRun]:
         """All runs, newest first."""
-        return [AsyncRun(self._transport, view) for view in await self._transport.send(calls.runs(self.name))]
+        views = await self._transport.send(Call("GET", path_of(self.name, "runs"), each(RunView, "runs")))
+        return [AsyncRun(self._transport, view) for view in views]
 
     async def get_run(self, run_id: str) -> AsyncRun:
         """An existing run; NOT_FOUND if there is none."""
-        return AsyncRun(self._transport, await self._transport.send(calls.run(self.name, run_id)))
+        view = await self._transport.send(Call("GET", path_of(self.name, "runs", run_id), one(RunView)))
+        return AsyncRun(self._transport, view)
 
     async def models(self) -> list[AsyncModel]:
         """All versions, oldest first."""
-        return [AsyncModel(self._transport, view) for view in await self._transport.send(calls.models(self.name))]
+        views = await self._transport.send(Call("GET", path_of(self.name, "models"), each(ModelView, "models")))
+        return [AsyncModel(self._transport, view) for view in views]
 
     async def model(self, version: int) -> AsyncModel:
         """A version; NOT_FOUND if there is none."""
-        return AsyncModel(self._transport, await self._transport.send(calls.model(self.name, version)))
+        view = await self._transport.send(Call("GET", path_of(self.name, "models", version), one(ModelView)))
+        return AsyncModel(self._transport, view)
 
     async def rollback(self, *, reason: str = "") -> AsyncModel:
         """Put the production version before the present one back in production."""
-        return AsyncModel(self._transport, await self._transport.send(calls.rollback(self.name, reason)))
+        back = Call("POST", path_of(self.name, "models", "rollback"), one(ModelView), write(Rollback, reason=reason))
+        return AsyncModel(self._transport, await self._transport.send(back))
 
     async def upload_model(self, model: ModelSource) -> str:
         """Give the hub a model to start from; answers its digest, for a job's `initial_model`."""
@@ -148,7 +166,7 @@ class AsyncProject:
 
     async def audit(self) -> list[dict[str, Any]]:
         """Who decided what, when, on whose authority; oldest first."""
-        return await self._transport.send(calls.audit(self.name))
+        return await self._transport.send(Call("GET", path_of(self.name, "audit"), lambda body: list(body["events"])))
 
     def __repr__(self) -> str:
         return f"<hanse project {self.name}>"
@@ -171,12 +189,12 @@ class AsyncRun:
 
     async def refresh(self) -> AsyncRun:
         """Ask the hub for the present state."""
-        self.view = await self._transport.send(calls.run(self.view.project, self.id))
+        self.view = await self._transport.send(self._call("GET", one(RunView)))
         return self
 
     async def watch(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """The run's events from the beginning (or after a sequence), live, until it has ended."""
-        async for event in self._transport.events(calls.run(self.view.project, self.id), after=after):
+        async for event in self._transport.events(self._call("GET", one(RunView)), after=after):
             yield event
         await self.refresh()
 
@@ -199,8 +217,11 @@ class AsyncRun:
         return await self._steer("cancel")
 
     async def _steer(self, action: str) -> AsyncRun:
-        self.view = await self._transport.send(calls.steer(self.view.project, self.id, action))
+        self.view = await self._transport.send(self._call("POST", one(RunView), action))
         return self
+
+    def _call(self, method: str, parse: Callable[[Any], T], *parts: str) -> Call[T]:
+        return Call(method, path_of(self.view.project, "runs", self.id, *parts), parse)
 
     async def metrics(self) -> Any:
         """Metrics by round, as a pandas DataFrame; NOT_FOUND where pandas is not installed."""
@@ -208,26 +229,27 @@ class AsyncRun:
 
     async def history(self) -> History:
         """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
-        rounds = await self._transport.send(calls.metrics(self.view.project, self.id))
-        return History(rounds)
+        return History(await self._transport.send(self._call("GET", lambda body: list(body["rounds"]), "metrics")))
 
     async def model(self) -> AsyncModel:
         """The run's newest model version."""
         await self.refresh()
         if self.view.model_version is None:
             raise unpublished(self.view)
-        view = await self._transport.send(calls.model(self.view.project, self.view.model_version))
-        return AsyncModel(self._transport, view)
+        return await AsyncProject(self._transport, self.view.project).model(self.view.model_version)
 
     async def outputs(self) -> list[OutputView]:
         """What a study has made, by name; empty before it has completed."""
-        return await self._transport.send(calls.outputs(self.view.project, self.id))
+        return await self._transport.send(self._call("GET", each(OutputView, "outputs"), "outputs"))
 
     async def download(self, name: str, path: str | Path) -> Path:
         """As `hanse.hub.Run.download`."""
-        found = await self._transport.send(calls.output(self.view.project, self.id, name))
+        found = await self._located(name)
         ca, patience = self._transport.ca, self._transport.patience
         return await asyncio.to_thread(save_output, found, Path(path), ca=ca, patience=patience)
+
+    async def _located(self, name: str) -> OutputLink:
+        return await self._transport.send(self._call("GET", one(OutputLink), "outputs", name))
 
     def __repr__(self) -> str:
         return f"<hanse run {self.id} of {self.view.project}: {self.state}, round {self.view.round}>"
@@ -250,13 +272,19 @@ class AsyncModel:
 
     async def download(self, path: str | Path) -> Path:
         """As `hanse.hub.Model.download`."""
-        found = await self._transport.send(calls.download(self.view.project, self.version))
+        found = await self._located()
         ca, patience = self._transport.ca, self._transport.patience
         return await asyncio.to_thread(save_model, found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
+    async def _located(self) -> Download:
+        path = path_of(self.view.project, "models", self.version, "download")
+        return await self._transport.send(Call("GET", path, one(Download)))
+
     async def promote(self, stage: str, *, reason: str = "") -> AsyncModel:
         """Move the version to a stage: candidate, staging, production or archived."""
-        self.view = await self._transport.send(calls.promote(self.view.project, self.version, stage, reason))
+        path = path_of(self.view.project, "models", self.version, "promote")
+        body = write(Promote, stage=stage, reason=reason)
+        self.view = await self._transport.send(Call("POST", path, one(ModelView), body))
         return self
 
     def __repr__(self) -> str:

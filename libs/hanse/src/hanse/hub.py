@@ -12,10 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from hanse import calls
 from hanse.aio import AsyncHub, AsyncModel, AsyncProject, AsyncProjects, AsyncRun
 from hanse.background import LoopThread
-from hanse.calls import Call
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
@@ -48,9 +46,6 @@ class _Waiting(Generic[A]):
     def __init__(self, asked: A) -> None:
         self._asked = asked
         self._transport = asked._transport
-
-    def _send(self, call: Call[T]) -> T:
-        return _loop().do(self._transport.send(call))
 
     def __repr__(self) -> str:
         return repr(self._asked)
@@ -107,7 +102,7 @@ class Model(_Waiting[AsyncModel]):
 
         Beside it, `<name>.json` holds the signed record, for `hanse model verify` without a hub.
         """
-        found = self._send(calls.download(self.view.project, self.version))
+        found = _loop().do(self._asked._located())
         ca, patience = self._transport.ca, self._transport.patience
         return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
@@ -169,7 +164,7 @@ class Run(_Waiting[AsyncRun]):
 
     def download(self, name: str, path: str | Path) -> Path:
         """Fetch an output of a study (`results`, `summary`), verify its digest, and only then give it its name."""
-        found = self._send(calls.output(self.view.project, self.id, name))
+        found = _loop().do(self._asked._located(name))
         return save_output(found, Path(path), ca=self._transport.ca, patience=self._transport.patience)
 
     def _table(self) -> Table:
@@ -211,7 +206,7 @@ class Project(_Waiting[AsyncProject]):
         from hanse.uploads import ask_upload, model_file, put_file
 
         with model_file(model) as (path, digest):
-            put_file(path, self._send(ask_upload(self.name, digest)), self._transport.ca)
+            put_file(path, _loop().do(self._transport.send(ask_upload(self.name, digest))), self._transport.ca)
         return digest
 
 

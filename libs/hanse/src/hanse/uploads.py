@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-from hanse.calls import Call
+from hanse.calls import Call, path_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_schemas.http.models import Upload
 from hanse_schemas.http.reading import read
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 
 def ask_upload(project: str, digest: str) -> Call[str | None]:
     """Where to PUT an object with this digest; None where the hub has it already."""
-    path = f"/v1/projects/{quote(project, safe='')}/objects?digest={digest}"
-    return Call("POST", path, lambda body: read(Upload, body).url)
+    return Call("POST", f"{path_of(project, 'objects')}?digest={digest}", lambda body: read(Upload, body).url)
 
 
 @contextmanager
