@@ -48,7 +48,8 @@ if kind == "masked":
 
     plan = RingPlan(participants=count, default=Ring(bits=32, fraction=8, bound=8.0))
     ring = ring_layout(layout, plan)
-    mask_total([bytes(32)] * count, mask_shape(ring), folder / "masks")
+    with (folder / "masks").open("wb") as out:
+        mask_total([bytes(32)] * count, mask_shape(ring), out)
     store.put_file("masks/p", folder / "masks")
     masks = ref_of_file(folder / "masks", key="masks/p")
     (folder / "masks").unlink()

@@ -74,7 +74,8 @@ def test_masked_files_less_their_masks_are_the_weighted_sums(
             sums[name] += elements(folder / "masked")[name]
             unmasked[name] += elements(folder / "ring")[name]
     shape = mask_shape(layout)
-    mask_total(seeds, shape, folder / "total")
+    with (folder / "total").open("wb") as out:
+        mask_total(seeds, shape, out)
     total = {name: array.copy() for name, array in elements(folder / "total").items()}
     position = {"U64": 0, "U32": 0}
     for entry in layout:
@@ -141,7 +142,8 @@ def test_masks_cancel_across_the_borders_of_blocks(tmp_path: Path) -> None:
     layout = layout_like({"w": values})
     masked(tmp_path / "ring", {"w": values}, plan, layout, weight=1000)
     masked(tmp_path / "masked", {"w": values}, plan, layout, weight=1000, seed=seed)
-    mask_total([seed], mask_shape(ring_layout(layout, plan)), tmp_path / "total")
+    with (tmp_path / "total").open("wb") as out:
+        mask_total([seed], mask_shape(ring_layout(layout, plan)), out)
     ring = elements(tmp_path / "ring")["w"]
     assert np.array_equal(elements(tmp_path / "masked")["w"] - elements(tmp_path / "total")["u32"], ring)
     assert np.abs(decode(ring, plan.default) - values).max() <= 2.0 ** -(plan.default.fraction + 1)

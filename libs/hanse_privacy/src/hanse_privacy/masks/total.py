@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskShape
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import MaskStream, Purpose
@@ -34,31 +33,20 @@ def total_layout(shape: MaskShape) -> Layout:
     )  # fmt: skip
 
 
-def mask_total(seeds: Sequence[bytes], shape: MaskShape, out: Path | BinaryIO, *, threads: int | None = None) -> None:
+def mask_total(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, *, threads: int | None = None) -> None:
     """Write the sum of the update masks of `seeds` as a tensor file of `total_layout(shape)`.
 
     Args:
         seeds: 32 bytes each; their order does not matter.
-        out: a path, which appears whole or not at all, or a file that is written from its position on.
+        out: is written from its position on.
         threads: how many sum ranges at a time; None: one a core, 4 at most.
 
     Raises:
-        HanseError: INVALID_INPUT for no seeds, or one of another length; NO_SPACE when the disk is full.
+        HanseError: INVALID_INPUT for no seeds, or one of another length.
     """
-    if not isinstance(out, Path):
-        _write(seeds, shape, out, threads)
-        return
-    partial = out.with_name(f"{out.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            _write(seeds, shape, file, threads)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(out)
-    except OSError as error:
-        raise HanseError(ErrorCode.NO_SPACE, f"{out}: cannot be written: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    out.write(total_layout(shape).header)
+    workers = threads or min(4, os.cpu_count() or 1)
+    out.writelines(part.data for part in _sums(_checked(seeds), shape, workers))
 
 
 def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
@@ -75,12 +63,6 @@ def tally_mask_total(seeds: Sequence[bytes], count: int) -> bytes:
         MaskStream(seed, Purpose.TALLY).add_to(total, 0)
     out.write(total.data)
     return out.getvalue()
-
-
-def _write(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, threads: int | None) -> None:
-    out.write(total_layout(shape).header)
-    workers = threads or min(4, os.cpu_count() or 1)
-    out.writelines(part.data for part in _sums(_checked(seeds), shape, workers))
 
 
 def _checked(seeds: Sequence[bytes]) -> Sequence[bytes]:
