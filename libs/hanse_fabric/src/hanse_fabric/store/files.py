@@ -17,14 +17,14 @@ READ_BYTES = 256 << 10
 
 
 @contextmanager
-def whole_file(path: Path, *, replace: bool = True, sync: bool = True, recycle: bool = False) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, replace: bool = True, sync: bool = True, over: Path | None = None) -> Iterator[BinaryIO]:
     """A file open for writing that gets its name only when the block ends without an error.
 
     Args:
         replace: whether a file that exists is replaced.
         sync: whether it is flushed to the disk first. Not needed for what can be fetched again, by its digest.
-        recycle: write over the file that has the name already, where there is one. Its pages are in memory, and writing
-            to them is many times faster than to new ones; nobody else may have it open.
+        over: an old file that is used up, where there is one; `path` itself, or another. Its pages are in memory, and
+            writing to them is many times faster than to new ones; nobody else may have it open.
 
     Raises:
         HanseError: CONFLICT when the file exists and is not to be replaced; NO_SPACE when the disk is full.
@@ -32,9 +32,9 @@ def whole_file(path: Path, *, replace: bool = True, sync: bool = True, recycle: 
     partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        recycled = recycle and path.exists()
-        if recycled:
-            path.replace(partial)
+        recycled = over is not None and over.exists()
+        if over is not None and recycled:
+            over.replace(partial)
         with partial.open("r+b" if recycled else "w+b") as file:
             yield file
             file.flush()
@@ -57,7 +57,7 @@ def whole_file(path: Path, *, replace: bool = True, sync: bool = True, recycle: 
 
 def disk_error(path: Path, error: OSError) -> HanseError:
     """What an error of the file system means to a person."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return HanseError(ErrorCode.NO_SPACE, f"{path}: the disk is full", hint="free space on it and try again")
     if isinstance(error, FileNotFoundError):
         return HanseError(ErrorCode.NOT_FOUND, f"{path}: there is no such file")

@@ -50,7 +50,7 @@ class HttpTransfer:
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         _check_web(url)
-        with whole_file(path, sync=False, recycle=True) as file:
+        with whole_file(path, sync=False, over=path) as file:
             download(self._http, url, file, limit=limit, what=f"download of {path.name}")
 
     def send(self, path: Path, url: str) -> None:

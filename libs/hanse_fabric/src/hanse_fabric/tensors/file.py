@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.store.files import whole_file
 from hanse_fabric.tensors.digest import Digester
 from hanse_fabric.tensors.layout import Entry, Layout, header_length, parse_header
 
@@ -36,45 +35,17 @@ def write_tensors(
     """Write a file, whole or not at all, and flush it to the disk.
 
     Args:
-        over: as `flushed_file` has it.
+        over: as `whole_file` has it.
         digester: takes the bytes while they are written.
 
     Raises:
         HanseError: as `encode_tensors`; NO_SPACE when the disk is full.
     """
-    with flushed_file(path, over=over) as file:
+    with whole_file(path, over=over) as file:
         for chunk in _chunks(layout, arrays):
             file.write(chunk)
             if digester is not None:
                 digester.update(chunk)
-
-
-@contextmanager
-def flushed_file(path: Path, *, over: Path | None = None) -> Iterator[BinaryIO]:
-    """A file open for writing that gets its name, on the disk, when the block ends without an error, and else not.
-
-    Args:
-        over: an old file that is used up: its pages are in memory, and writing to them is many times faster than to
-            new ones. Nobody else may have it open.
-
-    Raises:
-        HanseError: NO_SPACE when it cannot be written.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        recycled = over is not None and over.exists()
-        if over is not None and recycled:
-            over.replace(partial)
-        with partial.open("r+b" if recycled else "wb") as file:
-            yield file
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise HanseError(ErrorCode.NO_SPACE, f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def decode_tensors(data: bytes | memoryview) -> tuple[Layout, dict[str, np.ndarray]]:

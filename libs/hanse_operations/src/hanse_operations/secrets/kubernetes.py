@@ -86,12 +86,9 @@ class KubernetesSecrets:
 
     def read(self, name: str) -> Stored | None:
         """The secret, or None where there is none."""
-        try:
-            body = self._request("GET", self._path(name))
-        except HanseError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return None
-            raise
+        body = self._of_what_is_there("GET", self._path(name))
+        if body is None:
+            return None
         data = {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
         return Stored(data, str(body["metadata"]["resourceVersion"]))
 
@@ -106,29 +103,24 @@ class KubernetesSecrets:
 
     def remove(self, name: str) -> bool:
         """Delete a secret; returns whether there was one of ours: what an operator made by hand has no such label."""
-        try:
-            found = self._request("GET", self._path(name))
-        except HanseError as error:
-            if error.code is ErrorCode.NOT_FOUND:
-                return False
-            raise
-        labels = found["metadata"].get("labels") or {}
+        found = self._of_what_is_there("GET", self._path(name))
+        labels = {} if found is None else found["metadata"].get("labels") or {}
         if labels.get(MANAGED_BY) != self._labels.get(MANAGED_BY):
             return False
-        return self._delete(self._path(name))
+        return self._of_what_is_there("DELETE", self._path(name)) is not None
 
     def remove_pod(self, name: str) -> bool:
         """Delete the pod of this name, without the prefix of secrets; returns whether there was one."""
-        return self._delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
+        return self._of_what_is_there("DELETE", f"/api/v1/namespaces/{self._namespace}/pods/{name}") is not None
 
-    def _delete(self, path: str) -> bool:
+    def _of_what_is_there(self, method: str, path: str) -> dict[str, Any] | None:
+        """The answer; None where there is no such thing."""
         try:
-            self._request("DELETE", path)
+            return self._request(method, path)
         except HanseError as error:
             if error.code is ErrorCode.NOT_FOUND:
-                return False
+                return None
             raise
-        return True
 
     def _path(self, name: str | None = None) -> str:
         path = f"/api/v1/namespaces/{self._namespace}/secrets"

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.messages.masking import MaskShape, Ring, RingPlan
+from hanse_fabric.store.files import whole_file
 from hanse_fabric.tensors.digest import Digester
-from hanse_fabric.tensors.file import flushed_file, read_tensors
+from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.codec import Uniforms, encode, uniforms
@@ -84,7 +85,7 @@ def write_masked(
         seed: 32 bytes, of which the mask is made; None: no mask (mode `ring`), or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
         adjust: makes noise that is added to the parameters' elements.
-        over: an old file that is used up and may be overwritten (see `flushed_file`).
+        over: an old file that is used up and may be overwritten (see `whole_file`).
 
     Raises:
         HanseError: INVALID_INPUT for a weight that is not in 0..largest_weight, a plan that can overflow, values that
@@ -103,7 +104,7 @@ def write_masked(
         mask = MaskStream(seed, Purpose.UPDATE).add_to
     plain = {entry.name: entry for entry in layout}
     digester, position = Digester(), 0
-    with flushed_file(target, over=over) as file:
+    with whole_file(target, over=over) as file:
         file.write(masked.header)
         digester.update(masked.header)
         for entry in masked:
