@@ -15,7 +15,7 @@ from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
 
-_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget"})
+_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,6 +63,16 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     spending.add_argument("--policy", type=Path, help="the site's policy file, which has the budget")
     spending.add_argument("--json", action="store_true", help="print one JSON object")
     spending.set_defaults(run=_budget)
+
+    moving = commands.add_parser("moved", help="go on with a home that was moved, or restored from a backup")
+    moving.add_argument("--home", type=Path, required=True)
+    moving.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
+    moving.set_defaults(run=_moved)
+
+    renewing = commands.add_parser("renew", help="let sums whose members are fixed have other members from now on")
+    renewing.add_argument("--home", type=Path, required=True)
+    renewing.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
+    renewing.set_defaults(run=_renew)
 
     telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
     telling.add_argument("--home", type=Path, required=True)
@@ -114,6 +124,37 @@ def _verify_log(given: argparse.Namespace) -> int:
     else:
         print(f"entry {found.broken} is broken: {found.reason}; the {found.entries} before it are intact")
     return 0 if intact else ErrorCode.TAMPERED.value.exit_status
+
+
+def _moved(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.place import accept_place
+    from hanse_fabric.durable import sole_owner
+
+    with sole_owner(given.home):
+        moved = accept_place(given.home)
+        if moved:
+            _note(given, "moved")
+    print("the home lies here from now on" if moved else "the home was here before")
+
+
+def _renew(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.tags import Tags
+    from hanse_fabric.durable import sole_owner
+
+    with sole_owner(given.home):
+        Tags(given.home).renew()
+        _note(given, "renewed")
+    print("sums whose members are fixed may have others from now on")
+
+
+def _note(given: argparse.Namespace, what: str) -> None:
+    from hanse_datapod.home.outbox import Leaving, Outbox
+
+    outbox = Outbox(given.home)
+    try:
+        outbox.append(Leaving(what, given.reason, 0))
+    finally:
+        outbox.close()
 
 
 def _budget(given: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import TypeVar
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.home.place import require_place
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.port import Worker
@@ -35,13 +36,15 @@ async def take_part(
         token: that a home without an identity joins with; empty: it cannot.
 
     Raises:
-        HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log;
+        HanseError: LOCKED; NOT_FOUND when there is neither identity nor token; TAMPERED for a damaged outbox log,
+            or a home that was copied or restored;
             FORBIDDEN or UNAUTHENTICATED when the hub has revoked this participant (in a group, once it worked).
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(sole_owner(home))
         outbox = Outbox(home, clock)
         stack.callback(outbox.close)
+        await asyncio.to_thread(require_place, home)
         journal = TaskJournal(home, clock=clock)
         stack.callback(journal.close)
         identity = await _retry_while_away("hub", lambda: join(home, outbox, settings, token, clock), clock)

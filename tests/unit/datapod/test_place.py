@@ -1,0 +1,72 @@
+"""A home that was copied or restored stops until its administrator says why."""
+
+import json
+import shutil
+
+import pytest
+
+from hanse_datapod.cli import main
+from hanse_datapod.home import place
+from hanse_datapod.home.folders import PAIRWISE
+from hanse_datapod.home.outbox import LOG
+from hanse_datapod.home.place import accept_place, require_place
+from hanse_datapod.home.tags import Tags
+from hanse_fabric.errors import ErrorCode, HanseError
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    require_place(home)
+    (home / PAIRWISE / "run").mkdir(parents=True)
+    (home / PAIRWISE / "run" / "key").write_bytes(b"secret")
+    return home
+
+
+def stops(home):
+    with pytest.raises(HanseError) as caught:
+        require_place(home)
+    assert caught.value.code is ErrorCode.TAMPERED
+    assert not (home / PAIRWISE).exists()
+
+
+def test_a_home_that_stays_where_it_is_goes_on(home):
+    require_place(home)
+    assert (home / PAIRWISE / "run" / "key").exists()
+    assert not accept_place(home)
+
+
+def test_a_copy_erases_its_secrets_and_waits_for_the_administrator(home, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(home, copy)
+    stops(copy)
+    stops(copy)
+    assert main(["moved", "--home", str(copy), "--reason", "a new disk"]) == 0
+    require_place(copy)
+    [entry] = [json.loads(line) for line in (copy / LOG).read_text().splitlines()]
+    assert (entry["what"], entry["to"]) == ("moved", "a new disk")
+    require_place(home)
+    assert (home / PAIRWISE / "run" / "key").exists()
+
+
+def test_a_home_that_was_restored_in_its_old_folder_waits(home, tmp_path):
+    shutil.copytree(home, tmp_path / "backup")
+    shutil.rmtree(home)
+    (tmp_path / "other").write_bytes(b"takes the inode")
+    shutil.copytree(tmp_path / "backup", home)
+    stops(home)
+
+
+def test_a_home_on_another_machine_waits(home, tmp_path, monkeypatch):
+    machine = tmp_path / "machine-id"
+    machine.write_text("another")
+    monkeypatch.setattr(place, "_MACHINE", machine)
+    stops(home)
+
+
+def test_an_administrator_renews_who_may_be_in_sums_with_fixed_members(home):
+    before = Tags(home).fixed()
+    assert Tags(home).fixed() == before
+    assert main(["renew", "--home", str(home), "--reason", "a site has joined"]) == 0
+    assert Tags(home).fixed() != before
