@@ -13,9 +13,9 @@ from hanse_datapod.home.journal import FILE, TaskJournal
 from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "one_life.py"
-# Syncs of a first life: two to begin the log, then sign of life, journal, log. Publications: sign of life, update,
-# result.
-MOMENTS = [("sync", n) for n in range(1, 6)] + [("before-publish", n) for n in (2, 3)] + [("after-publish", 2)]
+# Syncs of a first life: two of its key, two to begin the log, then sign of life, journal, log. Publications: sign of
+# life, update, result.
+MOMENTS = [("sync", n) for n in range(3, 8)] + [("before-publish", n) for n in (2, 3)] + [("after-publish", 2)]
 
 
 def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "study_life.py"
 # The first three syncs are of the start, the first publication is the sign of life.
-MOMENTS = [("sync", 5), ("sync", 7), ("after-publish", 4)]
+MOMENTS = [("sync", 7), ("sync", 9), ("after-publish", 4)]
 
 
 def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
