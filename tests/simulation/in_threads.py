@@ -1,4 +1,4 @@
-"""A site's true worker, built-in trainers and all, in a thread in place of its process."""
+"""A site's true worker, built-in trainers, studies and all, in a thread in place of its process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from hanse_datapod.worker.frames import answer_sum
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.server.answering import answer
+from hanse_datapod.worker.server.studies import StudyServer
 from hanse_datapod.worker.server.training import TrainingServer
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -19,12 +20,15 @@ class ThreadedProcess:
 
     Args:
         seconds: of virtual time that a request takes.
+        studies: it computes on genotypes; else it trains.
     """
 
     pid = None
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: Clock, seconds: float, *, studies: bool = False) -> None:
         self._clock, self._seconds = clock, seconds
+        self._studies = StudyServer(lambda _frame: None) if studies else None
+        self._one_at_a_time = asyncio.Lock()
 
     async def start(self) -> None:
         """Nothing is to be started."""
@@ -36,7 +40,11 @@ class ThreadedProcess:
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
         exchange: AskSum | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        await self._clock.sleep(self._seconds)
+        async with self._one_at_a_time:
+            await self._clock.sleep(self._seconds)
+            return await self._answered(body, time_limit, exchange)
+
+    async def _answered(self, body: dict[str, Any], time_limit: float, exchange: AskSum | None) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         told: list[dict[str, Any]] = []
@@ -48,7 +56,8 @@ class ThreadedProcess:
             elif frame["kind"] != "progress":
                 told[:] = [frame]
 
-        await asyncio.to_thread(answer, body, TrainingServer(send, lambda: told[0]).do, send)
+        server = self._studies or TrainingServer(send, lambda: told[0])
+        await asyncio.to_thread(answer, body, server.do, send)
         done = told[0]
         if done["kind"] == "error":
             raise HanseError(ErrorCode.of(done["code"]), done["message"], hint=done["hint"])

@@ -71,12 +71,13 @@ def outcomes_when_killed(
     process: str = "coordinator-0",
     told: Callable[[League, RunRecord], object],
     faults: Mapping[str, Sequence[Fault]] | None = None,
+    **more: Any,
 ) -> list[object]:
     """What `told` says of the run when nobody dies, and when a process dies at its n-th publication and comes back: for
-    every so many n, at odd ones just before the message is stored, at even ones just after it."""
+    every so many n, at odd ones just before the message is stored, at even ones just after it. More is of `league`."""
 
     async def run(clock: VirtualClock, at: int) -> tuple[object, int]:
-        async with hub_of(clock, folder / str(at), *sites) as made:
+        async with hub_of(clock, folder / str(at), *sites, **more) as made:
             for site, its in (faults or {}).items():
                 made.let(site, *its)
             dying = made.processes[process]

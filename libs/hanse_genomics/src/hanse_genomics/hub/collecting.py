@@ -49,7 +49,7 @@ def collect(
     for column in chunks[0] if chunks else ():
         results[column] = np.concatenate([chunk[column] for chunk in chunks])
     summary = _summary(study, settings, results)
-    written = np.frombuffer(json.dumps(summary, allow_nan=False).encode(), dtype=np.uint8)
+    written = np.frombuffer(json.dumps(summary, allow_nan=False, sort_keys=True).encode(), dtype=np.uint8)
     return Finished(
         {"results": results, "summary": {"json": written}},
         {"tested": summary["snps"]["tested"], "lambda": summary["lambda"]},
