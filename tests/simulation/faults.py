@@ -20,6 +20,7 @@ from hanse_fabric.store.transfer import Transfer
 from hanse_fabric.subjects import RESULT
 from hanse_privacy.masks.seal import statement
 from hanse_site import OpenTask, SiteIdentity, SiteLink
+from hanse_site.link import result_for
 
 Step = str | TaskKind
 Changed = Mapping[str, Any] | Callable[[Task, Result, SigningKey], Mapping[str, Any]]
@@ -144,7 +145,7 @@ class SimulatedLink(SiteLink):
             self._conduct.heard.append(opened.task)
             fault = self._conduct.at(opened.task)
             if fault.instead is not None:
-                await self.answer(opened.task, **fault.instead)
+                await self.answer(result_for(opened.task, **fault.instead))
             elif not fault.deaf:
                 yield opened
 
