@@ -72,18 +72,30 @@ def test_a_work_belongs_to_one_project_and_one_compensator(works):
 def test_a_work_is_not_done_again_on_data_that_differ_by_few_people(works, people, refused):
     works.claim(asked(), ANSWER, state())
     if refused:
-        assert code(works.claim, asked("s2"), ANSWER, state(people)) is ErrorCode.CONFLICT
+        assert code(works.check_people, b"w" * 32, state(people)) is ErrorCode.POLICY
     else:
+        works.check_people(b"w" * 32, state(people))
         works.claim(asked("s2"), ANSWER, state(people))
         # Back to a few of the first state: that counts, too.
-        assert code(works.claim, asked("s3"), ANSWER, state([*PEOPLE, b"new"])) is ErrorCode.CONFLICT
-    works.claim(asked("s4", work=b"v" * 32), ANSWER, state(people))
+        assert code(works.check_people, b"w" * 32, state([*PEOPLE, b"new"])) is ErrorCode.POLICY
+    works.check_people(b"v" * 32, state(people))
 
 
 def test_an_administrator_may_let_few_people_differ(tmp_path):
     works = Works(tmp_path, few=0)
     works.claim(asked(), ANSWER, state())
-    works.claim(asked("s2"), ANSWER, state(PEOPLE[1:]))
+    works.check_people(b"w" * 32, state(PEOPLE[1:]))
+
+
+def test_studies_of_people_who_differ_by_few_are_refused_whatever_they_ask(works):
+    def study(number, ids):
+        return DataState(str(number), "", base64.b64encode(sketch(ids)).decode())
+
+    works.claim(asked(), ANSWER, study(1, PEOPLE))
+    assert code(works.check_people, b"v" * 32, study(2, PEOPLE[3:]), 10) is ErrorCode.POLICY
+    works.check_people(b"v" * 32, study(2, PEOPLE), 10)
+    works.check_people(b"v" * 32, study(2, PEOPLE[10:]), 10)
+    works.check_people(b"v" * 32, study(2, PEOPLE[3:]), 0)
 
 
 def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_path):

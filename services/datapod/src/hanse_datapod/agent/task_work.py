@@ -24,6 +24,7 @@ from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
+from hanse_datapod.home.runs import Runs
 from hanse_datapod.masking.answer import masked_answer
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.masking.plan import check_plan
@@ -75,6 +76,7 @@ class TaskWork:
         self._outbox, self._data = outbox, data
         self._budget = SiteBudget(home, policy.privacy, self._clock)
         self._noise = SiteNoise(link, policy)
+        self._runs = Runs(home)
         self._remembered = Remembered(home, policy, self._clock)
         self._finishing = threading.Lock()
 
@@ -137,6 +139,10 @@ class TaskWork:
     async def _work(self, opened: OpenTask) -> FinishedTask:
         task = opened.task
         self._policy.check(task)
+        self._policy.check_asking(task, self._link.identity.schema)
+        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
+        if most is not None and task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
+            await asyncio.to_thread(self._runs.begin, task.run, self._clock.now().timestamp(), most)
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
@@ -219,6 +225,8 @@ class TaskWork:
                     finished = plain_answer(self._link, self._policy, task, outcome)
                 else:
                     require_new_session(self._journal, task)
+                    with of_the_data(task):
+                        self._remembered.check_people(task, outcome.data)
                     made = masked_answer(
                         self._link, self._policy, task, task.masking, outcome, self._folders.output(task),
                         home=self._home, remembered=self._remembered, noise=self._noise,

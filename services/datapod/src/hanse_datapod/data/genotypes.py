@@ -16,6 +16,7 @@ from hanse_genomics.files.bim import read_bim
 from hanse_genomics.files.cohort import Cohort
 from hanse_genomics.files.columns import read_columns
 from hanse_genomics.files.fam import Person, read_fam
+from hanse_genomics.site import SiteStudy
 from hanse_privacy.works.people import sketch
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 
@@ -46,15 +47,21 @@ def complete_samples(cohort: Cohort) -> int:
     return int(np.count_nonzero(_complete(cohort)))
 
 
-def people_of(cohort: Cohort) -> bytes:
-    """Sketch of the people whose phenotype and covariates are known, with these (`hanse_privacy.works.people`)."""
+def people_of(cohort: Cohort) -> tuple[bytes, bytes]:
+    """Sketches of the people whose phenotype and covariates are known (`hanse_privacy.works.people`): (with these, by
+    their ids alone)."""
     known = _complete(cohort)
     told = np.column_stack([cohort.phenotype, cohort.covariates])
-    return sketch(
-        f"{family} {person} ".encode() + row.tobytes()
-        for (family, person), row, used in zip(cohort.ids, told, known, strict=True)
-        if used
-    )
+    ids = [f"{family} {person} ".encode() for (family, person), used in zip(cohort.ids, known, strict=True) if used]
+    return sketch(name + row.tobytes() for name, row in zip(ids, told[known], strict=True)), sketch(ids)
+
+
+def smaller_group(site: SiteStudy) -> int | None:
+    """The number of cases, or of controls, whichever are fewer; None where the phenotype is a number."""
+    if site.study.test == "linear":
+        return None
+    cases = site.cohort.phenotype[_complete(site.cohort)]
+    return int(min(np.count_nonzero(cases == 1), np.count_nonzero(cases == 0)))
 
 
 def version_of(data: DataSettings) -> str:

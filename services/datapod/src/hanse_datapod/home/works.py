@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.home.database import Database, one, used_bytes
+from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.chain import Members
@@ -36,6 +37,7 @@ CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY AUTOINCREMENT, sessio
 CREATE INDEX IF NOT EXISTS answers_of_works ON answers (work);
 CREATE INDEX IF NOT EXISTS answers_of_tags ON answers (tag);
 CREATE TABLE IF NOT EXISTS people (data BLOB PRIMARY KEY, sketch BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS studied (ids BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -95,17 +97,39 @@ class Works:
             at: Unix time.
 
         Raises:
-            HanseError: as `check`; CONFLICT for data that differ by few people from those of before, or by the rules of
-                `Past`; NO_SPACE where nothing more can be remembered.
+            HanseError: as `check`; CONFLICT by the rules of `Past`; NO_SPACE where nothing more can be remembered.
         """
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
-            self._check_data(database, asked.work, data)
             if among is not None:
                 self._past(database, (asked.work, tag), without=asked.key).check(among)
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)
+
+        self._database.do(do)
+
+    def check_people(self, work: bytes, data: DataState, differ: int = 0) -> None:
+        """Whether a work may be done on these data.
+
+        Args:
+            differ: a study's people must not differ from an earlier study's by fewer than so many.
+
+        Raises:
+            HanseError: POLICY where they differ by few people from those that it was done on before, or from an earlier
+                study's. By how many is not told.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            self._check_data(database, work, data)
+            ids = base64.b64decode(data.ids)
+            for (before,) in database.execute("SELECT ids FROM studied") if ids and differ else ():
+                found = changed(before, ids)
+                if found is not None and 0 < found < differ:
+                    raise forbidden(
+                        "asking.differ", "a study whose people are an earlier one's but for a few", f"{differ} or more",
+                        hint="the difference of two such studies tells about these few",
+                    )  # fmt: skip
 
         self._database.do(do)
 
@@ -217,8 +241,10 @@ class Works:
         among: Session | None, at: float,
     ) -> None:  # fmt: skip
         people = base64.b64decode(data.people)
-        state, now = data.fingerprint.encode(), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
+        state, now = _state(data), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
         database.execute("INSERT OR IGNORE INTO people VALUES (?, ?)", (state, people))
+        if data.ids:
+            database.execute("INSERT OR IGNORE INTO studied VALUES (?)", (base64.b64decode(data.ids),))
         database.execute(
             "INSERT INTO works VALUES (?, ?, ?, ?) ON CONFLICT (work) DO UPDATE SET used = excluded.used",
             (asked.work, asked.project, asked.compensator, now),
@@ -239,17 +265,14 @@ class Works:
             "SELECT DISTINCT sketch FROM answers JOIN people ON people.data = answers.data WHERE work = ? AND "
             "answers.data NOT IN (?, x'')"
         )
-        for (before,) in database.execute(query, (work, data.fingerprint.encode())).fetchall():
+        for (before,) in database.execute(query, (work, _state(data))).fetchall():
             differ = changed(before, people) if before and people else 0
             if differ is None or differ >= self._few:
                 continue
-            # How many differ is not told.
-            raise HanseError(
-                ErrorCode.CONFLICT,
-                f"this site's data have changed, by fewer than {self._few} people, since it did this work",
-                hint="the difference of the two sums could tell about them; ask for something else, or wait for more "
-                "people; the site's administrator decides, in the policy file (masking.changed)",
-            )
+            raise forbidden(
+                "masking.changed", "the same work again on data that a few people changed", f"{self._few} or more",
+                hint="the difference of the two sums could tell about them; ask for something else, or wait",
+            )  # fmt: skip
 
     def _past(self, database: sqlite3.Connection, keys: Sequence[bytes], *, without: bytes = b"") -> Past:
         found: dict[int, Any] = {}
@@ -286,6 +309,12 @@ class Works:
 
 _SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
 _OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
+
+
+def _state(data: DataState) -> bytes:
+    """16 bytes for data; empty where nothing is known of them."""
+    told = f"{data.fingerprint}|{data.people}"
+    return hashlib.sha256(told.encode()).digest()[:16] if len(told) > 1 else b""
 
 
 def session_key(run: str, session: str) -> bytes:

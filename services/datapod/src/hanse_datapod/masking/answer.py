@@ -84,7 +84,7 @@ def masked_answer(
         weight = _weight(masking, outcome.examples)
         _check_finite(metrics)
 
-    tag = remembered.tag(task, outcome.update)
+        tag = remembered.tag(task, outcome.update)
     seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:

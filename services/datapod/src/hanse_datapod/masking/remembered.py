@@ -11,6 +11,7 @@ from pathlib import Path
 from hanse_datapod.home.folders import masked
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.home.works import MaskedWork, Works
+from hanse_datapod.policy.limits import DAY_S
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.clock import Clock
@@ -18,8 +19,6 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages import MaskingMode, Result, Task, TaskKind
 from hanse_learning.binding import request_digest, work_digest
 from hanse_privacy.works.pairwise import Session
-
-DAY_S = 86_400.0
 
 
 class Remembered:
@@ -62,6 +61,18 @@ class Remembered:
         if again:
             rules.check_similar(self._works.similar(tag, self._clock.now().timestamp() - DAY_S))
         return tag
+
+    def check_people(self, task: Task, data: DataState) -> None:
+        """Whether the work may be done on these data.
+
+        Raises:
+            HanseError: what `Works.check_people` refuses.
+        """
+        if hides(task):
+            differ = 0
+            if task.kind is TaskKind.STUDY:
+                differ = self._policy.asking.few(cautious=self._policy.masking.required)
+            self._works.check_people(work_digest(task), data, differ)
 
     def claim(
         self, task: Task, finished: FinishedTask, data: DataState, tag: bytes, among: Session | None = None

@@ -13,16 +13,18 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from hanse_datapod.policy.limits import AskingPolicy
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
-from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step
+from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
+from hanse_schemas.schema import DataSchema
 
 
 class SiteCodePolicy(Frozen):
@@ -58,6 +60,7 @@ class Policy(Frozen):
         masking: in which masked sums this site's answers may be.
         privacy: the noise that is wanted, and the budget that it is charged to.
         plugins: which strategies and algorithms of other packages.
+        asking: how finely, and how often, the site may be asked.
         studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
@@ -70,6 +73,7 @@ class Policy(Frozen):
     limits: LimitPolicy = LimitPolicy()
     masking: MaskingPolicy = MaskingPolicy()
     privacy: PrivacyPolicy = PrivacyPolicy()
+    asking: AskingPolicy = AskingPolicy()
     studies: StudiesPolicy = StudiesPolicy()
     plugins: PluginsPolicy = PluginsPolicy()
 
@@ -107,6 +111,20 @@ class Policy(Frozen):
         if code is not None:
             self.check_code(str(code))
         self.plugins.check(task.config)
+
+    def check_asking(self, task: Task, schema: DataSchema) -> None:
+        """Whether what the task asks of is what the site may be asked of.
+
+        Args:
+            schema: of the project's data.
+
+        Raises:
+            HanseError: POLICY; INVALID_INPUT where the task says no study.
+        """
+        if is_study_step(task):
+            self.asking.check_study(study_of(task), schema, cautious=self.masking.required)
+        elif task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+            self.asking.check_schema(schema)
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.

@@ -84,11 +84,20 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class DataState:
-    """Which data they were: a SHA-256 that changes when they change, and a sketch of the people in them, of which it
-    can be told by how few another state differs (base64 of `hanse_privacy.works.people`). Neither leaves the site."""
+    """Which data were used. Nothing of it leaves the site.
+
+    Attributes:
+        fingerprint: SHA-256 that changes when they change.
+        people: sketch of the people and all that is known of them, of which it can be told by how few another state
+            differs (base64 of `hanse_privacy.works.people`).
+        ids: of a study, the same of who the people are.
+        group: of a study, the number of cases or of controls, whichever are fewer; None where there are none.
+    """
 
     fingerprint: str = ""
     people: str = ""
+    ids: str = ""
+    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from hanse_datapod.data.genotypes import check_genotypes, complete_samples, fingerprint, people_of, version_of
+from hanse_datapod.data.genotypes import (
+    check_genotypes,
+    complete_samples,
+    fingerprint,
+    people_of,
+    smaller_group,
+    version_of,
+)
 from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.server.answering import Send
@@ -104,8 +111,8 @@ class StudyServer:
 def _state(data: DataSettings, site: SiteStudy) -> DataState:
     """Of the files, and of the people who are in the study."""
     if "data" not in site.cache:
-        people = base64.b64encode(people_of(site.cohort)).decode()
-        site.cache["data"] = DataState(fingerprint(data), people)
+        people, ids = (base64.b64encode(told).decode() for told in people_of(site.cohort))
+        site.cache["data"] = DataState(fingerprint(data), people, ids, smaller_group(site))
     state: DataState = site.cache["data"]
     return state
 

@@ -1,0 +1,92 @@
+"""The policy's rules about how finely, and how often, this site may be asked. Sums of questions that hardly differ tell
+about single people, and no mask helps against that.
+
+Where the policy requires masking, rules that it does not name have cautious defaults.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from hanse_datapod.policy.refusal import forbidden
+from hanse_fabric.messages import Frozen
+from hanse_schemas.schema import DataSchema, GenotypesSchema, TabularSchema
+from hanse_schemas.study import Study
+
+if TYPE_CHECKING:
+    from hanse_datapod.worker.port import DataState
+
+DAY_S = 86_400.0
+RUNS, FEW = 100, 10
+"""Defaults of a policy that requires masking."""
+
+
+class AskingPolicy(Frozen):
+    """What the site may be asked.
+
+    Attributes:
+        runs: so many a day; None: 100 where masking is required, else any number.
+        columns: of tables: what the project's schema names must be among these; None: anything.
+        phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
+            The .fam file's own phenotype is `FAM`.
+        group: a study of fewer cases or controls at this site is refused; None: 10 where masking is required, else 1.
+        differ: a study is refused whose people differ from an earlier study's by fewer than so many, and are not the
+            same; None: 10 where masking is required, else 0.
+    """
+
+    runs: int | None = Field(default=None, ge=1)
+    columns: tuple[str, ...] | None = None
+    phenotypes: tuple[str, ...] | None = None
+    covariates: tuple[str, ...] | None = None
+    group: int | None = Field(default=None, ge=1)
+    differ: int | None = Field(default=None, ge=0, le=100)
+
+    def most_runs(self, *, cautious: bool) -> int | None:
+        """So many runs a day; None: any number."""
+        return self.runs if self.runs is not None or not cautious else RUNS
+
+    def few(self, *, cautious: bool) -> int:
+        """By how few people two studies must not differ."""
+        return self.differ if self.differ is not None else FEW if cautious else 0
+
+    def check_schema(self, schema: DataSchema) -> None:
+        """Whether tables of this schema may be asked of.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        if self.columns is None or not isinstance(schema, TabularSchema):
+            return
+        strangers = {*(column.name for column in schema.features), schema.target} - set(self.columns)
+        if strangers:
+            raise forbidden("asking.columns", ", ".join(sorted(strangers)), self.columns or "none")
+
+    def check_study(self, study: Study, schema: DataSchema, *, cautious: bool) -> None:
+        """Whether a study of these columns may be made.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        declared = schema if cautious and isinstance(schema, GenotypesSchema) else None
+        phenotypes, covariates = self.phenotypes, self.covariates
+        if declared is not None:
+            phenotypes = (*declared.phenotypes, "FAM") if phenotypes is None else phenotypes
+            covariates = declared.covariates if covariates is None else covariates
+        phenotype = study.phenotype or "FAM"
+        if phenotypes is not None and phenotype not in phenotypes:
+            raise forbidden("asking.phenotypes", phenotype, phenotypes or "none")
+        strangers = set(study.covariates) - set(study.covariates if covariates is None else covariates)
+        if strangers:
+            raise forbidden("asking.covariates", ", ".join(sorted(strangers)), covariates or "none")
+
+    def check_group(self, data: DataState, *, cautious: bool) -> None:
+        """Whether a study has enough cases and controls at this site. How many there are is not told.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        least = self.group if self.group is not None else FEW if cautious else 1
+        if data.group is not None and data.group < least:
+            raise forbidden("asking.group", "a study of fewer cases or controls", f"at least {least}")

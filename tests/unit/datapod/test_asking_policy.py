@@ -1,0 +1,71 @@
+"""How finely, and how often, a site may be asked."""
+
+import pytest
+
+from hanse_datapod.home.runs import Runs
+from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.worker.port import DataState
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
+from hanse_schemas.study import Study
+
+DECLARED = GenotypesSchema(phenotypes=("HEIGHT",), covariates=("AGE",))
+
+
+def refused(check, *arguments, **named):
+    with pytest.raises(HanseError) as caught:
+        check(*arguments, **named)
+    assert caught.value.code is ErrorCode.POLICY
+    return caught.value.message
+
+
+def study(phenotype=None, covariates=()):
+    return Study(test="linear", phenotype=phenotype, covariates=covariates)
+
+
+def test_where_masking_is_required_studies_ask_of_what_the_project_declares():
+    asking = AskingPolicy()
+    asking.check_study(study("WEIGHT", ("BMI",)), DECLARED, cautious=False)
+    asking.check_study(study("HEIGHT", ("AGE",)), DECLARED, cautious=True)
+    asking.check_study(study(), DECLARED, cautious=True)
+    assert "WEIGHT" in refused(asking.check_study, study("WEIGHT"), DECLARED, cautious=True)
+    assert "BMI" in refused(asking.check_study, study("HEIGHT", ("AGE", "BMI")), DECLARED, cautious=True)
+
+
+def test_a_site_names_the_columns_that_it_may_be_asked_of():
+    asking = AskingPolicy(phenotypes=("WEIGHT",), covariates=(), columns=("age", "outcome"))
+    asking.check_study(study("WEIGHT"), DECLARED, cautious=True)
+    refused(asking.check_study, study("HEIGHT"), DECLARED, cautious=False)
+    refused(asking.check_study, study("WEIGHT", ("AGE",)), DECLARED, cautious=False)
+    table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "outcome"})
+    assert "asking.columns: postcode" in refused(asking.check_schema, table)
+    asking.check_schema(OpenSchema())
+
+
+def test_a_study_with_few_cases_or_controls_is_refused_without_their_number():
+    said = refused(AskingPolicy().check_group, DataState(group=7), cautious=True)
+    assert "7" not in said
+    AskingPolicy().check_group(DataState(group=7), cautious=False)
+    AskingPolicy(group=5).check_group(DataState(group=7), cautious=True)
+    AskingPolicy().check_group(DataState(), cautious=True)
+
+
+def test_so_many_runs_a_day_ask_a_site(tmp_path):
+    runs = Runs(tmp_path)
+    for name in ("a", "b", "a"):
+        runs.begin(name, 1000.0, 2)
+    refused(runs.begin, "c", 1001.0, 2)
+    runs.begin("a", 1002.0, 2)
+    runs.begin("c", 1001.0 + DAY_S, 2)
+
+
+def test_rules_that_are_not_named_are_cautious_where_masking_is_required():
+    asking = Policy().asking
+    assert asking.most_runs(cautious=False) is None
+    assert asking.most_runs(cautious=True) == 100
+    assert (asking.few(cautious=True), asking.few(cautious=False), AskingPolicy(differ=3).few(cautious=True)) == (
+        FEW,
+        0,
+        3,
+    )
