@@ -40,6 +40,7 @@ SIMULATED: dict[str, dict[str, Any]] = {
     "trend": {"test": "trend", "chunk": 256},
     "linear": {"test": "linear", "phenotype": "TRAIT", "covariates": ["AGE"], "sex": True, "chunk": 256},
     "logistic": {"test": "logistic", "covariates": ["AGE"], "chunk": 512, "in_flight": 2},
+    "firth": {"test": "logistic", "covariates": ["AGE"], "firth": "always", "chunk": 512},
     "components": {"test": "linear", "phenotype": "TRAIT", "structure": {"components": 2}, "chunk": 512},
 }
 
@@ -120,6 +121,7 @@ async def check_bits(place: Place, section: dict[str, Any], mode: str, folder: P
         ("trend", "compensator"),
         ("linear", "pairwise"),
         ("logistic", "pairwise"),
+        ("firth", "compensator"),
         ("components", "compensator"),
     ],
 )

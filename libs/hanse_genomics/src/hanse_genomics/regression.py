@@ -8,6 +8,7 @@ weights are the same for every SNP; later sums are of the SNPs alone that have n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,6 @@ from hanse_schemas.study import Study
 
 X = 23
 NULL_ITERATIONS = 50
-FIRTH_ITERATIONS = 100
-"""At which the hub gives a SNP up; the conductor's own limit is the same, so that neither waits for the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,12 @@ async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings
             rings=of,
         )
     )
-    for kind, most in (("logistic", study.max_iterations), ("firth", FIRTH_ITERATIONS)):
-        for iteration in range(1, most + 1):
-            if made.facts["next"] != kind:
-                break
+    for kind in ("logistic", "firth", "penalised"):
+        iteration = 1
+        # The hub's functions end it: each has a limit of its own.
+        while made.facts["next"] == kind:
             made = await _iterate(verbs, model, f"{key}-{kind}-{iteration}", kind, iteration, settings, made)
+            iteration += 1
     return made.outputs["results"]
 
 
@@ -127,6 +127,10 @@ async def _iterate(
     settings: Mapping[str, Any],
     made: Made,
 ) -> Made:
+    cohorts = len(verbs.cohorts)
+    of = {"sums": rings.reals(_bound(model.samples), cohorts)}
+    if kind == "penalised":
+        of["third"] = rings.reals(_third_bound(model.samples), cohorts)
     return await verbs.compute(
         Asked(
             key,
@@ -134,7 +138,7 @@ async def _iterate(
             {**settings, "iteration": iteration},
             to_sites={"frame": model.frame, "betas": made.outputs["betas"]},
             at_hub={"state": made.outputs["state"]},
-            rings={"sums": rings.reals(_bound(model.samples), len(verbs.cohorts))},
+            rings=of,
         )
     )
 
@@ -144,3 +148,10 @@ def _bound(samples: int) -> float:
     values that are subtracted.
     """
     return 4.0 * samples + 16.0
+
+
+def _third_bound(samples: int) -> float:
+    """Of products of three columns by at most 0.1, where no value is above the square root of N and the products of two
+    are within 2 N; and of log-likelihoods, at most 32 a person.
+    """
+    return samples * (0.25 * math.sqrt(samples) + 33.0) + 64.0

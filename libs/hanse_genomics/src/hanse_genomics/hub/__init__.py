@@ -7,6 +7,7 @@ from hanse_genomics.hub import (
     association,
     collecting,
     covariates,
+    firth,
     linear,
     logistic,
     readiness,
@@ -25,6 +26,7 @@ STEPS: dict[str, HubStep] = {
     **covariates.STEPS,
     **linear.STEPS,
     **logistic.STEPS,
+    **firth.STEPS,
 }
 
 __all__ = ["STEPS", "Finished", "HubStep"]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Floats
+from hanse_genomics.hub.carried import fail, goes_on, opened
 from hanse_genomics.hub.complete import Genotypes, collinear, complete_statuses, genotypes, prepared, refuse
+from hanse_genomics.hub.firth import firth_next
 from hanse_genomics.hub.linear import columns_of
 from hanse_genomics.hub.newton import Step, newton
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, tally
 from hanse_genomics.reasons import Reason
-from hanse_genomics.regression import FIRTH_ITERATIONS
-from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import packed_size, unpacked
 from hanse_schemas.study import Study
 
@@ -30,11 +30,6 @@ SETTLED = 1e-9
 """Relative change of a standard error, at the next step, that is none."""
 ENDLESS = 15.0
 """Logarithm of an odds ratio that no data have: the coefficient goes to infinity."""
-
-LAGGING = 6
-"""Iterations of Firth's regression in which the leverages may be those of the step before."""
-
-_STATE = ("rows", "coefficients", "length", "before", "waiting", "start", "moved", "pace")
 
 
 def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
@@ -70,12 +65,12 @@ def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, giv
         refuse(results, _separated(study, counted), Reason.SEPARATION)
     rows = np.flatnonzero(results["reason"] == Reason.TESTED)
     step = newton(total["sums"][rows], np.tile(start, (len(rows), 1)), inverse=study.firth == "always")
-    state: Arrays = {"rows": rows, "start": start, "waiting": np.zeros(0, dtype=np.int64)}
     if study.firth == "always":
         keep = step.definite
-        _fail(results, rows[~keep], Reason.COLLINEAR)
-        state |= {"rows": rows[keep], "coefficients": step.coefficients[keep]}
-        return _firth_next(state, step.inverse[keep], results)
+        fail(results, rows[~keep], Reason.COLLINEAR)
+        betas = {"rows": rows[keep], "coefficients": step.coefficients[keep], "inverse": step.inverse[keep]}
+        return firth_next(betas, {}, results)
+    state: Arrays = {"rows": rows, "start": start, "waiting": np.zeros(0, dtype=np.int64)}
     if study.firth == "fallback":
         state["waiting"] = np.flatnonzero(testable & (results["reason"] == Reason.SEPARATION))
     return _proceed(study, 0, step, state, np.full(len(rows), np.inf), results)
@@ -98,62 +93,9 @@ def logistic(study: Study, settings: Mapping[str, Any], total: Arrays, given: Ma
     Returns:
         as `logistic_first`.
     """
-    state, results = _opened(given["state"])
+    state, results = opened(given["state"])
     step = newton(total["sums"], given["betas"]["coefficients"])
     return _proceed(study, settings["iteration"], step, state, state["before"], results)
-
-
-def firth(
-    study: Study,
-    settings: Mapping[str, Any],
-    total: Arrays,
-    given: Mapping[str, Arrays],
-) -> Finished:
-    """A step of Firth's penalised regression; the leverages are those of the information of the step before, which is
-    the same when it ends.
-    """
-    state, results = _opened(given["state"])
-    step = newton(total["sums"], given["betas"]["coefficients"], inverse=True)
-    rows = state["rows"]
-    done = step.definite & (step.length < SETTLED)
-    if settings["iteration"] == 1:
-        done &= study.firth == "always"
-    _fail(results, rows[~step.definite], Reason.COLLINEAR)
-    at = rows[done]
-    results["reason"][at] = Reason.TESTED
-    results["beta"][at], results["se"][at] = step.coefficients[done, -1], step.se[done]
-    results["iterations"][at] = settings["iteration"]
-    results["firth"][at] = 1
-    left = step.definite & ~done
-    if settings["iteration"] >= FIRTH_ITERATIONS:
-        _fail(results, rows[left], Reason.NOT_CONVERGED)
-        left = np.zeros_like(left)
-    before = given["betas"]["coefficients"]
-    moved = step.coefficients - before
-    if settings["iteration"] <= LAGGING:
-        state |= {"moved": np.zeros_like(moved), "pace": np.ones(len(moved))}
-    elif settings["iteration"] % 2 == 0:
-        # The few SNPs that go on wait every other step, until the leverages are those of their present coefficients.
-        moved = np.zeros_like(moved)
-    else:
-        state |= {"pace": _pace(moved, state["moved"], state["pace"]), "moved": moved}
-        moved = moved * state["pace"][:, None]
-    state |= {"rows": rows[left], "coefficients": (before + moved)[left]}
-    state |= {name: state[name][left] for name in ("moved", "pace")}
-    return _firth_next(state, step.inverse[left], results)
-
-
-def _pace(step: Floats, former: Floats, pace: Floats) -> Floats:
-    """How much of a step to take, from how it differs from the former one: with whole steps some SNPs oscillate, others
-    creep (Irons and Tuck 1969).
-    """
-    difference = step - former
-    square = np.einsum("sk,sk->s", difference, difference)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        made = -pace * np.einsum("sk,sk->s", former, difference) / square
-    first = ~np.isfinite(made) | ~former.any(axis=1)
-    chosen: Floats = np.where(first, 0.5, np.clip(made, 0.1, 5.0))
-    return chosen
 
 
 def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Floats, results: Arrays) -> Finished:
@@ -175,49 +117,16 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
     if iteration + 1 >= study.max_iterations:
         failed[Reason.NOT_CONVERGED], left = left, np.zeros_like(left)
     for reason, which in failed.items():
-        _fail(results, rows[which], reason)
+        fail(results, rows[which], reason)
         if study.firth == "fallback" and reason != Reason.COLLINEAR:
             state["waiting"] = np.union1d(state["waiting"], rows[which])
-    state |= {
-        "rows": rows[left], "coefficients": step.coefficients[left],
-        "length": step.length[left], "before": step.se[left],
-    }  # fmt: skip
-    if len(state["rows"]):
-        return _goes_on("logistic", state, {}, results)
+    if left.any():
+        state |= {"rows": rows[left], "length": step.length[left], "before": step.se[left]}
+        return goes_on("logistic", state, {"rows": rows[left], "coefficients": step.coefficients[left]}, results)
     waiting = state["waiting"]
-    coefficients = np.tile(state["start"], (len(waiting), 1))
-    state |= {"rows": waiting, "coefficients": coefficients, "waiting": waiting[:0]}
-    return _firth_next(state, np.zeros((len(waiting), packed_size(coefficients.shape[1]))), results)
-
-
-def _firth_next(state: Arrays, inverse: Floats, results: Arrays) -> Finished:
-    if len(state["rows"]):
-        return _goes_on("firth", state, {"inverse": inverse}, results)
-    sign = np.where(results["minor"] == 1, -1.0, 1.0)
-    results["beta"] = results["beta"] * sign
-    results["stat"] = results["beta"] / results["se"]
-    results["p"], results["log10_p"] = tails.normal(results["stat"])
-    results["iterations"] = np.where(results["reason"] == Reason.TESTED, results["iterations"], np.nan)
-    return Finished({"results": results}, {"next": "done", "active": 0})
-
-
-def _goes_on(kind: str, state: Arrays, more: Arrays, results: Arrays) -> Finished:
-    betas = {"rows": state["rows"], "coefficients": state["coefficients"], **more}
-    kept = {name: state[name] for name in _STATE if name in state and name != "coefficients"}
-    return Finished(
-        {"betas": betas, "state": {**kept, **{f"results_{name}": value for name, value in results.items()}}},
-        {"next": kind, "active": len(state["rows"])},
-    )
-
-
-def _opened(state: Arrays) -> tuple[Arrays, Arrays]:
-    """The state and the results in it, which may be changed."""
-    results = {name[8:]: np.array(value) for name, value in state.items() if name.startswith("results_")}
-    return {name: value for name, value in state.items() if not name.startswith("results_")}, results
-
-
-def _fail(results: Arrays, rows: Array, reason: Reason) -> None:
-    results["reason"][rows] = reason
+    start = np.tile(state["start"], (len(waiting), 1))
+    inverse = np.zeros((len(waiting), packed_size(start.shape[1])))
+    return firth_next({"rows": waiting, "coefficients": start, "inverse": inverse}, {}, results)
 
 
 def _separated(study: Study, counted: Tally) -> Array:
@@ -234,4 +143,4 @@ def _separated(study: Study, counted: Tally) -> Array:
     return apart
 
 
-STEPS: dict[str, HubStep] = {"logistic_first": logistic_first, "logistic": logistic, "firth": firth}
+STEPS: dict[str, HubStep] = {"logistic_first": logistic_first, "logistic": logistic}

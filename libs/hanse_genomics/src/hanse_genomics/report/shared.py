@@ -49,7 +49,8 @@ _NULL = Shared("model of the covariates", "score and information matrix (half of
 _LOGISTIC = Shared(
     "test",
     "of each SNP: genotype counts, and sums of products of genotype and covariates; score and information matrix (half "
-    "of it) at each iteration, for the SNPs that have not converged, every time with fresh masks",
+    "of it) at each iteration, for the SNPs that have not converged, every time with fresh masks; for Firth's "
+    "correction, sums of products of three of genotype and covariates, too",
     masked=True,
 )
 _PRUNING = Shared(

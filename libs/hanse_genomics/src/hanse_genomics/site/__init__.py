@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hanse_genomics.site import counts, covariates, linear, logistic, opening, samples, structure
+from hanse_genomics.site import counts, covariates, linear, logistic, opening, penalised, samples, structure
 from hanse_genomics.site.step import SiteStep, SiteStudy
 
 STEPS: dict[str, SiteStep] = {
@@ -13,6 +13,7 @@ STEPS: dict[str, SiteStep] = {
     **covariates.STEPS,
     **linear.STEPS,
     **logistic.STEPS,
+    **penalised.STEPS,
 }
 
 __all__ = ["STEPS", "SiteStep", "SiteStudy"]

@@ -6,18 +6,19 @@ each, that of the copies, then the score in the same order (`hanse_genomics.hub.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Counts, Floats
 from hanse_genomics.site.counts import genotype_counts
 from hanse_genomics.site.covariates import weights
 from hanse_genomics.site.frame import Framed, framed
 from hanse_genomics.site.matched import matched
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.site.tiles import Tile, tiles
+from hanse_genomics.site.tiles import tiles
 from hanse_genomics.statistics.symmetric import packed_size, products
 
 BLOCK = 64
@@ -73,50 +74,65 @@ def logistic(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, A
     Returns:
         sums: float64 (A, k).
     """
-    packed = matched(site).packed(settings["start"], settings["stop"])
-    own = framed(site, given["frame"], settings["ploidy"])
-    betas = given["betas"]
-    rows, coefficients, inverse = betas["rows"], betas["coefficients"], betas.get("inverse")
-    kernel = _Kernel(own)
-    sums = np.empty((len(rows), kernel.size))
-    at = 0
-    for tile in tiles(site, packed, settings["ploidy"], own.absent, rows):
-        here = slice(at, at + len(tile.rows))
-        at = here.stop
-        kernel.add(tile, coefficients[here], None if inverse is None else inverse[here], sums[here])
+    kernel = Kernel(framed(site, given["frame"], settings["ploidy"]))
+    inverse = given["betas"].get("inverse")
+    sums = np.empty((len(given["betas"]["rows"]), kernel.size))
+    for block in kernel.blocks(site, settings, given["betas"]):
+        kernel.information(block, sums[block.rows])
+        leverage = None if inverse is None else kernel.leverage(block, inverse[block.rows])
+        kernel.score(block, leverage, sums[block.rows])
     return {"sums": sums}
 
 
-class _Kernel:
-    """Sums of a block of SNPs, each with its own weights.
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some SNPs at their own coefficients. Arrays but `rows` are views of buffers that the next block overwrites.
+
+    Attributes:
+        rows: their places in the step's arrays.
+        copies, p, weight: float64 (B, n4): copies, probabilities, and p (1 - p), 0 where a genotype is missing.
+        absent: which genotypes are missing, by place in the block and by sample.
+    """
+
+    rows: slice
+    copies: Floats
+    p: Floats
+    weight: Floats
+    absent: tuple[Counts, Counts]
+
+
+class Kernel:
+    """Sums of SNPs, each with its own weights.
 
     Args:
         own: the site's columns.
     """
 
     def __init__(self, own: Framed) -> None:
-        self._columns, self._outcome = own.predictors, own.outcome
+        self.own = own
+        self.products = products(own.predictors)
         self._transposed = np.ascontiguousarray(own.predictors.T)
-        self._products = products(own.predictors)
         wide, self._d = own.predictors.shape
         self._m = packed_size(self._d)
         self.size = self._m + 2 * self._d + 2
-        self._p, self._weight, self._work = (np.empty((BLOCK, wide)) for _ in range(3))
+        self._p, self._weight, self.work = (np.empty((BLOCK, wide)) for _ in range(3))
 
-    def add(self, tile: Tile, coefficients: Floats, inverse: Floats | None, sums: Floats) -> None:
-        """The sums of a tile's SNPs, block by block, into (T, k)."""
-        for start in range(0, len(tile.rows), BLOCK):
-            rows = slice(start, min(start + BLOCK, len(tile.rows)))
-            low, high = np.searchsorted(tile.snp, (rows.start, rows.stop))
-            absent = (tile.snp[low:high] - start, tile.person[low:high])
-            leverage = None if inverse is None else inverse[rows]
-            self._block(tile.copies[rows], absent, coefficients[rows], leverage, sums[rows])
+    def blocks(self, site: SiteStudy, settings: Mapping[str, Any], betas: Arrays) -> Iterator[Block]:
+        """The SNPs of `betas`, `BLOCK` of a tile at a time."""
+        packed = matched(site).packed(settings["start"], settings["stop"])
+        at = 0
+        for tile in tiles(site, packed, settings["ploidy"], self.own.absent, betas["rows"]):
+            for start in range(0, len(tile.rows), BLOCK):
+                stop = min(start + BLOCK, len(tile.rows))
+                low, high = np.searchsorted(tile.snp, (start, stop))
+                absent = (tile.snp[low:high] - start, tile.person[low:high])
+                rows = slice(at + start, at + stop)
+                yield self._weighed(rows, tile.copies[start:stop], absent, betas["coefficients"][rows])
+            at += len(tile.rows)
 
-    def _block(
-        self, copies: Floats, absent: tuple[Any, Any], coefficients: Floats, inverse: Floats | None, sums: Floats
-    ) -> None:
-        p, weight, work = (buffer[: len(copies)] for buffer in (self._p, self._weight, self._work))
-        d, m = self._d, self._m
+    def _weighed(self, rows: slice, copies: Floats, absent: tuple[Counts, Counts], coefficients: Floats) -> Block:
+        p, weight, work = (buffer[: len(copies)] for buffer in (self._p, self._weight, self.work))
+        d = self._d
         np.matmul(-coefficients[:, :d], self._transposed, out=p)
         np.multiply(copies, -coefficients[:, d:], out=work)
         p += work
@@ -127,36 +143,48 @@ class _Kernel:
         np.multiply(p, p, out=weight)
         np.subtract(p, weight, out=weight)
         weight[absent] = 0.0
-        np.multiply(weight, copies, out=work)
-        sums[:, :m] = weight @ self._products
-        sums[:, m : m + d] = work @ self._columns
-        sums[:, m + d] = np.vecdot(work, copies)
-        if inverse is None:
-            np.subtract(self._outcome, p, out=p)
-        else:
-            self._penalised(p, weight, work, copies, inverse)
-        p[absent] = 0.0
-        sums[:, m + d + 1 : m + 2 * d + 1] = p @ self._columns
-        sums[:, m + 2 * d + 1] = np.vecdot(p, copies)
+        return Block(rows, copies, p, weight, absent)
 
-    def _penalised(self, p: Floats, weight: Floats, work: Floats, copies: Floats, inverse: Floats) -> None:
-        """Firth's residuals y - p + h (1/2 - p), h the leverage w x' A x; into `p` (Heinze and Schemper 2002).
+    def information(self, block: Block, sums: Floats) -> None:
+        """Into the first columns of (B, k): products of all columns by `block.weight`."""
+        d, m = self._d, self._m
+        work = np.multiply(block.weight, block.copies, out=self.work[: len(block.copies)])
+        sums[:, :m] = block.weight @ self.products
+        sums[:, m : m + d] = work @ self.own.predictors
+        sums[:, m + d] = np.vecdot(work, block.copies)
 
-        `inverse` is packed with the SNP last; a product off the diagonal is there twice.
+    def score(self, block: Block, leverage: Floats | None, sums: Floats) -> None:
+        """Into the columns of (B, k) behind the information: products of the residuals, which overwrite `block.p`.
+
+        Args:
+            leverage: (B, n4), overwritten: for Firth's residuals y - p + h (1/2 - p) (Heinze and Schemper 2002).
+        """
+        d, p = self._d, block.p
+        at = self._m + d + 1
+        if leverage is not None:
+            leverage *= np.subtract(0.5, p, out=self.work[: len(p)])
+        np.subtract(self.own.outcome, p, out=p)
+        if leverage is not None:
+            p += leverage
+        p[block.absent] = 0.0
+        sums[:, at : at + d] = p @ self.own.predictors
+        sums[:, at + d] = np.vecdot(p, block.copies)
+
+    def leverage(self, block: Block, inverse: Floats) -> Floats:
+        """h = w x' A x, (B, n4).
+
+        Args:
+            inverse: A, (B, k), packed with the SNP last; a product off the diagonal is there twice.
         """
         d = self._d
         row, column = np.triu_indices(d + 1)
         twice = inverse * np.where(row == column, 1.0, 2.0)
         inner, border = column < d, (column == d) & (row < d)
-        leverage = (twice[:, border] @ self._transposed + twice[:, -1:] * copies) * copies
-        leverage += twice[:, inner] @ self._products.T
-        leverage *= weight
+        leverage: Floats = (twice[:, border] @ self._transposed + twice[:, -1:] * block.copies) * block.copies
+        leverage += twice[:, inner] @ self.products.T
+        leverage *= block.weight
         # A leverage is at most 1; `inverse` is that of the step before, by which it may seem more.
-        np.clip(leverage, 0.0, 1.0, out=leverage)
-        np.subtract(0.5, p, out=work)
-        leverage *= work
-        np.subtract(self._outcome, p, out=p)
-        p += leverage
+        return np.clip(leverage, 0.0, 1.0, out=leverage)
 
 
 STEPS: dict[str, SiteStep] = {"logistic_first": logistic_first, "logistic": logistic, "firth": logistic}

@@ -6,11 +6,12 @@ Packed is the upper triangle by rows: (0,0), (0,1), ..., (0,d-1), (1,1), ...
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement, permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.arrays import Floats
+from hanse_genomics.arrays import Counts, Floats
 
 BLOCK = 1 << 20
 """Elements of the matrices that are worked on at a time, about."""
@@ -19,6 +20,27 @@ BLOCK = 1 << 20
 def packed_size(d: int) -> int:
     """Elements of a packed matrix of d rows."""
     return d * (d + 1) // 2
+
+
+def thirds(d: int) -> int:
+    """Products of three of d columns that differ."""
+    return d * (d + 1) * (d + 2) // 6
+
+
+def cube(d: int) -> Counts:
+    """Where the products of three of d columns, (d, d, d), are in the order in which step `penalised` has them."""
+    inner = d - 1
+    listed = [
+        *combinations_with_replacement(range(inner), 3),
+        *((*pair, inner) for pair in combinations_with_replacement(range(inner), 2)),
+        *((one, inner, inner) for one in range(inner)),
+        (inner, inner, inner),
+    ]
+    places = np.empty((d, d, d), dtype=np.int64)
+    for at, three in enumerate(listed):
+        for order in permutations(three):
+            places[order] = at
+    return places
 
 
 def products(columns: Floats) -> Floats:
