@@ -1,9 +1,10 @@
-"""What all tests share: entry points as the pyproject files have them now, compiled code, and a real nats-server."""
+"""What all tests share: entry points as the pyproject files have them now, compiled code, and real servers."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 
 from hanse_operations.bus.server import ServerTls
 from servers import NatsServer
+from weed import Weed
 
 
 def pytest_configure() -> None:
@@ -76,3 +78,29 @@ def nats_server(new_nats: Callable[..., NatsServer]) -> NatsServer:
 def mortal_nats(new_nats: Callable[..., NatsServer]) -> NatsServer:
     """A server of the test's own, which it may kill."""
     return new_nats()
+
+
+@pytest.fixture(scope="session")
+def new_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Weed]]:
+    """Starts servers, each with an empty bucket, and ends them with the session."""
+    started: list[Weed] = []
+
+    def new(*, cert: Path | None = None, key: Path | None = None) -> Weed:
+        weed = Weed(tmp_path_factory.mktemp("weed"), cert=cert, key=key)
+        started.append(weed)
+        weed.start()
+        store = weed.store()
+        store.make_bucket()
+        store.close()
+        return weed
+
+    yield new
+    for weed in started:
+        weed.kill()
+        shutil.rmtree(weed.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def weed(new_weed: Callable[..., Weed]) -> Weed:
+    """The session's server; tests use keys of their own and leave it running."""
+    return new_weed()

@@ -92,7 +92,8 @@ class LyingHub:
             )
         body: dict[str, Any] = {
             "id": derive_id(run, step, site), "project": self.stage.project, "run": run, "step": step,
-            "participant": site, "workflow": "federated_averaging", "kind": kind, "round": 1, "config": {}, "seed": 7,
+            "participant": site, "workflow": "federated_averaging", "kind": kind, "round": 1, "seed": 7,
+            "config": {"model": {"name": "linear"}, "train": {"steps": 1}},
             "model": None if model is None else model_ref(model), "peers": len(self.stage.sites), "issued_at": now,
             "deadline": now + timedelta(hours=1), "masking": masking,
         }  # fmt: skip

@@ -65,7 +65,8 @@ class Regression:
         self.y = self.x @ np.linspace(-1, 1, FEATURES) + draw.normal(size=len(self.x))
 
     def update(self, model: Array, rate: float = RATE, clip: float | None = None) -> Array:
-        """What it answers to a model."""
+        """What it answers to a model, which is sent in float32."""
+        model = model.astype(np.float32).astype(np.float64)
         step = -rate * 2 * self.x.T @ (self.x @ model - self.y) / len(self.x)
         if clip is not None:
             step *= min(1.0, clip / max(float(np.linalg.norm(step)), 1e-300))
@@ -79,7 +80,7 @@ class Regression:
         metrics = {"loss": float(np.mean((self.x @ model - self.y) ** 2))}
         if request.kind is TaskKind.EVALUATE:
             return WorkOutcome(None, len(self.x), metrics, 0.0)
-        rate = (request.config.get("train") or {}).get("learning_rate", RATE)
+        rate = ((request.config.get("train") or {}).get("optimizer") or {}).get("lr", RATE)
         return self._wrote(
             request, self.update(model, rate, (request.config.get("privacy") or {}).get("clip")), metrics
         )

@@ -11,7 +11,7 @@ from hanse_operations.servers.program import free_ports
 from hanse_operations.servers.seaweedfs import seaweedfs_program
 
 if TYPE_CHECKING:
-    from conftest import Weed
+    from weed import Weed
 
 
 def sockets() -> set[Path]:

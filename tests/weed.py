@@ -1,14 +1,10 @@
-"""A real SeaweedFS for the tests of the store: one for the session, and one of its own for who kills it."""
+"""A real SeaweedFS for tests of the store, and of what an object store could do."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 from hanse_fabric.store.s3 import S3Store
 from hanse_operations.servers.program import free_ports
@@ -54,29 +50,3 @@ class Weed:
     def store(self, name: str = "admin", *, url: str | None = None, **options: object) -> S3Store:
         pair = store_keys(self.folder)[name]
         return S3Store(url or self.url, pair.access_key, pair.secret_key, BUCKET, **options)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="session")
-def new_weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Weed]]:
-    """Starts servers, each with an empty bucket, and ends them with the session."""
-    started: list[Weed] = []
-
-    def new(*, cert: Path | None = None, key: Path | None = None) -> Weed:
-        weed = Weed(tmp_path_factory.mktemp("weed"), cert=cert, key=key)
-        started.append(weed)
-        weed.start()
-        store = weed.store()
-        store.make_bucket()
-        store.close()
-        return weed
-
-    yield new
-    for weed in started:
-        weed.kill()
-        shutil.rmtree(weed.folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def weed(new_weed: Callable[..., Weed]) -> Weed:
-    """The session's server; tests use keys of their own and leave it running."""
-    return new_weed()
