@@ -15,7 +15,8 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.rehearsal.study import rehearse_study
 from hanse_fabric.errors import HanseError
-from hanse_schemas.job import parse_job
+from hanse_fabric.text_files import parse_yaml
+from hanse_schemas.job import check_job
 
 COHORT = Path(__file__).parents[2] / "data" / "hapmap1" / "client1" / "hapmap1_100_1"
 JOB = b"workflow: association_study\nstudy: {test: chi_square, chunk: 1}\n"
@@ -25,7 +26,7 @@ POLICY = Policy.model_validate(
 
 
 def test_a_rehearsal_says_of_each_step_what_would_leave_and_whether_masked() -> None:
-    found = rehearse_study(parse_job(JOB), DataSettings(train=COHORT), POLICY)
+    found = rehearse_study(check_job(parse_yaml(JOB, "job file")), DataSettings(train=COHORT), POLICY)
     masked = {left.step: left.masked for left in found.steps}
     assert masked["open"] is False
     assert set(masked.values()) == {True, False}
@@ -40,15 +41,20 @@ def test_a_rehearsal_says_of_each_step_what_would_leave_and_whether_masked() -> 
 
 
 def test_what_the_policy_would_refuse_is_told_beside_what_would_leave() -> None:
-    found = rehearse_study(parse_job(JOB), DataSettings(train=COHORT), Policy(workflows=("association_study",)))
+    found = rehearse_study(
+        check_job(parse_yaml(JOB, "job file")), DataSettings(train=COHORT), Policy(workflows=("association_study",))
+    )
     assert "masking.compensator" in found.refused
     assert "Yet this site would refuse it" in found.lines()[-1]
-    assert "workflows: [association_study]" in rehearse_study(parse_job(JOB), DataSettings(train=COHORT)).refused
+    assert (
+        "workflows: [association_study]"
+        in rehearse_study(check_job(parse_yaml(JOB, "job file")), DataSettings(train=COHORT)).refused
+    )
 
 
 def test_faulty_files_end_a_rehearsal_with_a_message_that_names_the_fault(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match=r"nowhere\.fam"):
-        rehearse_study(parse_job(JOB), DataSettings(train=tmp_path / "nowhere"))
+        rehearse_study(check_job(parse_yaml(JOB, "job file")), DataSettings(train=tmp_path / "nowhere"))
 
 
 def test_the_command_prints_the_report_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hanse_fabric.text_files import parse_yaml
 from hanse_genomics.reasons import WORDS, Reason
 from hanse_genomics.report import shared
 from hanse_genomics.results.columns import columns_of
-from hanse_schemas.job import STUDY, check_job, parse_job
+from hanse_schemas.job import STUDY, check_job
 from hanse_schemas.study import Study
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +22,7 @@ STUDIES = sorted((ROOT / "examples" / "studies").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_the_examples_are_valid_studies(path: Path) -> None:
-    job = parse_job(path.read_text())
+    job = check_job(parse_yaml(path.read_text(), "job file"))
     assert job.workflow == STUDY
     assert job.participants.minimum == 3
 

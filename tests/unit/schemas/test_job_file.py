@@ -3,13 +3,14 @@
 import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_schemas.job import check_job, parse_job
+from hanse_fabric.text_files import parse_yaml
+from hanse_schemas.job import check_job
 
 GOOD = {"rounds": 3, "model": {"name": "linear"}}
 
 
 def test_the_defaults_make_a_whole_job() -> None:
-    job = parse_job("rounds: 3\nmodel: {name: linear}\n")
+    job = check_job(parse_yaml("rounds: 3\nmodel: {name: linear}\n", "job file"))
     assert job.participants.needed(4) == 4
     assert job.strategy == {}
 
@@ -42,7 +43,7 @@ def test_a_job_that_cannot_run_is_refused_by_name(change: dict[str, object], tol
 @pytest.mark.parametrize("text", ["- a list", "", "rounds: [", "!!python/object/apply:os.system ['true']"])
 def test_a_file_that_is_no_job_file_is_refused(text: str) -> None:
     with pytest.raises(HanseError, match="job file"):
-        parse_job(text)
+        check_job(parse_yaml(text, "job file"))
 
 
 def test_no_fewer_than_the_minimum_are_sampled() -> None:

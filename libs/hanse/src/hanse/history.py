@@ -154,10 +154,10 @@ def larger_is_better(metric: str) -> bool:
     return metric.removeprefix("train_").removesuffix("_min") not in _SMALLER_IS_BETTER
 
 
-def sparkline(values: Values, width: int = 30) -> str:
-    """A small curve of the last `width` values, from the smallest to the largest among them; a dot where there is none.
+def sparkline(values: Values) -> str:
+    """A small curve of the last 30 values, from the smallest to the largest among them; a dot where there is none.
     Pure."""
-    shown = values[-width:]
+    shown = values[-30:]
     there = [value for value in shown if value is not None]
     if not there:
         return ""

@@ -46,10 +46,10 @@ class Service(Generic[S]):
         stopping: set when the process was told to stop; `main` then finishes within `settings.grace` seconds.
     """
 
-    def __init__(self, name: str, settings: S, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, settings: S) -> None:
         self.name = name
         self.settings = settings
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = SystemClock()
         self.stopping = asyncio.Event()
         self._bus: Bus | None = None
         self._store: ObjectStore | None = None

@@ -12,7 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest
-from hanse_fabric.text_files import parse_yaml, read_yaml
+from hanse_fabric.text_files import read_yaml
 from hanse_schemas.resources import FIELD, Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -199,15 +199,6 @@ def read_job_file(path: Path) -> Job:
         HanseError: NOT_FOUND; INVALID_INPUT naming the file, each field, its value and what was expected.
     """
     return check_job(read_yaml(path, _WHAT), source=f"{_WHAT} {path}")
-
-
-def parse_job(text: str | bytes) -> Job:
-    """Read the text of a job file.
-
-    Raises:
-        HanseError: INVALID_INPUT naming each field, its value and what was expected.
-    """
-    return check_job(parse_yaml(text, _WHAT))
 
 
 def check_job(body: object, *, source: str = _WHAT) -> Job:

