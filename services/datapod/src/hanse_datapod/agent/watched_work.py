@@ -35,47 +35,41 @@ async def watch_over(
     Raises:
         HanseError: what the worker raises; CANCELLED when the hub has closed the task meanwhile.
     """
+
+    async def watched() -> WorkOutcome:
+        told: tuple[float, str] | None = None
+        latest: list[tuple[float, str]] = []
+
+        def on_progress(fraction: float, text: str) -> None:
+            # The text has losses and step counts, which may not leave where the answer is masked or private.
+            latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
+
+        subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
+        work = asyncio.ensure_future(worker.work(request, on_progress))
+        clock = link.bus.clock
+        looked, closed = clock.monotonic(), 0
+        try:
+            while not await ends_within(clock, work, TICK_S):
+                if latest and latest[0] != told:
+                    told = latest[0]
+                    await write_down(Leaving("progress", subject, len(told[1].encode())))
+                    await link.progress(task, *told)
+                if clock.monotonic() - looked > LOOK_S:
+                    looked = clock.monotonic()
+                    closed = 0 if await open_or_unknown(link, task) else closed + 1
+                    if closed == BELIEVED:
+                        raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
+            return work.result()
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+
     for _ in range(LIVES - 1):
         try:
-            return await _watch(link, worker, request, task, write_down)
+            return await watched()
         except HanseError as error:
             # The process was killed; the next one gives the same bits for the same request.
             if error.code is not ErrorCode.UNAVAILABLE:
                 raise
-    return await _watch(link, worker, request, task, write_down)
-
-
-async def _watch(
-    link: SiteLink,
-    worker: Worker,
-    request: WorkRequest,
-    task: Task,
-    write_down: Callable[[Leaving], Awaitable[None]],
-) -> WorkOutcome:
-    told: tuple[float, str] | None = None
-    latest: list[tuple[float, str]] = []
-
-    def on_progress(fraction: float, text: str) -> None:
-        # The text has losses and step counts, which may not leave where the answer is masked or private.
-        latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
-
-    subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
-    work = asyncio.ensure_future(worker.work(request, on_progress))
-    clock = link.bus.clock
-    looked, closed = clock.monotonic(), 0
-    try:
-        while not await ends_within(clock, work, TICK_S):
-            if latest and latest[0] != told:
-                told = latest[0]
-                await write_down(Leaving("progress", subject, len(told[1].encode())))
-                await link.progress(task, *told)
-            if clock.monotonic() - looked > LOOK_S:
-                looked = clock.monotonic()
-                closed = 0 if await open_or_unknown(link, task) else closed + 1
-                if closed == BELIEVED:
-                    raise HanseError(ErrorCode.CANCELLED, f"task {task.id}: the hub has closed it")
-        return work.result()
-    finally:
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work})
+    return await watched()
