@@ -11,7 +11,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.tensors.layout import Layout
-from hanse_learning.server.reduction import Array, Measured, normalize
+from hanse_learning.server.reduction import Array, Measured, measures, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
 from hanse_privacy.ring.files import ring_layout
 from hanse_reduction.checks import check_order, check_precision, check_private, within
@@ -95,7 +95,7 @@ class Plan:
         """The reduction, where it is to measure the rows before it combines them."""
         reduction = self.strategy.reduction
         plain = not self.adopts and self.masked is None
-        return reduction if plain and isinstance(reduction, Measured) else None
+        return reduction if plain and measures(reduction) else None
 
     @property
     def buffer_weights(self) -> Array:

@@ -26,10 +26,10 @@ def evaluation(job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef)
 
 
 def _asked(kind: TaskKind, job: Job, chosen: tuple[str, ...], number: int, model: ObjectRef) -> Ask:
-    wanted = job.participants
+    wanted, seeds = job.participants, {name: task_seed(kind, job.seed, number, name) for name in chosen}
     return Ask(
         kind=kind, round=number, to=chosen, config=config_of(job), model=model, bound=_bound(job),
-        seed=lambda participant: task_seed(kind, job.seed, number, participant),
+        seed=seeds.__getitem__,
         needed=wanted.needed(len(chosen)), grace=wanted.grace, deadline=wanted.deadline, retries=wanted.retries,
     )  # fmt: skip
 

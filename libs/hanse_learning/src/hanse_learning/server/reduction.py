@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,26 @@ class Measured(Reweighed, Protocol):
         ...
 
 
+_FITTING: dict[tuple[type, type], bool] = {}
+
+
+def measures(reduction: Reduction) -> TypeGuard[Measured]:
+    """Whether a reduction is one that measures."""
+    return _fits(reduction, Measured)
+
+
+def _reweighs(reduction: Reduction) -> TypeGuard[Reweighed]:
+    return _fits(reduction, Reweighed)
+
+
+def _fits(reduction: Reduction, protocol: type) -> bool:
+    """`isinstance`, once for each class: with a protocol it takes as long as the reduction of a small model."""
+    key = type(reduction), protocol
+    if key not in _FITTING:
+        _FITTING[key] = isinstance(reduction, protocol)
+    return _FITTING[key]
+
+
 def chosen_weights(
     reduction: Reduction, totals: Mapping[str, Array], weights: Array, info: Mapping[str, Array]
 ) -> Array:
@@ -69,9 +89,9 @@ def chosen_weights(
     Raises:
         HanseError: INVALID_INPUT for weights that are not K finite numbers, and as the reduction's own.
     """
-    if not isinstance(reduction, Reweighed):
+    if not _reweighs(reduction):
         return weights
-    if not totals and isinstance(reduction, Measured):  # a model without parameters: distances and norms are 0
+    if not totals and measures(reduction):  # a model without parameters: distances and norms are 0
         totals = reduction.measure([np.empty(0, np.float32)] * len(weights))
     found = np.asarray(reduction.reweigh(totals, weights, info), np.float64)
     if found.shape != weights.shape or not np.isfinite(found).all():

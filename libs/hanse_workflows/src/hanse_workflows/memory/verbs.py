@@ -119,11 +119,12 @@ class MemoryVerbs:
         async def do() -> Body:
             common = ask.task(self.project, self.run, self.job.workflow, key, _NO_TIME, _NO_TIME)
             tasks = [common.model_copy(update=ask.own(self.run, key, name)) for name in ask.missing]
+            terms = Terms.of(ask, self.project, self.run, _LARGEST_UPDATE)
             if ask.exchange:
                 with ThreadPoolExecutor(max(1, len(tasks)), "site") as pool:
-                    taken = [*pool.map(lambda task: self._answer(task, ask), tasks)]
+                    taken = [*pool.map(lambda task: self._answer(task, terms), tasks)]
             else:
-                taken = [self._answer(task, ask) for task in tasks]
+                taken = [self._answer(task, terms) for task in tasks]
             fresh.append(ask.gathered(taken))
             return fresh[0].body()
 
@@ -131,7 +132,7 @@ class MemoryVerbs:
         body = await self.once(key, ask.question(self.project, self.run, self.job.workflow), do)
         return fresh[0] if fresh else Gathered.of(body)
 
-    def _answer(self, task: Task, ask: Ask) -> Answer | Failure:
+    def _answer(self, task: Task, terms: Terms) -> Answer | Failure:
         """What a site answers, as it would count on a hub."""
         given = {name: self._objects.read(ref) for name, ref in (task.extras or {}).items()}
         if task.model is not None:
@@ -148,7 +149,7 @@ class MemoryVerbs:
             return Failure(
                 participant=task.participant, outcome=outcome, code=error.code.code, reason=error.message[:500]
             )
-        return judge(result, Terms.of(ask, self.project, self.run, _LARGEST_UPDATE))
+        return judge(result, terms)
 
     def _result(self, task: Task, made: Made) -> Result:
         common: dict[str, Any] = {
