@@ -65,12 +65,13 @@ async def test_two_cohorts_are_enough_where_their_owners_know(api: Any, project:
     assert submitted["detail"]["few_cohorts"] is True
 
 
-async def test_two_cohorts_cannot_mask_each_other_pairwise(api: Any, project: str) -> None:
-    job = STUDY | {"study": {"test": "trend", "few_cohorts": True}, "participants": {"minimum": 2}}
-    job["secure_aggregation"] = {"mode": "pairwise"}
+async def test_two_cohorts_mask_each_other_pairwise_and_one_has_nobody_to_do_it_with(api: Any, project: str) -> None:
+    job = STUDY | {"study": {"test": "trend", "few_cohorts": True}, "secure_aggregation": {"mode": "pairwise"}}
+    await api.ok("POST", f"{BASE}/check", project, {"job": job | {"participants": {"minimum": 2}}})
     headers = {"Authorization": f"Bearer {project}"}
-    async with api.client.post(f"{BASE}/check", json={"job": job}, headers=headers) as response:
-        assert "2 participants, at least 3 are needed" in (await response.json())["error"]["message"]
+    alone = {"job": job | {"participants": {"minimum": 1}}}
+    async with api.client.post(f"{BASE}/check", json=alone, headers=headers) as response:
+        assert "1 participants, at least 2 are needed" in (await response.json())["error"]["message"]
 
 
 async def test_a_study_needs_a_project_of_genotypes(api: Any, operator: str) -> None:

@@ -214,6 +214,47 @@ def test_an_individual_major_bed_file_is_refused_with_the_way_out(prefix):
     assert _refusal(prefix).found == "07"
 
 
+def test_a_fam_file_that_has_lost_a_line_is_refused_though_the_bytes_are_as_many(prefix):
+    path = Path(f"{prefix}.fam")
+    path.write_text(path.read_text().split("\n", 1)[1])
+    error = _refusal(prefix)
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert "site.bed: has genotypes behind the last sample of the .fam file" in str(error)
+    assert error.found == f"{N - 1} samples"
+
+
+def test_genotypes_of_nobody_are_refused_when_their_snp_is_read(tmp_path):
+    """Too far behind the begin of the file to be seen when it is opened."""
+    prefix = write_plink(tmp_path / "site", random_copies(300, 5, seed=1))
+    path = Path(f"{prefix}.bed")
+    path.write_bytes(path.read_bytes()[:-1] + b"\xfc")
+    cohort = open_cohort(prefix, CHI_SQUARE)
+    assert len(cohort.packed(slice(0, 299))) == 299
+    with pytest.raises(HanseError, match="behind the last sample"):
+        cohort.packed(slice(290, 300))
+
+
+def test_a_header_in_a_fam_file_is_told_as_what_it_is(prefix):
+    path = Path(f"{prefix}.fam")
+    path.write_text("#FID IID PAT MAT SEX PHENO1\n" + path.read_text())
+    error = _refusal(prefix)
+    assert "site.fam, line 1: expected the first sample: a .fam file has no header" in str(error)
+    assert error.found == "#FID IID PAT MAT SEX PHENO1"
+
+
+def test_the_mark_of_utf8_at_a_files_begin_is_no_part_of_it(prefix):
+    expected = open_cohort(prefix, CHI_SQUARE)
+    for ending in ("fam", "bim"):
+        path = Path(f"{prefix}.{ending}")
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = open_cohort(prefix, CHI_SQUARE)
+    assert found.ids == expected.ids
+    assert found.snps.chromosome == expected.snps.chromosome
+    phenotypes = _with_phenotypes(prefix, [0.5 * at for at in range(N)])
+    phenotypes.write_bytes(b"\xef\xbb\xbf" + phenotypes.read_bytes())
+    assert open_cohort(prefix, LINEAR, phenotypes).phenotype[3] == 1.5
+
+
 def test_a_bed_file_that_changes_while_the_study_runs_is_noticed(prefix):
     cohort = open_cohort(prefix, CHI_SQUARE)
     os.utime(f"{prefix}.bed", ns=(1, 1))
@@ -292,6 +333,17 @@ def test_a_quantity_is_refused_where_cases_and_controls_are_asked_for(prefix):
     error = _refusal(prefix, study, phenotypes=_with_phenotypes(prefix, [0.5 * at for at in range(N)]))
     assert "expected 1 (control) and 2 (case)" in str(error)
     assert error.found == "0, 0.5, 1, 1.5, 2, ..."
+
+
+def test_a_quantity_with_few_values_is_taken_where_the_study_says_so(prefix):
+    values = [0, 1, 2] * 4
+    study = Study(test="linear", phenotype="pheno", few_values=True)
+    assert open_cohort(prefix, study, _with_phenotypes(prefix, values)).phenotype.tolist() == values
+    assert "study.few_values: true" in _refusal(prefix, LINEAR, phenotypes=_with_phenotypes(prefix, values)).hint
+    with pytest.raises(ValueError, match="few_values belongs to test linear"):
+        Study(test="logistic", few_values=True)
+    assert "few_values" not in LINEAR.model_dump(), "sites of release 0.1.0 refuse a study with it"
+    assert Study.model_validate(study.model_dump(mode="json")) == study
 
 
 def test_cases_and_controls_are_refused_where_a_quantity_is_asked_for(prefix):

@@ -32,7 +32,7 @@ def test_the_study_file_of_the_page_is_valid() -> None:
     job = check_job(yaml.safe_load(body))
     assert job.study is not None
     named = set(yaml.safe_load(body)["study"])
-    assert named | {"few_cohorts", "few_samples"} == set(Study.model_fields)
+    assert named | {"few_cohorts", "few_samples", "few_values"} == set(Study.model_fields)
 
 
 def test_every_column_and_every_reason_is_named() -> None:

@@ -197,6 +197,16 @@ def test_a_covariate_that_is_constant_everywhere_is_refused_by_name(tmp_path: Pa
         federated(Study(test="logistic", covariates=("A", "B")), cohorts, tmp_path / "state")
 
 
+def test_a_covariate_that_is_finer_than_sums_is_refused_as_that_and_not_as_constant(tmp_path: Path) -> None:
+    tiny = [[(a, b * 1e-300) for a, b in values(20, seed)] for seed in range(3)]
+    cohorts = small_cohorts(tmp_path, [mixed(20)] * 3, tiny)
+    with pytest.raises(
+        HanseError, match=r"covariate B differs by less than 1e-13, or not at all, .* not finer"
+    ) as caught:
+        federated(Study(test="logistic", covariates=("A", "B")), cohorts, tmp_path / "state")
+    assert "another unit" in caught.value.hint
+
+
 def test_a_covariate_that_another_explains_everywhere_is_refused_by_name(tmp_path: Path) -> None:
     twice = [[(a, round(2 * a + 1, 6)) for a, _ in values(20, seed)] for seed in range(3)]
     cohorts = small_cohorts(tmp_path, [mixed(20)] * 3, twice)

@@ -77,6 +77,8 @@ class Study(Frozen):
             seem to be a finding.
         chunk: SNPs computed at once; made a multiple of 256.
         in_flight: chunks under way at once.
+        few_values: the phenotype of test linear is a quantity, though a cohort may have no values of it but 0, 1 and 2,
+            which are PLINK's codes of control and case.
         few_cohorts: the owner knows that sums of fewer than three cohorts tell two of them each other's.
         few_samples: the owner knows that sums over samples that barely exceed the covariates can tell of single people.
     """
@@ -93,6 +95,7 @@ class Study(Frozen):
     ambiguous: Literal["keep", "drop"] = "drop"
     chunk: int = Field(default=16_384, ge=1, le=1_000_000)
     in_flight: int = Field(default=4, ge=1, le=64)
+    few_values: bool = Field(default=False, exclude_if=lambda few: not few)  # sites of 0.1.0 do not know it
     few_cohorts: bool = False
     few_samples: bool = False
 
@@ -107,6 +110,8 @@ class Study(Frozen):
             )
         if self.firth != "never" and self.test != "logistic":
             raise ValueError(f"firth belongs to test logistic, test is {self.test}")
+        if self.few_values and self.test != "linear":
+            raise ValueError(f"few_values belongs to test linear, test is {self.test}")
         return self
 
     @property

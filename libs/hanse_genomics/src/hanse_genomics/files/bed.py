@@ -19,6 +19,8 @@ from hanse_genomics.arrays import Packed
 
 _MAGIC = b"\x6c\x1b"
 _HEADER = 3
+_FIRST = 256
+"""SNPs that are read at once when a file is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Bed:
         """SNPs by their rows in the .bim file, in the order asked for: uint8 (S, ceil(n/4)).
 
         Raises:
-            HanseError: CONFLICT when the file was changed since it was checked.
+            HanseError: CONFLICT when the file was changed since it was checked; INVALID_INPUT when it has genotypes of
+                more people than the .fam file.
             IndexError: a row that the file does not have.
         """
         wanted = np.arange(*rows.indices(self.snps)) if isinstance(rows, slice) else np.asarray(rows, np.int64)
@@ -64,7 +67,17 @@ class Bed:
                 self._fill(file, into, _HEADER + int(wanted[start]) * self.row_bytes)
         finally:
             os.close(file)
+        self._check_padding(packed)
         return packed
+
+    def _check_padding(self, packed: Packed) -> None:
+        """The last byte of a SNP has room for up to three people who do not exist: PLINK writes zeros for them."""
+        if self.samples % 4 and (packed[:, -1] >> 2 * (self.samples % 4)).any():
+            raise unfit(
+                f"{self.path.name}: has genotypes behind the last sample of the .fam file", f"{self.samples} samples",
+                code=ErrorCode.INVALID_INPUT,
+                hint="lines of the .fam file are lost, or it is another's: copy the three files again",
+            )  # fmt: skip
 
     def _fill(self, file: int, into: memoryview, offset: int) -> None:
         while len(into):
@@ -88,7 +101,8 @@ def open_bed(path: Path, samples: int, snps: int) -> Bed:
     """Check a .bed file against the numbers of its .fam and .bim files.
 
     Raises:
-        HanseError: NOT_FOUND; INVALID_INPUT for wrong magic bytes, individual-major order, or a size that does not fit.
+        HanseError: NOT_FOUND; INVALID_INPUT for wrong magic bytes, individual-major order, a size that does not fit,
+            or genotypes behind the last sample (of the first SNPs; of the others when they are read).
     """
     try:
         with path.open("rb") as file:
@@ -119,7 +133,9 @@ def open_bed(path: Path, samples: int, snps: int) -> Bed:
             f"{stat.st_size} bytes, {expected} for {samples} samples",
             "the three files must come of one run of PLINK; copy them again",
         )
-    return Bed(path, samples, snps, stat.st_mtime_ns)
+    bed = Bed(path, samples, snps, stat.st_mtime_ns)
+    bed.read(slice(0, _FIRST))
+    return bed
 
 
 def _refuse(path: Path, told: str, found: str, hint: str) -> HanseError:

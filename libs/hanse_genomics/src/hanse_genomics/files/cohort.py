@@ -116,7 +116,7 @@ def _phenotype(fam: Fam, study: Study, phenotypes: Path | None) -> tuple[Floats,
     else:
         where = f"{phenotypes.name}, column {study.phenotype}"
         values = read_columns(phenotypes, [study.phenotype], fam.ids)[:, 0]
-    return coded(values, where, binary=study.is_binary), where
+    return coded(values, where, binary=study.is_binary, few_values=study.few_values), where
 
 
 def _no_file(field: str, value: str, ending: str) -> HanseError:

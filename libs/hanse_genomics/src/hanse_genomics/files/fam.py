@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.files.lines import Table, read_table
+from hanse_genomics.files.lines import Table, is_header, read_table, refusal
 
 Person = tuple[str, str]
 """Family id and individual id: what samples are aligned by."""
@@ -36,10 +36,16 @@ def read_fam(path: Path) -> Fam:
     """Read a .fam file.
 
     Raises:
-        HanseError: NOT_FOUND; INVALID_INPUT when a line has not six columns, a person stands twice, or it is empty.
+        HanseError: NOT_FOUND; INVALID_INPUT when a line has not six columns, the first is a header, a person stands
+            twice, or it is empty.
     """
     table = read_table(path, 6, "family id, individual id, father, mother, sex, phenotype")
     table.require("sample")
+    if is_header(table.words[:2]):
+        raise refusal(
+            path, table.line(0), "expected the first sample: a .fam file has no header", " ".join(table.words[:6]),
+            hint="take the line out",
+        )  # fmt: skip
     ids = list(zip(table.column(0), table.column(1), strict=True))
     check_distinct(table, ids)
     founder = [father == "0" and mother == "0" for father, mother in zip(table.column(2), table.column(3), strict=True)]

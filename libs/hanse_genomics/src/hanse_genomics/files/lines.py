@@ -6,6 +6,7 @@ checked on the bytes. Only where something is wrong is the file looked at line b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ _BLANK[10] = True
 _BINARY = np.zeros(256, dtype=bool)
 _BINARY[:32] = True
 _BINARY[[9, 10, 11, 12, 13]] = False
+_MARK = b"\xef\xbb\xbf"
+"""Of UTF-8, which some editors put at a file's begin; it is no part of the first word."""
 
 
 class Table:
@@ -101,7 +104,7 @@ def read_headed(path: Path) -> tuple[list[str], Table]:
     data, _ = _read(path)
     first = next((line for line in data.split(b"\n", 64)[:64] if line.strip()), b"")
     header = first.decode(errors="replace").split()
-    if [word.lstrip("#").upper() for word in header[:2]] != ["FID", "IID"]:
+    if not is_header(header):
         raise refusal(
             path, 1, "expected a header that begins with FID IID", " ".join(header[:2]),
             hint="name the columns in the first line: FID IID AGE ...",
@@ -112,6 +115,11 @@ def read_headed(path: Path) -> tuple[list[str], Table]:
     table = read_table(path, len(header), "as many as the header")
     lines = np.array([table.line(row) for row in range(1, table.rows)], dtype=np.int64)
     return header, Table(path, table.words[len(header) :], len(header), lines)
+
+
+def is_header(words: Sequence[str]) -> bool:
+    """Whether the words of a line are those of a header of PLINK: FID and IID first."""
+    return [word.lstrip("#").upper() for word in words[:2]] == ["FID", "IID"]
 
 
 def refusal(path: Path, line: int, told: str, found: object = "", *, hint: str = "") -> HanseError:
@@ -126,6 +134,7 @@ def _read(path: Path) -> tuple[bytes, np.ndarray]:
         raise HanseError(ErrorCode.NOT_FOUND, f"{path.name}: there is no such file") from None
     except OSError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{path.name}: cannot be read: {error.strerror}") from None
+    data = data.removeprefix(_MARK)
     raw = np.frombuffer(data, dtype=np.uint8)
     binary = _BINARY[raw]
     if binary.any():

@@ -10,13 +10,14 @@ from hanse_genomics.arrays import Floats
 _SHOWN = 5
 
 
-def coded(values: Floats, where: str, *, binary: bool) -> Floats:
+def coded(values: Floats, where: str, *, binary: bool, few_values: bool = False) -> Floats:
     """A phenotype as the study's test has it.
 
     Args:
         values: (n,) as read, NaN where missing.
         where: the file and column, for messages.
         binary: control or case, which the files have as 1 and 2, and 0 as missing; else a quantity.
+        few_values: a quantity may have no other values than 0, 1 and 2.
 
     Returns:
         float64 (n,), NaN where missing; for a binary one 0 for controls and 1 for cases.
@@ -30,11 +31,12 @@ def coded(values: Floats, where: str, *, binary: bool) -> Floats:
         return _binary(values, present, where)
     if not len(present):
         raise _none(where)
-    if len(present) > 1 and np.isin(present, (0, 1, 2)).all():
+    if not few_values and len(present) > 1 and np.isin(present, (0, 1, 2)).all():
         raise unfit(
             f"{where}: its values are the codes of control and case; test linear expects a quantity", _list(present),
             code=ErrorCode.INVALID_INPUT,
-            hint="use test logistic or chi_square, or name another column in study.phenotype",
+            hint="use test logistic or chi_square, or name another column in study.phenotype; for a quantity that has "
+            "no other values, set study.few_values: true",
         )  # fmt: skip
     return values.copy()
 

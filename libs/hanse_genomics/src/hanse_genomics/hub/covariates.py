@@ -17,6 +17,8 @@ from hanse_schemas.study import Study
 
 CONSTANT = 1e-12
 """Spread relative to the mean at which a column is constant: below it there is only rounding."""
+FINEST = 1e-13
+"""Standard deviation below which squares, which are summed with 120 bits after the point, have lost digits."""
 COLLINEAR = 1e-8
 """Share of a covariate's variance that the ones before it must leave."""
 CONVERGED = 1e-10
@@ -54,11 +56,18 @@ def moments(study: Study, settings: Mapping[str, Any], total: Arrays, given: Map
     covariance = unpacked(wide.join(total["products"])[None, :], len(columns))[0] / n
     scales = np.sqrt(np.diag(covariance))
     for name, mean, scale in zip(columns, means.tolist(), scales.tolist(), strict=True):
-        if scale <= CONSTANT * abs(mean):
+        if mean and scale <= CONSTANT * abs(mean):
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"{name} is the same for all {n} samples of all cohorts that can be tested, {mean:g}",
                 hint="take it out of the study" if name != "the phenotype" else "nothing can be learned of it",
+            )
+        if scale < FINEST:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"{name} differs by less than {FINEST:g}, or not at all, between the {n} samples of all cohorts that "
+                "can be tested: sums over cohorts are not finer",
+                hint="give it in another unit in all cohorts, or take it out of the study",
             )
     correlation = covariance / np.outer(scales, scales)
     own = correlation[1:, 1:]
