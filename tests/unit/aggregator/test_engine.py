@@ -168,7 +168,7 @@ def test_a_job_whose_upload_another_replica_has_swept_is_offered_again(cases, st
 
     monkeypatch.setattr(store, "put_part", swept)
     with pytest.raises(HanseError, check=lambda error: error.code is ErrorCode.UNAVAILABLE):
-        Engine(store).run(job)
+        Engine(store, threads=1).run(job)
 
 
 def test_a_close_without_all_parts_says_which_are_there(cases, store, small_leaves):
@@ -182,6 +182,19 @@ def test_a_single_update_is_adopted_as_the_first_model(cases, store, small_leave
     reduced = Engine(store).run(cases.job_of(None, refs, strategy=ADAPTIVE["adam"]))
     assert list(reduced.outputs) == ["model"]
     assert cases.bytes_of(reduced.outputs["model"], store) == cases.encode(layout, updates[0])
+
+
+def test_a_first_model_is_adopted_in_shards_as_in_one_job(cases, store, small_leaves):
+    layout, *_, refs = _setup(cases, 20_000, 1, store)
+    job = cases.job_of(None, refs)
+    whole = Engine(store).run(job)
+    assert cases.sharded(Engine(store), job, [0, 1, leaf_count(layout.size)]).outputs == whole.outputs
+
+
+def test_a_shard_that_does_not_say_its_leaves_is_an_error(cases, store, small_leaves):
+    *_, model_ref, refs = _setup(cases, 20_000, 2, store)
+    job = cases.job_of(model_ref, refs, kind=JobKind.SHARD, uploads={"model": "x"})
+    assert Engine(store).run(job).error.startswith("leaves: None is not a range within the model")
 
 
 def test_two_updates_cannot_be_adopted(cases):

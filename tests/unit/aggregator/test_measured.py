@@ -116,6 +116,15 @@ def test_large_measurements_rest_in_the_store(setting, store, monkeypatch):
     assert setting.sharded(job.model_copy(update={"leaves": None}), [0, count]).outputs == (
         Engine(store).run(setting.job()).outputs
     )
+    assert not store.exists(f"{job.output_key}/measured-0"), "what was measured is needed no more"
+
+
+def test_a_first_model_is_adopted_as_it_is_and_not_measured(setting, store, cases):
+    first = setting.job().updates[0]
+    name, given = first.participant, (first.weight, first.ref)
+    plain, clipped = (Engine(store).run(cases.job_of(None, {name: given}, strategy=s)) for s in ({}, CLIPPED))
+    assert clipped.outputs == plain.outputs
+    assert clipped.bytes_read == plain.bytes_read
 
 
 @pytest.mark.parametrize("kind", [JobKind.WHOLE, JobKind.MEASURE])

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, load_file, save
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_of, read_tensors, write_tensors
+from hanse_fabric.tensors.file import (
+    decode_tensors,
+    encode_tensors,
+    layout_like,
+    layout_of,
+    read_tensors,
+    write_tensors,
+)
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, header_length, parse_header
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
@@ -319,3 +326,16 @@ def test_a_header_has_16_mib_at_most() -> None:
     for length in (0, 1, (16 << 20) + 1):
         with pytest.raises(HanseError, match=f"header of {length} bytes"):
             header_length(length.to_bytes(8, "little"))
+
+
+@pytest.mark.parametrize("dtype", ["F32", "I64", "U8"])
+def test_elements_of_a_ring_are_words_of_32_or_64_bits_and_nothing_else(dtype: str) -> None:
+    words = Layout.of([Entry("v", "U32", (3,), Rule.RING), Entry("w", "U64", (3,), Rule.RING)])
+    assert [entry.name for entry in words] == ["w", "v"]
+    with pytest.raises(HanseError, match=f"entry v: .* of {dtype}' is not a ring element: U32 or U64"):
+        Layout.of([Entry("v", dtype, (3,), Rule.RING)])
+
+
+def test_arrays_of_other_dtypes_are_refused_by_their_name() -> None:
+    with pytest.raises(HanseError, match="dtype: 'complex128' is not one of "):
+        layout_like({"w": np.zeros(2, np.complex128)})

@@ -342,6 +342,12 @@ async def test_the_service_answers_over_the_bus_and_sweeps_later(clock: VirtualC
         stopping.set()
 
 
+async def test_rollback_where_nothing_is_in_production_says_so(hub: Hub) -> None:
+    with pytest.raises(HanseError, match=f"rollback: no version of {PROJECT} is in production") as refused:
+        await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")
+    assert refused.value.code is ErrorCode.NOT_FOUND
+
+
 async def test_rollback_goes_back_along_the_times_of_promotion_not_along_the_numbers(hub: Hub) -> None:
     for number in (1, 2, 3):
         await hub.put(number)

@@ -87,7 +87,6 @@ class Outbox:
         if path.exists():
             return
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-        kept = False
         try:
             os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
             kept = True
