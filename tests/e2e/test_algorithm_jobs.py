@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -173,26 +172,6 @@ async def test_a_site_that_has_lost_its_own_layers_begins_them_anew_and_says_so(
     said = [data["reason"] for data in await answers(run, "south") if data.get("reason")]
     assert len(said) == 1, said
     assert "begin" in said[0]
-
-
-async def test_a_site_that_was_away_goes_on_from_its_last_round_that_counted(scene: Scene) -> None:
-    """A site hangs with a control variate of a round that the others end without it."""
-    description = long("scaffold") | {"rounds": 20}
-    description["participants"] |= {"grace": 2.0}
-    run = await scene.submit(description)
-    await reached(run, "round-finished", participants=sorted(SITES))
-    pid = scene.deployment.hub.supervisor.pids()["datapod-south"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        await reached(run, "round-finished", participants=["east", "north"])
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    await asyncio.to_thread(run.wait)
-    assert run.state == "completed", run.view.reason
-    assert {data["outcome"] for data in await answers(run, "south")} == {"done"}
-    events = await asyncio.to_thread(lambda: list(run.watch()))
-    finished = [event.data["participants"] for event in events if event.kind == "round-finished"]
-    assert re.search("s-+s", "".join("s" if "south" in names else "-" for names in finished)), finished
 
 
 async def test_a_first_model_of_other_entries_ends_the_run_before_its_first_round(scene: Scene) -> None:

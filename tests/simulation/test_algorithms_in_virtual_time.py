@@ -3,6 +3,7 @@ killed."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,23 @@ def test_a_job_ends_in_the_same_bits_as_in_memory_although_all_are_killed(
     same = {other for other, digest in digests.items() if digest == calm.record.model_digest}
     assert same <= group
     digests[name] = calm.record.model_digest
+
+
+def test_a_site_that_was_away_goes_on_from_its_last_round_that_counted(data: Path, tmp_path: Path) -> None:
+    """It hangs with a control variate of a round that the others end without it."""
+
+    async def hang(made: League) -> None:
+        await made.until(lambda record: record.round == 2)
+        made.processes["site-2"].cut(20)
+
+    lenient = {"minimum": 1, "quorum": 0.3, "grace": 2.0, "retries": 0}
+    job = JOBS["algorithm scaffold"] | {"rounds": 10, "evaluate": {"every": 0}}
+    played = simulated(tmp_path, data, job | {"participants": job["participants"] | lenient}, hang)
+    counted = [event.data["participants"] for event in played.made.events("round-finished")]
+    there = "".join("s" if "site-2" in names else "-" for names in counted)
+    assert re.fullmatch("ss-+s+", there), there
+    told = [event.data["outcome"] for event in played.made.events("task-answered")]
+    assert set(told) == {"done"}
+    back = there.rindex("-") + 2
+    [again] = [task for task in played.made.conduct["site-2"].heard if task.step == f"r{back}-train"]
+    assert again.trained == 2, "it must take its control variate as of the last round that counted"
