@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from hanse_fabric.identity.keys import SigningKey
+from hanse_privacy.masks.bound import Asked
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.pairwise.coordination import (
     Orders,
@@ -19,6 +20,8 @@ from hanse_privacy.pairwise.messages import ShareRequest
 from hanse_privacy.pairwise.recovering import Recovered, recover
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 
+ASKED = Asked(request=b"R" * 32, work=b"W" * 32)
+
 
 class Rehearsal:
     """Sites with folders and keys of their own, and the coordinator's steps among any of them.
@@ -28,6 +31,7 @@ class Rehearsal:
         names: of the sites.
         pinned: whether the sites pin the roster of all of them.
         beside: sessions that may be under way at once, as `PairwiseSite` has it.
+        asked: of all sites; None: by a hub of release 0.1.0.
     """
 
     def __init__(
@@ -41,7 +45,9 @@ class Rehearsal:
         threshold: int | None = None,
         pinned: bool = True,
         beside: int = 0,
+        asked: Asked | None = ASKED,
     ) -> None:
+        self.asked = asked
         self.project, self.run, self.minimum, self.threshold = project, run, minimum, threshold
         self.folder, self.beside = folder, beside
         self.signing = {name: SigningKey.create() for name in sorted(names)}
@@ -74,6 +80,7 @@ class Rehearsal:
             threshold=self.threshold,
             minimum=self.minimum,
             roster=self.identities.values(),
+            work=None if self.asked is None else self.asked.work,
         )
 
     def share(self, request: ShareRequest, names: Collection[str] | None = None) -> Orders:
@@ -92,7 +99,11 @@ class Rehearsal:
         answering = orders.members if names is None else sorted(names)
         return {
             name: self.sites[name].masks(
-                self.run, orders.payloads[name], session=request.session, task=f"{request.session}/{name}"
+                self.run,
+                orders.payloads[name],
+                session=request.session,
+                task=f"{request.session}/{name}",
+                asked=self.asked,
             )
             for name in answering
         }
@@ -114,4 +125,4 @@ class Rehearsal:
         revealed = {
             name: self.sites[name].unmask(self.run, asked.payload, session=request.session) for name in answering
         }  # fmt: skip
-        return asked, recover(request, orders.answers, asked.survivors, revealed)
+        return asked, recover(request, orders.answers, asked.survivors, revealed, asked.asked)

@@ -17,7 +17,7 @@ from hanse_fabric.subjects import EXCHANGE, Role
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
-from pairwise_sites import Rehearsal
+from pairwise_sites import ASKED, Rehearsal
 from servers import NatsServer
 
 PROJECT, RUN, STEP = "triage", "a" * 12, "r1-train"
@@ -46,7 +46,7 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
         bus, _ = await nats_server.enrol(PROJECT, name)
         stack.push_async_callback(bus.close)
         masks = all_sites.sites[name].sums(
-            RUN, orders.payloads[name], session=STEP, task=f"{STEP}/{name}", round_number=1
+            RUN, orders.payloads[name], session=STEP, task=f"{STEP}/{name}", round_number=1, asked=ASKED
         )
         async with open_exchange(bus, participant=name, **where) as exchange:
             return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from site_actors import CountingWorker, task
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
-from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Ring, RingPlan, SealedSeed, Task, TaskKind
+from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, Ring, RingPlan, SealedSeed, Task, TaskKind
 from hanse_fabric.tensors.file import encode_tensors, layout_like, write_tensors
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_learning.binding import task_seed
+from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.masks.seal import SeedNote, open_sealed, public_key_of
 
 PRIVATE = bytes(range(32))
@@ -46,7 +49,14 @@ def masked_task(
 ) -> Task:  # fmt: skip
     key = base64.b64encode(PUBLIC) if mode is MaskingMode.COMPENSATOR else None
     masking = Masking(mode=mode, session=session or step, minimum=minimum, ring=plan, compensator=key)
-    return task(step, masking=masking, **fields)
+    return bound_task(task(step, masking=masking, **fields))
+
+
+def bound_task(given: Task) -> Task:
+    """A task as a hub of today sends it: bound, with the seed that follows from the job's."""
+    at = "c1" if given.kind is TaskKind.STUDY else given.round
+    bound = Bound(job="e" * 64, seed=7, key="c1" if given.kind is TaskKind.STUDY else "")
+    return given.model_copy(update={"bound": bound, "seed": task_seed(given.kind, 7, at, given.participant)})
 
 
 class TensorWorker(CountingWorker):
@@ -64,12 +74,14 @@ class TensorWorker(CountingWorker):
 
 
 def opened(given: Task, seed: SealedSeed) -> SeedNote:
-    """What the compensator reads."""
+    """What the compensator reads, with the seed that it sums the mask of."""
     assert given.masking is not None
-    return open_sealed(
+    request = None if seed.request is None else bytes.fromhex(seed.request)
+    note = open_sealed(
         PRIVATE, seed.sealed, project=given.project, run=given.run, session=given.masking.session,
-        participant=seed.participant,
+        participant=seed.participant, request=request,
     )  # fmt: skip
+    return replace(note, seed=bound_seed(note.seed, request))
 
 
 def evaluation(step: str = "r1-evaluate") -> Task:

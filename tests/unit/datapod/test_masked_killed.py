@@ -13,9 +13,9 @@ from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG, verify_log
 
 LIFE = Path(__file__).parent / "masked_life.py"
-# Of the life's seven syncs two are of its key and three of its start; its publications are sign of life, update,
-# tally, result.
-MOMENTS = [("sync", n) for n in (6, 7)] + [("masked", 1)]
+# Of the life's nine syncs two are of its key, three of its start and two of its first bound task; its publications are
+# sign of life, update, tally, result.
+MOMENTS = [("sync", n) for n in (8, 9)] + [("masked", 1)]
 MOMENTS += [("before-publish", n) for n in (2, 3)] + [("after-publish", 3)]
 
 

@@ -12,6 +12,7 @@ from masked_actors import PLAN, TensorWorker, masked_task, policy
 from site_actors import Site
 
 from hanse_datapod.home.folders import PAIRWISE
+from hanse_datapod.masking.binding import asked_of
 from hanse_fabric.messages import MaskingMode, Outcome, Result, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
 from hanse_fabric.tensors.file import decode_tensors
@@ -36,6 +37,8 @@ class Pairs:
         self.peers = Rehearsal(folder / "peers", NAMES, project="triage", run=RUN, pinned=False)
         self.identities = self.peers.identities | {"north": self.north.identity.signing_key.public_bytes}
         self._given = 0
+        # What is asked is the same for all, whatever order each is told to mask by.
+        self.peers.asked = asked_of(self.task(SESSION, TaskKind.TRAIN, None))
 
     async def asks(self, kind: TaskKind, payload: bytes | None = None) -> Result:
         """North's answer to a task, by a process that has just been started."""
@@ -57,7 +60,9 @@ class Pairs:
         adverts["north"] = done(await self.asks(TaskKind.ADVERTISE))
         read = read_adverts("triage", RUN, self.identities, adverts)
         assert read.refused == {}
-        return share_request("triage", RUN, SESSION, read.members, threshold=None, minimum=3)
+        return share_request(
+            "triage", RUN, SESSION, read.members, threshold=None, minimum=3, work=self.peers.asked.work
+        )
 
 
 def done(result: Result) -> bytes:
@@ -81,7 +86,7 @@ async def test_an_agent_restarted_before_each_step_takes_part_in_a_whole_session
     assert asked.refused == {}
     revealed = {name: pairs.peers.sites[name].unmask(RUN, asked.payload, session=SESSION) for name in ("east", "south")}
     revealed["north"] = done(await pairs.asks(TaskKind.UNMASK, asked.payload))
-    recovered = recover(request, orders.answers, asked.survivors, revealed)
+    recovered = recover(request, orders.answers, asked.survivors, revealed, asked.asked)
     assert recovered.recovery is not None
 
     total = await masked_weight(pairs, trained)

@@ -81,7 +81,9 @@ VERSION = ModelVersion(
 )  # fmt: skip
 
 SESSION: dict[str, Any] = {"project": "triage", "run": "abcdefghijkl", "session": "r1-train"}
-SEED = SealedSeed(participant="north", sealed=b"AQID", update=MaskShape(u64=2, u32=3), tally=9, signature=b"AQID")
+SEED = SealedSeed(
+    participant="north", sealed=b"AQID", update=MaskShape(u64=2, u32=3), tally=9, request="d" * 64, signature=b"AQID"
+)
 
 EXAMPLES: tuple[Message, ...] = (
     MaskRequest(**SESSION, members=(SEED,)),
@@ -99,7 +101,7 @@ EXAMPLES: tuple[Message, ...] = (
     ),
     Result(
         **WHERE, task="0" * 32, participant="north", outcome=Outcome.DONE, update=INLINE, examples=10,
-        metrics={"loss": 0.25}, seconds=1.5, code_digest="f" * 64, signature=b"AQID",
+        metrics={"loss": 0.25}, seconds=1.5, code_digest="f" * 64, signature=b"AQID", seed=SEED,
     ),
     Presence(project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train"),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
@@ -172,8 +174,11 @@ def test_without_what_has_come_since_a_message_has_the_bytes_of_the_version_befo
     golden = (GOLDEN / f"{before.removeprefix('hanse.').replace('/', '.')}.json").read_bytes()
     assert kind.decode(golden).encode() == golden
     for field in since:
+        grown: Any = 1
+        for name in reversed(field.split(".")):
+            grown = {name: grown}
         with pytest.raises(HanseError, match="is not one that is understood here"):
-            kind.decode(json.dumps(json.loads(golden) | {field: {}}).encode())
+            kind.decode(json.dumps(json.loads(golden) | grown).encode())
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))

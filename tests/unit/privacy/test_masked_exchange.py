@@ -17,7 +17,7 @@ from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
-from pairwise_sites import Rehearsal
+from pairwise_sites import ASKED, Rehearsal
 
 BOUND = 1000.0
 
@@ -36,7 +36,7 @@ def masks_of(all_sites: Rehearsal, session: str, *, names: list[str] | None = No
 
 def sums_at(all_sites: Rehearsal, name: str, session: str, payload: bytes, number: int = 1) -> SumMasks:
     return all_sites.sites[name].sums(
-        all_sites.run, payload, session=session, task=f"{session}/{name}", round_number=number
+        all_sites.run, payload, session=session, task=f"{session}/{name}", round_number=number, asked=ASKED
     )
 
 
@@ -68,7 +68,11 @@ def test_a_masked_sum_is_the_sum_in_the_ring_to_the_bit(data: st.DataObject, cou
 
 def test_every_sum_and_session_has_masks_of_its_own_and_none_that_are_recovered() -> None:
     pair = bytes(range(32))
-    seeds = {sum_seed(exchange_key(pair, session, "a", "b"), key) for session in ("r1", "r1-s2") for key in ("x", "y")}
+    seeds = {
+        sum_seed(exchange_key(pair, session, "a", "b"), key, ASKED.request)
+        for session in ("r1", "r1-s2")
+        for key in ("x", "y")
+    }
     assert len(seeds | {mask_key(pair, "r1"), mask_key(pair, "r1-s2")}) == 6
     assert exchange_key(pair, "r1", "a", "b") == exchange_key(pair, "r1", "b", "a")
 

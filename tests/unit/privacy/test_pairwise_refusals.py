@@ -12,6 +12,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
+from hanse_privacy.masks.bound import Asked
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.pairwise import shamir
 from hanse_privacy.pairwise import shares as sharing
@@ -22,7 +23,7 @@ from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.shares import CHECK_BYTES, SEALED_BYTES, SharePair, make_shares, open_share, share_checks
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
-from pairwise_sites import Rehearsal
+from pairwise_sites import ASKED, Rehearsal
 
 SESSION = "r1-train"
 LOW_ORDER = bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
@@ -45,9 +46,9 @@ class Session:
     def unmask(self, name: str, payload: bytes) -> bytes:
         return self.all_sites.sites[name].unmask(self.all_sites.run, payload, session=SESSION)
 
-    def masks(self, name: str, payload: bytes, *, task: str = "") -> MaskingNote:
+    def masks(self, name: str, payload: bytes, *, task: str = "", asked: Asked | None = ASKED) -> MaskingNote:
         task = task or f"{SESSION}/{name}"
-        return self.all_sites.sites[name].masks(self.all_sites.run, payload, session=SESSION, task=task)
+        return self.all_sites.sites[name].masks(self.all_sites.run, payload, session=SESSION, task=task, asked=asked)
 
 
 @pytest.fixture
@@ -306,7 +307,7 @@ def test_a_site_masks_for_a_part_of_the_members_where_nothing_else_is_said(five:
     four = request.names[:4]
     orders = five.share(request, four)
     site = PairwiseSite(five.folder / "site-0", five.signing["site-0"], project=five.project, participant="site-0")
-    assert site.masks(five.run, orders.payloads["site-0"], session=SESSION, task="one").payload
+    assert site.masks(five.run, orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED).payload
 
 
 def test_masks_with_too_few_are_refused(shared: Session) -> None:
@@ -381,15 +382,19 @@ def test_a_session_that_was_given_up_is_ended_by_the_next_one(session: Session) 
 def test_a_restarted_site_goes_on_where_it_stood(shared: Session) -> None:
     site = shared.all_sites.started("site-0")
     run = shared.all_sites.run
-    first = site.masks(run, shared.orders.payloads["site-0"], session=SESSION, task="one")
-    again = shared.all_sites.started("site-0").masks(run, shared.orders.payloads["site-0"], session=SESSION, task="one")
+    first = site.masks(run, shared.orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED)
+    again = shared.all_sites.started("site-0").masks(
+        run, shared.orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED
+    )
     assert first.payload == again.payload
 
 
 def test_a_site_that_lost_its_disk_refuses_the_session_and_has_a_new_key(shared: Session, tmp_path: Path) -> None:
     own = shared.all_sites
     fresh = PairwiseSite(tmp_path / "new", own.signing["site-0"], project=own.project, participant="site-0")
-    error = refusal(lambda: fresh.masks(own.run, shared.orders.payloads["site-0"], session=SESSION, task="one"))
+    error = refusal(
+        lambda: fresh.masks(own.run, shared.orders.payloads["site-0"], session=SESSION, task="one", asked=ASKED)
+    )
     assert error.code is ErrorCode.GONE
     assert fresh.advertise(own.run) != own.sites["site-0"].advertise(own.run)
 

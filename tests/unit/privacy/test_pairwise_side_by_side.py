@@ -8,7 +8,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.coordination import ask_unmask
-from pairwise_sites import Rehearsal
+from pairwise_sites import ASKED, Rehearsal
 
 NAMES = ["east", "north", "south", "west"]
 SESSIONS = ["c00000-counts", "c00001-counts", "c00002-counts"]
@@ -28,7 +28,7 @@ def test_sessions_begun_together_are_unmasked_in_any_order(cohorts: Rehearsal) -
         assert recovered is not None
     with pytest.raises(HanseError) as over:
         cohorts.sites["east"].masks(
-            cohorts.run, orders[SESSIONS[0]].payloads["east"], session=SESSIONS[0], task="another"
+            cohorts.run, orders[SESSIONS[0]].payloads["east"], session=SESSIONS[0], task="another", asked=ASKED
         )
     assert over.value.code is ErrorCode.GONE
 

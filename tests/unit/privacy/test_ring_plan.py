@@ -70,7 +70,7 @@ def test_the_sum_of_everyone_at_the_bound_is_read_back_right(
 
 
 @settings(max_examples=50)
-@given(participants=st.integers(1, 1_000_000), bound=st.floats(2.0**-30, 2.0**30), tail=st.floats(0, 2.0**20))
+@given(participants=st.integers(1, 1_000_000), bound=st.floats(2.0**-23, 2.0**30), tail=st.floats(0, 2.0**20))
 def test_the_fraction_is_the_largest_that_cannot_overflow(participants: int, bound: float, tail: float) -> None:
     try:
         ring = make_plan(
@@ -182,3 +182,12 @@ def test_the_errors_that_the_documentation_states_are_the_bounds() -> None:
         plan = make_plan(section(bits=bits), participants=participants, weighting="uniform")
         mean = error_bound(plan, plan.default, participants) / (participants * weight)
         assert mean == pytest.approx(stated, rel=0.1)
+
+
+@pytest.mark.parametrize("bound", [1e-300, 2.0**-21])
+def test_a_ring_that_rounds_every_value_to_nothing_is_refused(bound: float) -> None:
+    plan = make_plan(section(), participants=3, weighting="uniform")
+    ring = Ring(bits=32, fraction=20, bound=bound)
+    with pytest.raises(HanseError, match=r"ring\.default\.bound: .* one step of the ring"):
+        check_plan(plan.model_copy(update={"default": ring}))
+    check_plan(plan.model_copy(update={"default": ring.model_copy(update={"bound": 2.0**-20})}))

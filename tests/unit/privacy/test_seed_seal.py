@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import MaskShape, SealedSeed
 from hanse_privacy.masks.seal import (
-    SEALED_BYTES,
     SeedNote,
     new_keypair,
     open_sealed,
@@ -20,20 +21,42 @@ from hanse_privacy.masks.seal import (
     statement,
 )
 
-CONTEXT = {"project": "heart", "run": "abcdefghijkl", "session": "r3-train-a1", "participant": "clinic-a"}
+UNBOUND: dict[str, Any] = {
+    "project": "heart", "run": "abcdefghijkl", "session": "r3-train-a1", "participant": "clinic-a",
+}  # fmt: skip
+CONTEXT = UNBOUND | {"request": b"q" * 32}
+NOTE = SeedNote(b"s" * 32, 3, work=b"w" * 32)
 PRIVATE, PUBLIC = new_keypair()
 
 
-def refused(private: bytes, sealed: bytes, **changed: str) -> None:
+def refused(private: bytes, sealed: bytes, **changed: Any) -> None:
     with pytest.raises(HanseError, match="does not open") as caught:
         open_sealed(private, sealed, **(CONTEXT | changed))
     assert caught.value.code is ErrorCode.TAMPERED
 
 
-@given(seed=st.binary(min_size=32, max_size=32), minimum=st.integers(1, 2**32 - 1), pins=st.booleans())
-def test_a_sealed_seed_opens_with_its_key_and_context(seed: bytes, minimum: int, pins: bool) -> None:
-    note = SeedNote(seed, minimum, hashlib.sha256(seed).digest() if pins else None)
+@given(
+    seed=st.binary(min_size=32, max_size=32), minimum=st.integers(1, 2**32 - 1), pins=st.booleans(),
+    tag=st.none() | st.binary(min_size=16, max_size=16).filter(any),
+)  # fmt: skip
+def test_a_sealed_seed_opens_with_its_key_and_context(seed: bytes, minimum: int, pins: bool, tag: bytes | None) -> None:
+    note = SeedNote(seed, minimum, hashlib.sha256(seed).digest() if pins else None, b"w" * 32, tag)
     assert open_sealed(PRIVATE, seal(PUBLIC, note, **CONTEXT), **CONTEXT) == note
+    unbound = replace(note, work=None, tag=None)
+    assert open_sealed(PRIVATE, seal(PUBLIC, unbound, **UNBOUND), **UNBOUND) == unbound
+
+
+def test_a_seal_is_bound_to_its_request_and_to_none_or_any_it_does_not_open() -> None:
+    sealed = seal(PUBLIC, NOTE, **CONTEXT)
+    refused(PRIVATE, sealed, request=b"r" * 32)
+    refused(PRIVATE, sealed, request=None)
+    refused(PRIVATE, seal(PUBLIC, replace(NOTE, work=None), **UNBOUND))
+
+
+def test_a_seal_says_what_work_it_is_of_where_it_is_bound_and_nowhere_else() -> None:
+    for note, context in ((NOTE, UNBOUND), (replace(NOTE, work=None), CONTEXT)):
+        with pytest.raises(HanseError, match="work"):
+            seal(PUBLIC, note, **context)
 
 
 def test_a_seed_sealed_by_the_former_release_still_opens() -> None:
@@ -43,39 +66,39 @@ def test_a_seed_sealed_by_the_former_release_still_opens() -> None:
         "1dcfb7d867fe49c502d2a5bad2d8488090104f3d14575aa261b4838186514f28ea6b89c91731f79b23802ccea18912861eb3"
         "7b2d89cc18d665e5c532c3954c6b59f15c"
     )
-    assert open_sealed(private, sealed, **CONTEXT) == SeedNote(b"s" * 32, 5, b"r" * 32)
+    assert open_sealed(private, sealed, **UNBOUND) == SeedNote(b"s" * 32, 5, b"r" * 32)
 
 
 def test_the_seal_is_as_long_whatever_a_policy_pins_and_far_below_a_kibibyte() -> None:
     lengths = {
-        len(seal(PUBLIC, SeedNote(bytes(32), minimum, roster), **CONTEXT))
+        len(seal(PUBLIC, SeedNote(bytes(32), minimum, roster, bytes(32), tag), **CONTEXT))
         for minimum in (1, 2**32 - 1)
         for roster in (None, bytes(32))
+        for tag in (None, b"t" * 16)
     }
-    assert lengths == {SEALED_BYTES} == {117}
+    assert lengths == {165}
 
 
 def test_the_same_note_is_never_sealed_to_the_same_bytes() -> None:
-    note = SeedNote(bytes(32), 3)
-    assert seal(PUBLIC, note, **CONTEXT) != seal(PUBLIC, note, **CONTEXT)
+    assert seal(PUBLIC, NOTE, **CONTEXT) != seal(PUBLIC, NOTE, **CONTEXT)
 
 
 def test_a_sealed_seed_does_not_open_with_another_key() -> None:
-    refused(new_keypair()[0], seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT))
+    refused(new_keypair()[0], seal(PUBLIC, NOTE, **CONTEXT))
 
 
-@pytest.mark.parametrize("part", CONTEXT)
+@pytest.mark.parametrize("part", UNBOUND)
 def test_a_sealed_seed_does_not_open_in_another_context(part: str) -> None:
-    refused(PRIVATE, seal(PUBLIC, SeedNote(bytes(32), 3), **CONTEXT), **{part: "other"})
+    refused(PRIVATE, seal(PUBLIC, NOTE, **CONTEXT), **{part: "other"})
 
 
 def test_parts_of_the_context_cannot_be_shifted_into_each_other() -> None:
-    sealed = seal(PUBLIC, SeedNote(bytes(32), 3), **(CONTEXT | {"project": "ab", "run": "c"}))
+    sealed = seal(PUBLIC, NOTE, **(CONTEXT | {"project": "ab", "run": "c"}))
     refused(PRIVATE, sealed, project="a", run="bc")
 
 
 def test_no_flipped_bit_goes_unnoticed() -> None:
-    sealed = seal(PUBLIC, SeedNote(os.urandom(32), 3), **CONTEXT)
+    sealed = seal(PUBLIC, NOTE, **CONTEXT)
     for position in range(len(sealed)):
         flipped = bytearray(sealed)
         flipped[position] ^= 1
@@ -83,7 +106,7 @@ def test_no_flipped_bit_goes_unnoticed() -> None:
 
 
 def test_no_truncated_or_longer_seal_opens() -> None:
-    sealed = seal(PUBLIC, SeedNote(os.urandom(32), 3), **CONTEXT)
+    sealed = seal(PUBLIC, NOTE, **CONTEXT)
     for length in range(len(sealed)):
         refused(PRIVATE, sealed[:length])
     refused(PRIVATE, sealed + b"\0")
@@ -91,11 +114,11 @@ def test_no_truncated_or_longer_seal_opens() -> None:
 
 def test_a_key_of_low_order_is_refused_on_both_sides() -> None:
     with pytest.raises(HanseError, match="X25519 public key"):
-        seal(bytes(32), SeedNote(bytes(32), 3), **CONTEXT)
-    refused(PRIVATE, bytes(SEALED_BYTES))
+        seal(bytes(32), NOTE, **CONTEXT)
+    refused(PRIVATE, bytes(165))
 
 
-def test_a_note_with_a_short_seed_a_minimum_of_zero_or_a_short_roster_is_refused() -> None:
+def test_a_note_with_a_short_seed_a_minimum_of_zero_or_short_digests_is_refused() -> None:
     with pytest.raises(HanseError, match="seed of 32 bytes"):
         SeedNote(b"short", 3)
     for minimum in (0, 2**32):
@@ -103,6 +126,10 @@ def test_a_note_with_a_short_seed_a_minimum_of_zero_or_a_short_roster_is_refused
             SeedNote(bytes(32), minimum)
     with pytest.raises(HanseError, match="roster"):
         SeedNote(bytes(32), 3, b"short")
+    with pytest.raises(HanseError, match="work"):
+        SeedNote(bytes(32), 3, work=b"short")
+    with pytest.raises(HanseError, match="tag"):
+        SeedNote(bytes(32), 3, tag=b"short")
 
 
 def test_a_seed_is_never_shown() -> None:
@@ -115,7 +142,7 @@ def test_the_public_key_follows_from_the_private_one() -> None:
 
 def test_a_statement_changes_with_everything_that_it_states() -> None:
     seed = SealedSeed.model_construct(
-        participant="a", sealed=b"x" * 117, update=MaskShape(u64=1, u32=2), tally=3, signature=b""
+        participant="a", sealed=b"x" * 117, update=MaskShape(u64=1, u32=2), tally=3, request=None, signature=b""
     )
     changes = [
         {"participant": "b"},
@@ -125,15 +152,17 @@ def test_a_statement_changes_with_everything_that_it_states() -> None:
         {"update": MaskShape(u64=0, u32=0)},
         {"update": None},
         {"tally": 4},
+        {"request": "a" * 64},
+        {"request": "b" * 64},
     ]
     made = {statement("p", "r", "s", seed)}
     made |= {statement("p", "r", "s", seed.model_copy(update=change)) for change in changes}
     made |= {statement("q", "r", "s", seed), statement("p", "q", "s", seed), statement("p", "r", "q", seed)}
-    assert len(made) == 11
+    assert len(made) == 13
 
 
 def test_a_statement_does_not_change_with_the_signature_over_it() -> None:
-    seed = SealedSeed.model_construct(participant="a", sealed=b"x", update=None, tally=3, signature=b"")
+    seed = SealedSeed.model_construct(participant="a", sealed=b"x", update=None, tally=3, request=None, signature=b"")
     assert statement("p", "r", "s", seed) == statement("p", "r", "s", seed.model_copy(update={"signature": b"z"}))
 
 
@@ -163,10 +192,23 @@ PLACE = b"".join(bytes([0, 0, 0, len(part)]) + part for part in (b"heart", b"abc
             {"update": None, "tally": 0, "parts": b"parts"},
             b"hanse sealed seed with noise 1" + hashlib.sha256(b"parts").digest() + PLACE + bytes(21) + b"sealed",
         ),
+        (
+            {"update": None, "tally": 0, "request": "aa" * 32},
+            b"hanse sealed seed 2" + PLACE + b"\xaa" * 32 + bytes(21) + b"sealed",
+        ),
+        (
+            {"update": None, "tally": 0, "parts": b"parts", "request": "aa" * 32},
+            b"hanse sealed seed with noise 2"
+            + hashlib.sha256(b"parts").digest()
+            + PLACE
+            + b"\xaa" * 32
+            + bytes(21)
+            + b"sealed",
+        ),
     ],
-    ids=["update", "tally alone", "noise"],
+    ids=["update", "tally alone", "noise", "bound", "bound noise"],
 )
 def test_the_signed_statement_has_these_bytes(fields: dict[str, object], signed: bytes) -> None:
-    given = {"participant": "clinic-a", "sealed": b"sealed", "signature": b"", "parts": None} | fields
+    given = {"participant": "clinic-a", "sealed": b"sealed", "signature": b"", "parts": None, "request": None} | fields
     seed = SealedSeed.model_construct(**given)  # type: ignore[arg-type]
     assert statement("heart", "abcdefghijkl", "r1-train", seed) == signed

@@ -26,7 +26,9 @@ class SecureAggregation(Frozen):
         metrics: the metrics whose means over all sites are made; others stay at the sites.
         rounding: to the nearest, or to either neighbour without bias.
         out_of_range: what a site does with a value beyond the bound.
-        threshold: `pairwise`: how many must help to recover the masks of those who dropped out; None: two thirds.
+        threshold: `pairwise`: how many must help to recover the masks of those who dropped out; None: two thirds, or
+            more where `minimum` and `colluding` need it.
+        colluding: `pairwise`: how many sites may collude with the hub, as the sites' policies have it.
     """
 
     mode: Literal["ring", "compensator", "pairwise"]
@@ -39,11 +41,13 @@ class SecureAggregation(Frozen):
     rounding: Literal["nearest", "stochastic"] = "nearest"
     out_of_range: Literal["clip", "refuse"] = "clip"
     threshold: int | None = Field(default=None, ge=2)
+    colluding: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _sound(self) -> SecureAggregation:
         if self.mode != "ring" and self.minimum < 3:
             raise ValueError(f"minimum: {self.minimum} is not at least 3: of two, each could work out the other's")
-        if self.threshold is not None and self.mode != "pairwise":
-            raise ValueError(f"threshold belongs to mode pairwise, mode is {self.mode}")
+        for name in ("threshold", "colluding"):
+            if getattr(self, name) is not None and self.mode != "pairwise":
+                raise ValueError(f"{name} belongs to mode pairwise, mode is {self.mode}")
         return self

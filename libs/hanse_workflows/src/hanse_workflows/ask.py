@@ -126,8 +126,12 @@ class Ask:
         each: dict[str, Any] = {"to": names, "seeds": [self.seed(name) for name in names]}
         if self.trained is not None:
             each["trained"] = [self.trained.get(name, 0) for name in names]
-        same = common(self.task(project, run, workflow, "all", _NO_TIME, _NO_TIME))
+        same = common(self.common(project, run, workflow))
         return {"request": same, "each": each, "exchange": self.exchange}
+
+    def common(self, project: str, run: str, workflow: str) -> Task:
+        """What is the same for all, as a task of no step and no time."""
+        return self.task(project, run, workflow, "all", _NO_TIME, _NO_TIME)
 
 
 def hides(masking: Masking | None) -> bool:

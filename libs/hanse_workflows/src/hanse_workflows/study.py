@@ -138,7 +138,9 @@ class StudySums:
             self._tell(asked, gathered.answers)
             return await self._combined(session, asked, gathered.answers, None, leaving)
         plan = plan_of(asked, len(self._cohorts))
-        opened = await self._protocol.prepare(session, 0, self._cohorts, least=lambda _: len(self._cohorts), plan=plan)
+        opened = await self._protocol.prepare(
+            session, ask, self._cohorts, least=lambda _: len(self._cohorts), plan=plan
+        )
         self._open[session] = opened
         ask = replace(ask, masking=opened.masking, payload=opened.payload)
         if opened.masking.mode is MaskingMode.PAIRWISE:

@@ -26,6 +26,8 @@ class Verbs(Protocol):
     project: str
     run: str
     job: Job
+    binds: bool
+    """Whether requests of masked work are bound: not in a run that began under release 0.1.0."""
 
     # Recorded under a key.
 

@@ -7,14 +7,16 @@ unsealed, messages hold the members' demands and nothing else.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.masks.seal import SeedNote, open_sealed, roster_digest, statement
 from hanse_privacy.noise.parts import Parts, coin_key, open_parts
 
@@ -58,6 +60,9 @@ class Opened:
         tally: 64-bit elements of their tallies.
         parts: noise of each, in the same order, of which the coins choose; none where the job wants none.
         coins: their key.
+        work: digest of the work of all; None: of release 0.1.0, which binds nothing.
+        tags: by which members say that their answers are near to earlier ones.
+        gap: the largest minimum of the members, those who may collude included.
     """
 
     seeds: tuple[bytes, ...] = field(repr=False)
@@ -65,6 +70,9 @@ class Opened:
     tally: int
     parts: tuple[Parts, ...] = ()
     coins: bytes = field(default=b"", repr=False)
+    work: bytes | None = None
+    tags: tuple[bytes, ...] = ()
+    gap: int = 1
 
 
 Fault = tuple[ErrorCode, str]
@@ -90,14 +98,18 @@ def open_members(
     for member in request.members:
         try:
             _check_signature(request, member, roster.get(member.participant))
-            note = open_sealed(key.private_bytes, member.sealed, **sum_of, participant=member.participant)
+            asked = None if member.request is None else bytes.fromhex(member.request)
+            note = open_sealed(
+                key.private_bytes, member.sealed, **sum_of, participant=member.participant, request=asked
+            )
+            note = replace(note, seed=bound_seed(note.seed, asked))
             if member.parts is not None:
                 noise[member.participant] = _open_noise(member, member.parts, note.seed, sum_of)
             notes[member.participant] = note
         except HanseError as error:
             faults[member.participant] = (error.code, error.message)
     sound = [member for member in request.members if member.participant not in faults]
-    _refuse(faults | _shape_faults(sound) | _key_faults(sound, roster))
+    _refuse(faults | _shape_faults(sound) | _asked_faults(sound, notes) | _key_faults(sound, roster))
     _refuse(_unmet_demands(notes, roster))
     first = request.members[0]
     nbytes = 0 if first.update is None else first.update.nbytes
@@ -107,10 +119,17 @@ def open_members(
             hint="raise HANSE_COMPENSATOR_MASK_MIB",
         )  # fmt: skip
     seeds = tuple(notes[name].seed for name in sorted(notes))
+    remembered: dict[str, Any] = {
+        "work": notes[first.participant].work,
+        "tags": tuple(note.tag for note in notes.values() if note.tag is not None),
+        "gap": max(note.minimum for note in notes.values()),
+    }
     if not noise:
-        return Opened(seeds, first.update, first.tally)
+        return Opened(seeds, first.update, first.tally, **remembered)
     coins = coin_key(key.private_bytes, seeds, **sum_of)
-    return Opened(seeds, first.update, first.tally, tuple(noise[name] for name in sorted(noise)), coins)
+    return Opened(
+        seeds, first.update, first.tally, tuple(noise[name] for name in sorted(noise)), coins, **remembered
+    )  # fmt: skip
 
 
 def _open_noise(member: SealedSeed, sealed: bytes, seed: bytes, sum_of: Mapping[str, str]) -> Parts:
@@ -138,14 +157,28 @@ def _check_set(request: MaskRequest, limits: Limits) -> None:
 
 
 def _shape_faults(members: Sequence[SealedSeed]) -> dict[str, Fault]:
-    """All shapes must be equal; those that differ from the most frequent one are at fault."""
-    counts = Counter(_shape(member) for member in members)
-    common = max(counts, key=lambda shape: counts[shape], default=None)
+    """All shapes must be equal."""
     return {
         member.participant: (ErrorCode.INVALID_INPUT, f"{_shown(member)}, the others have another shape")
-        for member in members
-        if _shape(member) != common
+        for member in _others(members, _shape)
     }
+
+
+def _asked_faults(members: Sequence[SealedSeed], notes: Mapping[str, SeedNote]) -> dict[str, Fault]:
+    """All must have answered one request, and say that it is one work: of others' answers the sum would tell one."""
+
+    def asked(member: SealedSeed) -> tuple[str | None, bytes | None]:
+        return member.request, notes[member.participant].work
+
+    fault = ErrorCode.CONFLICT, "has answered another request than most others, and is summed with nobody else"
+    return {member.participant: fault for member in _others(members, asked)}
+
+
+def _others(members: Sequence[SealedSeed], trait: Callable[[SealedSeed], Hashable]) -> list[SealedSeed]:
+    """Those who differ in something from most, who are at fault; of two halves, from that of the first."""
+    counts = Counter(trait(member) for member in members)
+    common = max(counts, key=lambda each: counts[each], default=None)
+    return [member for member in members if trait(member) != common]
 
 
 def _shape(member: SealedSeed) -> tuple[MaskShape | None, int, bool]:

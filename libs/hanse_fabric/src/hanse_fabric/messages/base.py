@@ -32,8 +32,8 @@ class Message(Frozen):
     schema_id: ClassVar[str]
     upgrades: ClassVar[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
     grown: ClassVar[tuple[str, frozenset[str]]] = ("", frozenset())
-    """The version before, and the fields that have come since: without these a message is written as of that version,
-    so that peers of that release understand it."""
+    """The version before, and the fields that have come since (`seed.request`: of the field `seed`): without these a
+    message is written as of that version, so that peers of that release understand it."""
 
     def encode(self) -> bytes:
         """Canonical bytes: sorted keys, no spaces, the schema first in meaning though not in order.
@@ -52,9 +52,13 @@ class Message(Frozen):
     def canonical(self, *, without: frozenset[str] = frozenset()) -> bytes:
         """The JSON that is signed and sent; `without` leaves out fields (the signature over the rest)."""
         body = self.model_dump(mode="json", exclude=set(without), exclude_none=True)
-        before, since = self.grown
-        body["schema"] = self.schema_id if not before or since & body.keys() else before
+        body["schema"] = self.schema_id if self._has_grown(body) else self.grown[0]
         return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def _has_grown(cls, body: dict[str, Any]) -> bool:
+        before, since = cls.grown
+        return not before or any(_holds(body, field) for field in since)
 
     @classmethod
     def understood(cls) -> tuple[str, ...]:
@@ -71,8 +75,7 @@ class Message(Frozen):
         """
         body = _read_json(data, cls.schema_id)
         schema = body.pop("schema", None)
-        before, since = cls.grown
-        if schema != cls.schema_id and (schema != before or since & body.keys()):
+        if schema != cls.schema_id and (schema != cls.grown[0] or cls._has_grown(body)):
             upgrade = cls.upgrades.get(str(schema))
             if upgrade is None:
                 raise HanseError(
@@ -96,6 +99,13 @@ def explain(error: ValidationError) -> str:
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         parts.append(f"{field}: {item['msg']} (given {shown})")
     return "; ".join(parts)
+
+
+def _holds(body: object, field: str) -> bool:
+    if isinstance(body, list):
+        return any(_holds(each, field) for each in body)
+    name, _, rest = field.partition(".")
+    return isinstance(body, dict) and body.get(name) is not None and (not rest or _holds(body[name], rest))
 
 
 def _read_json(data: bytes, schema_id: str) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class SealedSeed(Frozen):
         update: shape of the masked update; None where there is a tally alone.
         tally: number of 64-bit elements of the masked tally.
         parts: noise of which the compensator chooses (`hanse_privacy.noise.parts`), encrypted under the seed.
+        request: digest of what the participant was asked (`hanse_learning.binding`): its mask serves for answers to
+            that alone. None: of release 0.1.0, which binds nothing.
         signature: over `hanse_privacy.masks.statement(...)`.
     """
 
@@ -111,6 +113,7 @@ class SealedSeed(Frozen):
     update: MaskShape | None = None
     tally: int = Field(ge=1, le=1024)
     parts: Base64Bytes | None = Field(default=None, max_length=256 << 10)
+    request: Digest | None = None
     signature: Signature
 
 
@@ -121,7 +124,8 @@ class MaskRequest(Message):
         members: sorted by participant; their masks are summed.
     """
 
-    schema_id: ClassVar[str] = "hanse.mask_request/1"
+    schema_id: ClassVar[str] = "hanse.mask_request/2"
+    grown: ClassVar = ("hanse.mask_request/1", frozenset({"members.request"}))
 
     project: Slug
     run: RunId

@@ -146,7 +146,8 @@ class Result(Message):
         signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
     """
 
-    schema_id: ClassVar[str] = "hanse.result/1"
+    schema_id: ClassVar[str] = "hanse.result/2"
+    grown: ClassVar = ("hanse.result/1", frozenset({"seed.request"}))
 
     task: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug

@@ -1,8 +1,9 @@
 """Sealed seeds: what a participant hands the compensator through a hub that cannot open it.
 
 X25519 with a fresh key of the sender (RFC 7748), HKDF-SHA256 (RFC 5869) over the shared secret, and ChaCha20-Poly1305
-(RFC 8439). Project, run, session and participant are authenticated along, so that a sealed seed serves in no other
-sum and for nobody else. The Ed25519 signature over `statement` says who sent it. No numpy here.
+(RFC 8439). Project, run, session, participant and the digest of what was asked are authenticated along, so that a
+sealed seed serves in no other sum, for nobody else and for no other request. The Ed25519 signature over `statement`
+says who sent it. A seal without a request is of release 0.1.0. No numpy here.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from hanse_fabric.messages.masking import SealedSeed
 
 KEY_BYTES = 32
 _SEED_BYTES = 32
+_TAG_BYTES = 16
 _NOTE = struct.Struct(">32sI?32s")
-SEALED_BYTES = KEY_BYTES + _NOTE.size + 16
+_BOUND = struct.Struct(">32sI?32s32s16s")
 # The key is used once, so its nonce may be fixed.
 _NONCE = bytes(12)
 
@@ -37,11 +39,15 @@ class SeedNote:
         seed: 32 bytes, of which the participant's masks are made; never shown.
         minimum: the participant lets its mask be summed with no fewer participants.
         roster: `roster_digest` that the participant's policy pins; None where it pins none.
+        work: digest of the work, 32 bytes; None with a seal that is bound to no request.
+        tag: by which the participant says that its answer is near an earlier one, 16 bytes; None: it says nothing.
     """
 
     seed: bytes = field(repr=False)
     minimum: int
     roster: bytes | None = None
+    work: bytes | None = None
+    tag: bytes | None = None
 
     def __post_init__(self) -> None:
         if len(self.seed) != _SEED_BYTES:
@@ -50,6 +56,10 @@ class SeedNote:
             raise invalid("minimum", self.minimum, "a number of participants, 1 or more")
         if self.roster is not None and len(self.roster) != 32:
             raise invalid("roster", f"{len(self.roster)} bytes", "a SHA-256 of 32 bytes")
+        if self.work is not None and len(self.work) != 32:
+            raise invalid("work", f"{len(self.work)} bytes", "a SHA-256 of 32 bytes")
+        if self.tag is not None and len(self.tag) != _TAG_BYTES:
+            raise invalid("tag", f"{len(self.tag)} bytes", f"{_TAG_BYTES} bytes")
 
 
 def new_keypair() -> tuple[bytes, bytes]:
@@ -63,11 +73,15 @@ def public_key_of(private_key: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
 
 
-def seal(public_key: bytes, plaintext: SeedNote, *, project: str, run: str, session: str, participant: str) -> bytes:
-    """Seal a note so that only the holder of the private key can open it: 117 bytes, always.
+def seal(
+    public_key: bytes, plaintext: SeedNote, *, project: str, run: str, session: str, participant: str,
+    request: bytes | None = None,
+) -> bytes:  # fmt: skip
+    """Seal a note so that only the holder of the private key can open it: 165 bytes, always (117 without a request).
 
     Args:
         public_key: the recipient's, X25519, 32 bytes.
+        request: digest of what was asked, 32 bytes; None: of a hub of release 0.1.0.
 
     Raises:
         HanseError: INVALID_INPUT when the public key is not one.
@@ -78,32 +92,28 @@ def seal(public_key: bytes, plaintext: SeedNote, *, project: str, run: str, sess
         shared = own.exchange(X25519PublicKey.from_public_bytes(public_key))
     except ValueError:
         raise invalid("public_key", f"{len(public_key)} bytes", "an X25519 public key of 32 bytes") from None
-    note = _NOTE.pack(
-        plaintext.seed, plaintext.minimum, plaintext.roster is not None, plaintext.roster or bytes(32)
-    )  # fmt: skip
-    context = _context(project, run, session, participant)
-    return ephemeral + ChaCha20Poly1305(_key(shared, ephemeral, public_key)).encrypt(_NONCE, note, context)
+    context = _context(project, run, session, participant) + (request or b"")
+    cipher = ChaCha20Poly1305(_key(shared, ephemeral, public_key, bound=request is not None))
+    return ephemeral + cipher.encrypt(_NONCE, _packed(plaintext, bound=request is not None), context)
 
 
 def open_sealed(
-    private_key: bytes, sealed: bytes, *, project: str, run: str, session: str, participant: str
-) -> SeedNote:
-    """Open what `seal` made, for the same project, run, session and participant.
+    private_key: bytes, sealed: bytes, *, project: str, run: str, session: str, participant: str,
+    request: bytes | None = None,
+) -> SeedNote:  # fmt: skip
+    """Open what `seal` made, for the same project, run, session, participant and request.
 
     Raises:
         HanseError: TAMPERED when it was sealed for another key or context, was changed, or was cut.
     """
     private = X25519PrivateKey.from_private_bytes(private_key)
-    ephemeral = sealed[:KEY_BYTES]
+    ephemeral, bound = sealed[:KEY_BYTES], request is not None
     try:
-        if len(sealed) != SEALED_BYTES:
-            raise ValueError("length")
         shared = private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
-        key = _key(shared, ephemeral, private.public_key().public_bytes_raw())
-        context = _context(project, run, session, participant)
-        seed, minimum, pinned, roster = _NOTE.unpack(ChaCha20Poly1305(key).decrypt(_NONCE, sealed[KEY_BYTES:], context))
-        return SeedNote(seed, minimum, roster if pinned else None)
-    except (ValueError, InvalidTag, HanseError):
+        key = _key(shared, ephemeral, private.public_key().public_bytes_raw(), bound=bound)
+        context = _context(project, run, session, participant) + (request or b"")
+        return _unpacked(ChaCha20Poly1305(key).decrypt(_NONCE, sealed[KEY_BYTES:], context), bound=bound)
+    except (ValueError, InvalidTag, struct.error, HanseError):
         raise HanseError(
             ErrorCode.TAMPERED,
             f"sealed seed of {participant} for {session}: it does not open",
@@ -117,10 +127,11 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
     numbers = struct.pack(
         ">?QQI", shape is not None, shape.u64 if shape else 0, shape.u32 if shape else 0, seed.tally
     )  # fmt: skip
-    what = b"hanse sealed seed 1"
+    version, request = (b"1", b"") if seed.request is None else (b"2", bytes.fromhex(seed.request))
+    what = b"hanse sealed seed " + version
     if seed.parts is not None:
-        what = b"hanse sealed seed with noise 1" + hashlib.sha256(seed.parts).digest()
-    return what + _context(project, run, session, seed.participant) + numbers + seed.sealed
+        what = b"hanse sealed seed with noise " + version + hashlib.sha256(seed.parts).digest()
+    return what + _context(project, run, session, seed.participant) + request + numbers + seed.sealed
 
 
 def _context(*parts: str) -> bytes:
@@ -129,7 +140,20 @@ def _context(*parts: str) -> bytes:
     return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
 
 
-def _key(shared: bytes, ephemeral: bytes, recipient: bytes) -> bytes:
+def _packed(note: SeedNote, *, bound: bool) -> bytes:
+    if bound != (note.work is not None):
+        raise invalid("work", None, "the digest of the work with a request, and none without")
+    told = note.seed, note.minimum, note.roster is not None, note.roster or bytes(32)
+    return _BOUND.pack(*told, note.work, note.tag or bytes(_TAG_BYTES)) if bound else _NOTE.pack(*told)
+
+
+def _unpacked(data: bytes, *, bound: bool) -> SeedNote:
+    seed, minimum, pinned, roster, *rest = (_BOUND if bound else _NOTE).unpack(data)
+    work, tag = rest or (None, None)
+    return SeedNote(seed, minimum, roster if pinned else None, work, tag if tag and any(tag) else None)
+
+
+def _key(shared: bytes, ephemeral: bytes, recipient: bytes, *, bound: bool) -> bytes:
     # Both public keys go in, so that the key is of this exchange alone (RFC 7748, section 6.1).
-    info = b"hanse sealed seed 1" + ephemeral + recipient
+    info = (b"hanse sealed seed 2" if bound else b"hanse sealed seed 1") + ephemeral + recipient
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)

@@ -10,6 +10,7 @@ State is in memory alone. A site that is started again between the steps has los
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -130,6 +131,19 @@ class NoiseSite:
         if not parts:
             return kept.added
         return kept.added + choose(parts, NoiseSource().words(4).tobytes())
+
+    def agreed(self, run: str, session: str, work: bytes) -> bytes:
+        """Digest of who draws noise for whom in a session, for the request that a site signs.
+
+        Raises:
+            HanseError: GONE without the session's noise; CONFLICT where it was drawn for another work.
+        """
+        kept = self._kept(run, session)
+        if kept.request is None:
+            raise _gone(session)
+        if kept.request.work != work:
+            raise HanseError(ErrorCode.CONFLICT, f"session {session}: noise was drawn for another work than is asked")
+        return hashlib.sha256(kept.request.canonical()).digest()
 
     def _kept(self, run: str, session: str) -> _Session:
         kept = self._sessions.get((run, session))

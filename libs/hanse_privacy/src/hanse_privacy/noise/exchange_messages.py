@@ -41,12 +41,15 @@ class NoiseRequest(Message):
 
     Attributes:
         roster: the enrolled keys of all participants of the project: for sites that pin them.
+        work: digest of the work that the noise is for; None: of a hub of release 0.1.0.
     """
 
-    schema_id: ClassVar[str] = "hanse.noise_request/1"
+    schema_id: ClassVar[str] = "hanse.noise_request/2"
+    grown: ClassVar = ("hanse.noise_request/1", frozenset({"work"}))
 
     members: tuple[NoiseMember, ...] = Field(min_length=3)
     roster: tuple[Key, ...] = ()
+    work: Key | None = None
 
     @model_validator(mode="after")
     def _one_of_each(self) -> NoiseRequest:
@@ -73,13 +76,20 @@ def key_statement(project: str, run: str, session: str, participant: str, key: b
 
 
 def noise_request(
-    project: str, run: str, session: str, keys: Mapping[str, bytes], identities: Mapping[str, bytes]
+    project: str,
+    run: str,
+    session: str,
+    keys: Mapping[str, bytes],
+    identities: Mapping[str, bytes],
+    *,
+    work: bytes | None = None,
 ) -> tuple[NoiseRequest | None, tuple[str, ...]]:
     """The request to the sites that signed their keys, and the names of the sites that did not.
 
     Args:
         keys: what they answered to ADVERTISE, encoded.
         identities: the enrolled keys by participant, of the whole project.
+        work: digest of the work that the noise is for; None: requests are bound to nothing.
     """
     members, refused = [], []
     for name in sorted(keys):
@@ -94,7 +104,7 @@ def noise_request(
             refused.append(name)
     if len(members) < 3:
         return None, tuple(refused)
-    return NoiseRequest(members=tuple(members), roster=roster_of(identities.values())), tuple(refused)
+    return NoiseRequest(members=tuple(members), roster=roster_of(identities.values()), work=work), tuple(refused)
 
 
 def relay(request: NoiseRequest, shares: Mapping[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:

@@ -59,11 +59,13 @@ class Unmasking:
 
     Attributes:
         refused: whose answers may not be in the sum, and why.
+        asked: digest of what the survivors have signed that they answered; None: of release 0.1.0.
     """
 
     survivors: tuple[str, ...]
     payload: bytes
     refused: dict[str, str]
+    asked: bytes | None = None
 
 
 def read_adverts(project: str, run: str, identities: Mapping[str, bytes], answers: Mapping[str, bytes]) -> Adverts:
@@ -93,12 +95,14 @@ def read_adverts(project: str, run: str, identities: Mapping[str, bytes], answer
 
 def share_request(
     project: str, run: str, session: str, members: Iterable[Member], *, threshold: int | None, minimum: int,
-    roster: Iterable[bytes] = (),
+    colluding: int = 0, roster: Iterable[bytes] = (), work: bytes | None = None,
 ) -> ShareRequest:  # fmt: skip
     """Open a session. `encode` it for all its members.
 
     Args:
         threshold: the job's; None: the default.
+        colluding: how many sites may collude with the hub.
+        work: digest of what the sum will be of; None: requests are bound to nothing.
         roster: the enrolled keys of the whole project, for sites that pin them.
 
     Raises:
@@ -107,7 +111,7 @@ def share_request(
     chosen = tuple(sorted(members, key=lambda member: member.participant))
     return ShareRequest(
         project=project, run=run, session=session, members=chosen, roster=b"".join(sorted(roster)),
-        threshold=threshold_of(threshold, members=len(chosen), minimum=minimum),
+        threshold=threshold_of(threshold, members=len(chosen), minimum=minimum, colluding=colluding), work=work,
     )  # fmt: skip
 
 
@@ -150,16 +154,21 @@ def ask_unmask(request: ShareRequest, members: Iterable[str], payloads: Mapping[
     """
     masked_with = tuple(members)
     identities = {member.participant: member.identity for member in request.members}
-    statement = agreement_statement(request, masked_with)
-    signatures, refused = {}, {}
+    signed: dict[bytes | None, dict[str, bytes]] = {}
+    refused = {}
     for name, payload in sorted(payloads.items()):
         try:
-            signature = Agreement.decode(payload).signature
-            VerifyKey(identities[name]).verify(signature, statement, what=f"set of members of {name}")
-            signatures[name] = signature
+            said = Agreement.decode(payload)
+            statement = agreement_statement(request, masked_with, said.request)
+            VerifyKey(identities[name]).verify(said.signature, statement, what=f"members and request of {name}")
+            signed.setdefault(said.request, {})[name] = said.signature
         except HanseError as error:
             refused[name] = str(error)
-    asked = UnmaskRequest.model_construct(
+    asked = max(signed, key=lambda each: len(signed[each]), default=None)
+    signatures = signed.pop(asked, {})
+    for others in signed.values():
+        refused |= dict.fromkeys(others, "it has answered another request than most others")
+    question = UnmaskRequest.model_construct(
         session=request.session, survivors=tuple(signatures), agreements=b"".join(signatures.values())
     )
-    return Unmasking(tuple(signatures), asked.encode(), refused)
+    return Unmasking(tuple(signatures), question.encode(), refused, asked)

@@ -82,9 +82,14 @@ def exchange_key(pair: bytes, session: str, one: str, other: str) -> bytes:
     return _expand(pair, label("exchange", session, *sorted((one, other))))
 
 
-def sum_seed(exchange: bytes, key: str) -> bytes:
-    """The seed of the pair's mask on one sum of an exchange, which masks one array."""
-    return _expand(exchange, label("sum", key))
+def sum_seed(exchange: bytes, key: str, heard: bytes | None) -> bytes:
+    """The seed of the pair's mask on one sum of an exchange, which masks one array.
+
+    Args:
+        heard: digest of the request and of all totals that were received before: to whom others were told, the masks
+            do not cancel. None: of a hub of release 0.1.0.
+    """
+    return _expand(exchange, label("sum", key) + (b"" if heard is None else b"\x1f" + heard))
 
 
 def share_key(pair: bytes, session: str, sender: str, receiver: str) -> bytes:

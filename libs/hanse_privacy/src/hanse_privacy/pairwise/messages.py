@@ -63,9 +63,12 @@ class ShareRequest(Message):
         members: sorted by participant.
         roster: the enrolled keys of all participants of the project, one after the other, sorted: for sites that pin
             them. May be empty where none does.
+        work: digest of the work that the sum will be of (`hanse_learning.binding`); None: of a hub of release 0.1.0,
+            whose requests are bound to nothing.
     """
 
-    schema_id: ClassVar[str] = "hanse.pairwise_share_request/1"
+    schema_id: ClassVar[str] = "hanse.pairwise_share_request/2"
+    grown: ClassVar = ("hanse.pairwise_share_request/1", frozenset({"work"}))
 
     project: Slug
     run: RunId
@@ -73,6 +76,7 @@ class ShareRequest(Message):
     threshold: int = Field(ge=2)
     members: tuple[Member, ...] = Field(min_length=2)
     roster: Raw = b""
+    work: Key | None = None
 
     @model_validator(mode="after")
     def _one_of_each(self) -> ShareRequest:
@@ -96,7 +100,7 @@ class ShareRequest(Message):
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of what must be the same for all: who, with which keys, which threshold."""
+        """SHA-256 of what must be the same for all: who, with which keys, which threshold, for which work."""
         return hashlib.sha256(self.canonical(without=frozenset({"roster"}))).digest()
 
 
@@ -136,11 +140,17 @@ class MaskOrder(Message):
 
 
 class Agreement(Message):
-    """A site's signature over the members that it masked with (`shares.agreement_statement`), one set a session."""
+    """A site's signature over what it masked (`shares.agreement_statement`), once a session.
 
-    schema_id: ClassVar[str] = "hanse.pairwise_agreement/1"
+    Attributes:
+        request: digest of what it was asked; None: of a hub of release 0.1.0.
+    """
+
+    schema_id: ClassVar[str] = "hanse.pairwise_agreement/2"
+    grown: ClassVar = ("hanse.pairwise_agreement/1", frozenset({"request"}))
 
     signature: Signature
+    request: Key | None = None
 
 
 class UnmaskRequest(Message):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.pairwise import shamir
 from hanse_privacy.pairwise.messages import ShareAnswer, ShareRequest, UnmaskAnswer, records
 from hanse_privacy.pairwise.recovery import Recovery, encode_recovery
@@ -34,14 +35,16 @@ class Recovered:
 
 
 def recover(
-    request: ShareRequest, answers: Mapping[str, ShareAnswer], survivors: Sequence[str], payloads: Mapping[str, bytes]
-) -> Recovered:
+    request: ShareRequest, answers: Mapping[str, ShareAnswer], survivors: Sequence[str], payloads: Mapping[str, bytes],
+    asked: bytes | None = None,
+) -> Recovered:  # fmt: skip
     """Combine the answers to UNMASK.
 
     Args:
         answers: to SHARE, of U1, sorted by participant.
         survivors: U2.
         payloads: `UnmaskAnswer` by participant.
+        asked: digest of what the survivors answered, of which their masks are; None: of release 0.1.0.
     """
     alive = frozenset(survivors)
     refused: dict[str, str] = {}
@@ -66,12 +69,12 @@ def recover(
             if name in alive:
                 if not hmac.compare_digest(own_check(request.session, name, secret), answer.own):
                     raise HanseError(ErrorCode.TAMPERED, f"shares of {name}: they give another secret than announced")
-                own.append(secret)
+                own.append(bound_seed(secret, asked))
                 continue
             for survivor, key in unwrap_keys(request, name, secret, answer.wrapped).items():
                 # The survivor added this mask where its name is the lower one, and subtracted it otherwise.
                 if survivor in alive:
-                    (subtract if survivor < name else add).append(key)
+                    (subtract if survivor < name else add).append(bound_seed(key, asked))
         except HanseError as error:
             blamed[name] = str(error)
     if blamed:

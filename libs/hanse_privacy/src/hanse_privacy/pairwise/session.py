@@ -28,9 +28,11 @@ class SessionState(Message):
         own: seed of the own mask.
         kept: this site's shares of its own two secrets (own seed, wrapping secret).
         order, task: whom it masked with, for which task: for no other.
+        asked: digest of what it answers; None: of a hub of release 0.1.0.
     """
 
-    schema_id: ClassVar[str] = "hanse.pairwise_session/1"
+    schema_id: ClassVar[str] = "hanse.pairwise_session/2"
+    grown: ClassVar = ("hanse.pairwise_session/1", frozenset({"asked", "request.work"}))
 
     request: ShareRequest
     answer: ShareAnswer
@@ -38,6 +40,7 @@ class SessionState(Message):
     kept: Raw
     order: MaskOrder | None = None
     task: str = ""
+    asked: Raw | None = None
 
 
 class EndedSession(Message):

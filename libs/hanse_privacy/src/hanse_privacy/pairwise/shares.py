@@ -129,10 +129,16 @@ def own_check(session: str, sender: str, own: bytes) -> bytes:
     return hashlib.sha256(label("own check", session, sender) + b"\x1f" + own).digest()
 
 
-def agreement_statement(request: ShareRequest, members: Sequence[str]) -> bytes:
-    """What a site signs about the members that it masks with: in one session all must mask with the same ones."""
+def agreement_statement(request: ShareRequest, members: Sequence[str], asked: bytes | None) -> bytes:
+    """What a site signs about its masked answer: in one session all must mask with the same members, and answer the
+    same.
+
+    Args:
+        asked: digest of what it answers; None: of a hub of release 0.1.0, where nobody signed that.
+    """
     named = hashlib.sha256("\x1f".join(members).encode()).digest()
-    return label("agreement", request.project, request.run, request.session) + b"\x1f" + request.digest + named
+    what = label("agreement" if asked is None else "agreement 2", request.project, request.run, request.session)
+    return what + b"\x1f" + request.digest + named + (asked or b"")
 
 
 def _share_context(session: str, sender: str, receiver: str, digest: bytes) -> bytes:

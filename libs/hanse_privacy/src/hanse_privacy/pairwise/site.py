@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
+from hanse_privacy.masks.bound import Asked, bound_seed
 from hanse_privacy.masks.seal import roster_digest
 from hanse_privacy.pairwise import shamir
 from hanse_privacy.pairwise.keys import RunKey, advert_statement, exchange_key, mask_key
@@ -54,6 +55,7 @@ class PairwiseSite:
         folder: where its state lives, by run.
         signing: its enrolled key.
         minimum: its policy's: it takes part in no session from which a sum of fewer could come.
+        colluding: how many sites may collude with the hub, as its policy says.
         roster: SHA-256 over the enrolled keys (`masks.seal.roster_digest`) that its policy pins; None: not pinned.
         beside: 0: a session ends those before it, because the difference of two sums of one thing over different sites
             is somebody's. Else so many may be under way at once, all of the same members, and each sum is of all of
@@ -62,11 +64,11 @@ class PairwiseSite:
 
     def __init__(
         self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int = 3,
-        roster: bytes | None = None, beside: int = 0,
+        colluding: int = 0, roster: bytes | None = None, beside: int = 0,
     ) -> None:  # fmt: skip
         self._folder, self._signing = folder, signing
         self._project, self._own = project, participant
-        self._minimum, self._roster, self._beside = minimum, roster, beside
+        self._minimum, self._colluding, self._roster, self._beside = minimum, colluding, roster, beside
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
 
     def advertise(self, run: str) -> bytes:
@@ -109,51 +111,64 @@ class PairwiseSite:
             folder.end_others(session)
         return shared.answer.encode()
 
-    def masks(self, run: str, payload: bytes, *, session: str, task: str) -> MaskingNote:
-        """TRAIN, EVALUATE: the masks of this task's answer. They are for one answer: the task's id binds them.
+    def masks(
+        self, run: str, payload: bytes, *, session: str, task: str, asked: Asked | None = None
+    ) -> MaskingNote:  # fmt: skip
+        """TRAIN, EVALUATE: the masks of this task's answer. They are for one answer: the task's id binds them, and what
+        it asks.
+
+        Args:
+            asked: None: by a hub of release 0.1.0, which binds nothing.
 
         Raises:
-            HanseError: GONE without the session's secrets; CONFLICT for another set or task than before; TAMPERED for
-                a share that is not what its sender made; INVALID_INPUT for members that cannot be.
+            HanseError: GONE without the session's secrets; CONFLICT for another set, task or request than before, or
+                another work than the session was opened for; TAMPERED for a share that is not what its sender made;
+                INVALID_INPUT for members that cannot be.
         """
-        request, order, pairs, own = self._bind(run, payload, session, task)
-        keys = {name: mask_key(pair, session) for name, pair in pairs.items()}
+        request, order, pairs, own = self._bind(run, payload, session, task, asked)
+        bound = None if asked is None else asked.request
+        keys = {name: bound_seed(mask_key(pair, session), bound) for name, pair in pairs.items()}
         masks = Masks(
-            add=[own, *(key for name, key in keys.items() if self._own < name)],
+            add=[bound_seed(own, bound), *(key for name, key in keys.items() if self._own < name)],
             subtract=[key for name, key in keys.items() if name < self._own],
         )
-        signature = self._signing.sign(agreement_statement(request, order.members))
-        return MaskingNote(masks, Agreement(signature=signature).encode())
+        signature = self._signing.sign(agreement_statement(request, order.members, bound))
+        return MaskingNote(masks, Agreement(signature=signature, request=bound).encode())
 
-    def sums(self, run: str, payload: bytes, *, session: str, task: str, round_number: int) -> SumMasks:
+    def sums(
+        self, run: str, payload: bytes, *, session: str, task: str, round_number: int, asked: Asked | None = None
+    ) -> SumMasks:
         """TRAIN, before the work: the masks of its sums with all who mask this task's answer.
 
         Raises:
             HanseError: as `masks`; CONFLICT when sums of this round were begun with others.
         """
-        _, order, pairs, _ = self._bind(run, payload, session, task)
+        _, order, pairs, _ = self._bind(run, payload, session, task, asked)
         folder = self._run(run)
         folder.begin_sums(round_number, tuple(order.members))
         keys = {name: exchange_key(pair, session, self._own, name) for name, pair in pairs.items()}
-        return SumMasks(folder, session, self._own, keys)
+        return SumMasks(folder, session, self._own, keys, None if asked is None else asked.request)
 
     def _bind(
-        self, run: str, payload: bytes, session: str, task: str
+        self, run: str, payload: bytes, session: str, task: str, asked: Asked | None
     ) -> tuple[ShareRequest, MaskOrder, dict[str, bytes], bytes]:
         """Check whom a task masks with, and that it is the session's: (request, order, keys of pairs, own seed)."""
         order = MaskOrder.decode(payload)
         self._same("session", order.session, session)
         folder = self._run(run)
         state = folder.require(session)
-        if state.order is not None and (state.order, state.task) != (order, task):
-            raise conflict(session, "masks for another set or task")
+        bound = None if asked is None else asked.request
+        if state.order is not None and (state.order, state.task, state.asked) != (order, task, bound):
+            raise conflict(session, "masks for another set, task or request")
         request, own_key = state.request, folder.key()
-        check_threshold(request.threshold, members=len(request.members), minimum=self._minimum)
+        if request.work != (None if asked is None else asked.work):
+            raise HanseError(ErrorCode.CONFLICT, f"session {session}: it was opened for another work than is asked")
+        self._check_threshold(request)
         _check_members(order.members, request.names, self._own, request.threshold, "members")
         self._check_whole(order.members, request, "members")
         self._open_all(state, order, own_key, run)
         if state.order is None:
-            folder.store(state.model_copy(update={"order": order, "task": task}))
+            folder.store(state.model_copy(update={"order": order, "task": task, "asked": bound}))
         return request, order, self._pairs_of(order, request, own_key, run), state.own
 
     def unmask(self, run: str, payload: bytes, *, session: str) -> bytes:
@@ -162,7 +177,8 @@ class PairwiseSite:
 
         Raises:
             HanseError: CONFLICT for another set than before, or before the masks were made; TAMPERED when a survivor
-                did not sign that it masked with the same members; QUORUM below the threshold; GONE, INVALID_INPUT.
+                did not sign that it masked with the same members and answered the same request; QUORUM below the
+                threshold; GONE, INVALID_INPUT.
         """
         asked = UnmaskRequest.decode(payload)
         self._same("session", asked.session, session)
@@ -195,7 +211,7 @@ class PairwiseSite:
         own = next((member for member in request.members if member.participant == self._own), None)
         if own is None or own.key != own_key.public_bytes or own.identity != self._signing.public_bytes:
             raise HanseError(ErrorCode.TAMPERED, f"members: {self._own} is not there with its own keys")
-        check_threshold(request.threshold, members=len(request.members), minimum=self._minimum)
+        self._check_threshold(request)
         enrolled = None
         if self._roster is not None:
             keys = [request.roster[at : at + 32] for at in range(0, len(request.roster), 32)]
@@ -211,6 +227,11 @@ class PairwiseSite:
                 raise HanseError(ErrorCode.TAMPERED, f"key of {member.participant}: it is not on the pinned roster")
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
+
+    def _check_threshold(self, request: ShareRequest) -> None:
+        check_threshold(
+            request.threshold, members=len(request.members), minimum=self._minimum, colluding=self._colluding
+        )
 
     def _check_beside(self, request: ShareRequest, folder: RunFolder) -> None:
         if not self._beside:
@@ -236,10 +257,11 @@ class PairwiseSite:
         _check_members(asked.survivors, order.members, None, request.threshold, "survivors")
         self._check_whole(asked.survivors, request, "survivors")
         identities = {member.participant: member.identity for member in request.members}
-        statement = agreement_statement(request, order.members)
+        # In the terms of what this site was asked itself: nothing is revealed of answers to anything else.
+        statement = agreement_statement(request, order.members, state.asked)
         signed = records(asked.agreements, SIGNATURE_BYTES, asked.survivors, what="agreements")
         for name, signature in signed.items():
-            VerifyKey(identities[name]).verify(signature, statement, what=f"set of members of {name}")
+            VerifyKey(identities[name]).verify(signature, statement, what=f"members and request of {name}")
 
     def _open_all(self, state: SessionState, order: MaskOrder, own_key: RunKey, run: str) -> dict[str, SharePair]:
         others = [name for name in order.members if name != self._own]

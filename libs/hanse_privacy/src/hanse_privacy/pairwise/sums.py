@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hanse_privacy.pairwise.keys import sum_seed
+from hanse_privacy.pairwise.keys import label, sum_seed
 from hanse_privacy.pairwise.session import RunFolder, conflict
 from hanse_privacy.pairwise.streams import Masks
 
@@ -23,10 +23,14 @@ class SumMasks:
     Args:
         folder: of the run: what was contributed is remembered there before it leaves.
         pairs: the exchange key of each pair with another member, by its name.
+        request: digest of what is asked; None: of a hub of release 0.1.0.
     """
 
-    def __init__(self, folder: RunFolder, session: str, own: str, pairs: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, folder: RunFolder, session: str, own: str, pairs: Mapping[str, bytes], request: bytes | None = None
+    ) -> None:
         self._folder, self._session = folder, session
+        self._heard = request
         self._higher = tuple(key for name, key in pairs.items() if own < name)
         self._lower = tuple(key for name, key in pairs.items() if name < own)
         self._given = folder.given(session)
@@ -41,7 +45,8 @@ class SumMasks:
             HanseError: CONFLICT for other elements than before: the difference of both would be without a mask.
         """
         masks = Masks(
-            add=[sum_seed(pair, key) for pair in self._higher], subtract=[sum_seed(pair, key) for pair in self._lower]
+            add=[sum_seed(pair, key, self._heard) for pair in self._higher],
+            subtract=[sum_seed(pair, key, self._heard) for pair in self._lower],
         )
         masks.apply(elements, 0)
         masked = elements.tobytes()
@@ -53,3 +58,8 @@ class SumMasks:
         elif before != digest:
             raise conflict(self._session, f"exchange {key}: other numbers than were contributed before")
         return masked
+
+    def hear(self, key: str, total: bytes) -> None:
+        """The sum `key` was received: masks of later ones cancel only with sites that received the same."""
+        if self._heard is not None:
+            self._heard = hashlib.sha256(self._heard + label("total", key) + b"\x1f" + total).digest()

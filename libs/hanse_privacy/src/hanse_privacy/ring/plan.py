@@ -86,12 +86,17 @@ def make_plan(
 
 
 def check_plan(plan: RingPlan) -> None:
-    """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics.
+    """Check that no sum of a plan can overflow: (1), for every ring, the weights and the metrics. And that no ring
+    rounds every value to nothing, so that the sum would be of those who have another.
 
     Raises:
         HanseError: INVALID_INPUT naming the ring and the numbers.
     """
     for name, ring in {"default": plan.default, **plan.entries}.items():
+        if ring.bound * 2.0**ring.fraction < 1:
+            raise invalid(
+                f"ring.{name}.bound", ring.bound, f"{2.0**-ring.fraction:g} or more, which is one step of the ring"
+            )
         if largest_sum(ring, plan.participants) > capacity(ring.bits):
             raise HanseError(
                 ErrorCode.INVALID_INPUT,

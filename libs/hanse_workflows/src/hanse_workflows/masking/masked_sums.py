@@ -43,7 +43,7 @@ async def summed_masked(
     given: tuple[str, ...] = ()
     sent = Traffic()
     for attempt in range(1, len(ask.to) + 2):
-        session = await protocol.prepare(session_key(step, attempt), ask.round, left, least=least_members(run, ask))
+        session = await protocol.prepare(session_key(step, attempt), ask, left, least=least_members(run, ask))
         enough = max(ask.needed, session.masking.minimum)
         needed = max(enough, session.needed)
         asking = with_noise(run, replace(
@@ -95,7 +95,7 @@ async def _together(
     """
     whole, missing, sent = ask.to, "nobody was asked", Traffic()
     for attempt in range(1, ask.retries + 2):
-        session = await protocol.prepare(session_key(step, attempt), ask.round, whole, least=least_members(run, ask))
+        session = await protocol.prepare(session_key(step, attempt), ask, whole, least=least_members(run, ask))
         name = session.masking.session
         if attempt == 1:
             whole = session.to  # before there is any sum, the set is as free as in any round

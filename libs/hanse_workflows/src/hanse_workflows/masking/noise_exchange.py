@@ -16,6 +16,7 @@ from hanse_privacy.noise.exchange_messages import NoiseRequest, noise_request, r
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
+from hanse_workflows.masking.protocols import work_of
 from hanse_workflows.outcomes import Gathered
 from hanse_workflows.verbs import Body, Verbs
 
@@ -44,7 +45,7 @@ async def exchanged(run: Verbs, ask: Ask, session: str) -> Ask:
     advertised = await gather(run, f"{session}-noise-keys", replace(own, kind=TaskKind.ADVERTISE, model=None))
     keys = {answer.participant: answer.payload for answer in advertised.answers if answer.payload is not None}
     request, refused = noise_request(
-        run.project, run.run, session, keys, await run.enrolled(f"{session}-noise-roster")
+        run.project, run.run, session, keys, await run.enrolled(f"{session}-noise-roster"), work=work_of(run, ask)
     )  # fmt: skip
     _tell(run, ask, session, refused, "its key is not signed with its enrolled key")
     if request is None or len(request.members) < ask.needed:

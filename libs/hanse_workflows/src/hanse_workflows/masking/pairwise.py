@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
+from hanse_fabric.messages import Bound, Masking, MaskingMode, Ring, RingPlan, RingSum, TaskKind
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
 from hanse_privacy.pairwise.messages import Member
 from hanse_privacy.pairwise.recovering import recover
@@ -22,7 +22,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
-from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of
+from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of, work_of
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
@@ -70,7 +70,7 @@ class Pairwise(MaskingProtocol):
     async def prepare(
         self,
         session: str,
-        round_number: int,
+        ask: Ask,
         chosen: tuple[str, ...],
         *,
         least: Callable[[int], int],
@@ -90,7 +90,7 @@ class Pairwise(MaskingProtocol):
         name = session
         for attempt in itertools.count(2):
             masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
-            opened = await self._share(masking, round_number, chosen, needed, least)
+            opened = await self._share(masking, ask, chosen, needed, least)
             # Whoever could not share may have lost its key: it advertises anew before the next session.
             for absent in set(chosen) - set(opened.members):
                 self._adverts.pop(absent, None)
@@ -104,9 +104,9 @@ class Pairwise(MaskingProtocol):
         return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
 
     async def _share(
-        self, masking: Masking, round_number: int, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
+        self, masking: Masking, asked: Ask, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
     ) -> PairwiseSession:
-        session = masking.session
+        session, round_number = masking.session, asked.round
         await self._advertise(masking, round_number, chosen, needed)
         identities = await self._run.enrolled(f"{session}-roster") if self._roster is None else self._roster
         members = self._members(session, round_number, chosen, identities)
@@ -116,7 +116,8 @@ class Pairwise(MaskingProtocol):
         try:
             request = share_request(
                 self._run.project, self._run.run, session, members, threshold=self._settings.threshold,
-                minimum=minimum, roster=identities.values(),
+                minimum=minimum, colluding=self._settings.colluding or 0, roster=identities.values(),
+                work=work_of(self._run, asked),
             )  # fmt: skip
         except HanseError as error:
             raise RunFailure(error.code, f"session {session}: {error.message}", hint=error.hint) from None
@@ -124,7 +125,7 @@ class Pairwise(MaskingProtocol):
             self._run, f"{session}-share",
             self._ask(
                 TaskKind.SHARE, round_number, request.names, needed=needed, masking=masking,
-                payload=_once(request.encode),
+                payload=_once(request.encode), bound=asked.bound,
             ),
         )  # fmt: skip
         opened = await PairwiseSession.opened(self._run, request, masking, gathered)
@@ -158,7 +159,7 @@ class Pairwise(MaskingProtocol):
             self._run.note("note", f"{name}/lost", round=round_number, step=name, reason=failure.message)
             return Unmasking(None)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
-        recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed)
+        recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed, asked.asked)
         self._tell(name, round_number, recovered.refused)
         if recovered.recovery is None:
             return Unmasking(None, tuple(recovered.refused))
@@ -199,6 +200,7 @@ class Pairwise(MaskingProtocol):
     def _ask(
         self, kind: TaskKind, round_number: int, to: tuple[str, ...], *, needed: int, masking: Masking, peers: int = 0,
         payload: Callable[[str], Awaitable[bytes]] | None = None, grace: float | None = None, keep: bool = True,
+        bound: Bound | None = None,
     ) -> Ask:  # fmt: skip
         job = self._run.job
         deadline = min(job.participants.deadline, _PROTOCOL_S)
@@ -207,7 +209,7 @@ class Pairwise(MaskingProtocol):
         return Ask(
             kind=kind, round=round_number, to=to, config={"model": job.model}, seed=lambda _: 0, model=None,
             needed=needed, grace=grace, deadline=deadline, retries=job.participants.retries, peers=peers,
-            masking=masking, payload=payload, keep=keep,
+            masking=masking, payload=payload, keep=keep, bound=bound,
         )  # fmt: skip
 
     def _release(self, opened: PairwiseSession) -> None:

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
+from hanse_learning.binding import work_digest
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
@@ -45,14 +47,14 @@ class MaskingProtocol:
     async def prepare(
         self,
         session: str,
-        round_number: int,  # noqa: ARG002
+        ask: Ask,  # noqa: ARG002
         chosen: tuple[str, ...],
         *,
         least: Callable[[int], int],  # noqa: ARG002
         plan: RingPlan | None = None,
     ) -> MaskedSession:
-        """Open a session among `chosen`. `least` says of how many its sum must be, of so many who take part; `plan` is
-        how it is summed, None: as the job's updates are."""
+        """Open a session for what is asked, among `chosen`. `least` says of how many its sum must be, of so many who
+        take part; `plan` is how it is summed, None: as the job's updates are."""
         masking = Masking(
             mode=self.mode,
             session=session,
@@ -100,6 +102,17 @@ class Compensated(MaskingProtocol):
         if self._known is None:
             self._known = base64.b64encode(await self._run.compensator())
         return self._known
+
+
+def work_of(run: Verbs, ask: Ask) -> bytes | None:
+    """Digest of the work that a masked sum will be of; None where requests are bound to nothing.
+
+    Raises:
+        HanseError: INVALID_INPUT for settings that no site could read.
+    """
+    if ask.bound is None or not run.binds:
+        return None
+    return work_digest(ask.common(run.project, run.run, run.job.workflow))
 
 
 def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:

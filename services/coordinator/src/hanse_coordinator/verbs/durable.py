@@ -84,6 +84,7 @@ class DurableVerbs:
         self._progressed = progressed
         self.vitals = RunVitals(project, run, clock)
         self.steps = Steps(journal, notices, run=run, pause=pause)
+        self.binds = self.steps.binds
         self._inbox = Inbox(bus, roster, notices, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)

@@ -88,7 +88,7 @@ async def open_sums(
                 if error.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):
                     raise
                 raise HanseError(ErrorCode.QUORUM, error.message, hint="the step is done again without them") from None
-            return summed if hidden is None else await asyncio.to_thread(hidden.read, summed)
+            return summed if hidden is None else await asyncio.to_thread(hidden.read, key, summed)
 
         yield give
 

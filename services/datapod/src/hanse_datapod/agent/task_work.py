@@ -26,6 +26,7 @@ from hanse_datapod.home.journal import FinishedTask, TaskJournal
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.masking.answer import masked_answer
+from hanse_datapod.masking.binding import check_binding
 from hanse_datapod.masking.pairwise import is_pairwise, protocol_answer
 from hanse_datapod.masking.plan import check_plan
 from hanse_datapod.masking.remembered import Remembered
@@ -152,6 +153,7 @@ class TaskWork:
             raise _other_data(task)
         if task.masking is not None:
             await asyncio.to_thread(check_plan, task, task.masking)
+            await asyncio.to_thread(check_binding, self._policy, task, self._home)
         with of_the_data(task):
             examples = await self._data.examples()
         if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):

@@ -22,6 +22,7 @@ from hanse_datapod.answers.plain import note_to_owner, reference_to, require_upd
 from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
 from hanse_datapod.masking.remembered import Remembered
@@ -75,6 +76,7 @@ def masked_answer(
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
             refuses; NO_SPACE.
     """
+    from hanse_privacy.masks.bound import bound_seed
     from hanse_privacy.ring.files import mask_shape
 
     require_update_alone(outcome)
@@ -85,15 +87,18 @@ def masked_answer(
         _check_finite(metrics)
 
         tag = remembered.tag(task, outcome.update)
+    noise = noise or SiteNoise(link, policy)
+    asked = asked_of(task, noise=noise.agreed(task, masking))
     seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
-        pairwise = pairwise_masks(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
-    drawn = (noise or SiteNoise(link, policy)).for_answer(task, masking, outcome.update)
+        pairwise = pairwise_masks(link, policy, task, home, asked, minimum=smallest_sum(policy, task, masking))
+    drawn = noise.for_answer(task, masking, outcome.update)
     with of_the_data(task):
         written, tally = _write(
-            task, masking, outcome, output, weight, metrics, seed, None if pairwise is None else pairwise.masks,
-            drawn.adjust,
+            task, masking, outcome, output, weight, metrics,
+            None if seed is None else bound_seed(seed, None if asked is None else asked.request),
+            None if pairwise is None else pairwise.masks, drawn.adjust,
         )  # fmt: skip
     shape, ref, data = None, None, None
     if written is not None:
@@ -105,7 +110,7 @@ def masked_answer(
     )  # fmt: skip
     sealed = None
     if seed is not None:
-        sealed = seal_seed(link, policy, task, masking, seed, shape, drawn)
+        sealed = seal_seed(link, policy, task, masking, seed, shape, drawn, asked, tag)
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})

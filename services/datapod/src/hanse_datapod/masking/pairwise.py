@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import FinishedTask
+from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.plan import floor_of
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
@@ -22,6 +23,7 @@ from hanse_site import SiteLink
 from hanse_site.link import result_for
 
 if TYPE_CHECKING:
+    from hanse_privacy.masks.bound import Asked
     from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
     from hanse_privacy.pairwise.sums import SumMasks
 
@@ -42,22 +44,31 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
     Raises:
         HanseError: what the protocol refuses (`PairwiseSite`); INVALID_INPUT for a task without its parts.
     """
+    from hanse_privacy.pairwise.messages import ShareRequest
+
     site = _site(link, policy, home, minimum=floor_of(policy, task), study=belongs_to_study(task))
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
         payload = site.advertise(task.run)
     else:
         masking, given = _session(task), _payload(task)
+        if task.kind is TaskKind.SHARE and (ShareRequest.decode(given).work is None) != (task.bound is None):
+            raise invalid(
+                "payload.work", None, "the digest of the work where the task is bound, and none where it is not"
+            )
         answer = site.share if task.kind is TaskKind.SHARE else site.unmask
         payload = answer(task.run, given, session=masking.session)
     # A copy takes bytes as they are; validation would take them for base64.
     return FinishedTask(link.sign(result_for(task, Outcome.DONE).model_copy(update={"payload": payload})))
 
 
-def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> MaskingNote:
+def pairwise_masks(
+    link: SiteLink, policy: Policy, task: Task, home: Path, asked: Asked | None, *, minimum: int
+) -> MaskingNote:  # fmt: skip
     """The masks of the answer to this task, and of no other one.
 
     Args:
+        asked: what it answers; None: a hub of release 0.1.0, which binds nothing.
         minimum: how many the sum must be of, at least.
 
     Raises:
@@ -65,7 +76,7 @@ def pairwise_masks(link: SiteLink, policy: Policy, task: Task, home: Path, *, mi
     """
     masking, given = _session(task), _payload(task)
     return _site(link, policy, home, minimum=minimum, study=belongs_to_study(task)).masks(
-        task.run, given, session=masking.session, task=task.id
+        task.run, given, session=masking.session, task=task.id, asked=asked
     )
 
 
@@ -80,7 +91,7 @@ def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, min
     """
     masking, given = _session(task), _payload(task)
     return _site(link, policy, home, minimum=minimum).sums(
-        task.run, given, session=masking.session, task=task.id, round_number=task.round
+        task.run, given, session=masking.session, task=task.id, round_number=task.round, asked=asked_of(task)
     )
 
 
@@ -94,6 +105,7 @@ def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int, study: bo
         project=link.identity.project,
         participant=link.identity.participant,
         minimum=max(minimum, policy.masking.minimum),
+        colluding=policy.masking.colluding,
         roster=None if roster is None else bytes.fromhex(roster),
         beside=STUDY_SESSIONS if study else 0,
     )

@@ -40,10 +40,12 @@ class HiddenSums:
         elements = encode_sum(key, values, self.ring)
         return elements.tobytes() if self.masks is None else self.masks.mask(key, elements)
 
-    def read(self, total: bytes) -> bytes:
+    def read(self, key: str, total: bytes) -> bytes:
         """The sum, as little-endian float64."""
         from hanse_privacy.ring.sums import decode_sum
 
+        if self.masks is not None:
+            self.masks.hear(key, total)
         return decode_sum(total, self.ring)
 
 

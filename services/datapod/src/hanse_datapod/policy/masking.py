@@ -35,6 +35,10 @@ class MaskingPolicy(Frozen):
         similar: so many answers near to each other are made a day.
         members: `fixed`: all answers are summed as of one work, whose members stay the same until the administrator
             renews that; `free`: those of one work are. None: `fixed` for studies where `required`, else `free`.
+        bound: `required`: no sum at all with a hub that does not bind requests (release 0.1.0); `offered`: only until
+            it does for the first time.
+        colluding: how many other sites may give the hub all that they know, without a sum of fewer than `minimum`
+            honest ones.
     """
 
     required: bool = False
@@ -46,6 +50,8 @@ class MaskingPolicy(Frozen):
     near: float = Field(default=0.02, ge=0, lt=1)
     similar: int = Field(default=1000, ge=1)
     members: Literal["fixed", "free"] | None = None
+    bound: Literal["required", "offered"] = "offered"
+    colluding: int = Field(default=0, ge=0)
 
     def fixed(self, task: Task) -> bool:
         """Whether the members of this task's sum must be those of all others."""
@@ -96,8 +102,9 @@ class MaskingPolicy(Frozen):
                 "masking.minimum", f"a sum of {masking.minimum}", f"at least {self.minimum}",
                 hint=f"the owner sets secure_aggregation.minimum to {self.minimum} or more",
             )  # fmt: skip
-        if task.peers < self.minimum:
-            raise forbidden("masking.minimum", f"a sum of {task.peers}", f"at least {self.minimum}")
+        if task.peers < self.minimum + self.colluding:
+            beside = f", and {self.colluding} that may collude" if self.colluding else ""
+            raise forbidden("masking.minimum", f"a sum of {task.peers}", f"at least {self.minimum}{beside}")
         if masking.mode is MaskingMode.COMPENSATOR:
             self._check_compensator(masking)
 

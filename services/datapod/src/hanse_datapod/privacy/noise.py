@@ -86,6 +86,18 @@ class SiteNoise:
         noise = self._site().draw(task.run, task.payload, session=masking.session)
         return AnswerNoise(drawn_noise(noise, masking.ring))
 
+    def agreed(self, task: Task, masking: Masking) -> bytes | None:
+        """Digest of who draws noise for whom; None where nobody does, or the task is not bound.
+
+        Raises:
+            HanseError: GONE, CONFLICT (`NoiseSite.agreed`).
+        """
+        if task.bound is None or not _oblivious(task):
+            return None
+        from hanse_learning.binding import work_digest
+
+        return self._site().agreed(task.run, masking.session, work_digest(task))
+
     def _site(self) -> NoiseSite:
         if self._exchange is None:
             from hanse_privacy.noise.exchange import NoiseSite
