@@ -145,7 +145,7 @@ def test_a_session_under_way_reveals_what_it_revealed_then(home: Path) -> None:
     assert unmask[0].kind is TaskKind.UNMASK
     site = PairwiseSite(home / "pairwise", identity.signing_key, project="triage", participant="north")
     assert train.payload is not None
-    with pytest.raises(HanseError, match="masks for another set or task") as refusal:
+    with pytest.raises(HanseError, match="masks for another set, task or request") as refusal:
         site.masks(run, train.payload, session="r1-train", task="0" * 32)
     assert refusal.value.code is ErrorCode.CONFLICT
     assert site.masks(run, train.payload, session="r1-train", task=train.id).payload == given["r1-train"][1].payload
