@@ -14,13 +14,14 @@ from site_actors import Site, task
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import Reservation, SiteBudget
+from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget
 from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import HiddenFailure, Outcome, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_privacy.ledger import NAME
@@ -69,6 +70,17 @@ async def test_a_restart_that_sends_an_answer_again_charges_nothing(site: Site) 
         await site.stop()
         site.forget_hub()
     assert [entry["what"] for entry in read_chain(site.home, NAME)] == ["charge", "settled"]
+
+
+async def test_what_is_spent_and_allowed_is_told_of_the_project_and_of_the_whole_site(site: Site) -> None:
+    site.policy = budgeted()
+    await site.start()
+    asked = task(privacy=terms())
+    await site.give(asked)
+    await site.results(1)
+    spent = {scope: PRIVACY_SPENT.value(project=scope) for scope in (asked.project, WHOLE_SITE)}
+    assert spent[asked.project] == spent[WHOLE_SITE] > 0
+    assert PRIVACY_BUDGET.value(project=WHOLE_SITE) == site.policy.privacy.epsilon
 
 
 async def test_a_round_that_is_discarded_stays_charged_and_its_next_attempt_is_charged_again(site: Site) -> None:

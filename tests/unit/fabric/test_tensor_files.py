@@ -339,3 +339,8 @@ def test_elements_of_a_ring_are_words_of_32_or_64_bits_and_nothing_else(dtype: s
 def test_arrays_of_other_dtypes_are_refused_by_their_name() -> None:
     with pytest.raises(HanseError, match="dtype: 'complex128' is not one of "):
         layout_like({"w": np.zeros(2, np.complex128)})
+
+
+def test_the_headers_length_is_read_of_the_first_eight_bytes_however_many_are_given() -> None:
+    data = encode_tensors(Layout.of([Entry("w", "F32", (3,))]), {"w": np.zeros(3, np.float32)})
+    assert header_length(data[:8]) == header_length(data) == len(data) - 12

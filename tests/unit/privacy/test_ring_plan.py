@@ -91,6 +91,19 @@ def test_numbers_that_do_not_fit_are_named_before_anything_is_sent() -> None:
     assert "bits: 64" in caught.value.hint
 
 
+def test_four_bits_of_fraction_are_taken_and_what_leaves_fewer_is_refused_with_what_helps() -> None:
+    widest = (capacity(32) // 3 - 1) // 16  # so that the sum of three just fits with four
+    narrow = make_plan(section(bound=widest, bits=32), participants=3, weighting="uniform").default
+    assert narrow.fraction == 4
+    for bits, bound, tail, helps in (
+        (32, widest + 1, 0.0, "bits: 64, or a smaller bound"),
+        (64, 8.0, 2.0**60, "a smaller bound is needed"),
+    ):
+        with pytest.raises(HanseError, match=f"{bits} bits with 4 fraction bits") as caught:
+            make_plan(section(bound=bound, bits=bits), participants=3, weighting="uniform", tail=tail)
+        assert caught.value.hint == helps
+
+
 def test_a_plan_whose_sum_would_overflow_32_bits_is_refused() -> None:
     """5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
     ring = Ring(bits=32, fraction=16, bound=8.0)
