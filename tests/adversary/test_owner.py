@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,14 @@ from adversary.lying_hub import LyingHub
 from adversary.oracle import TERMS
 from adversary.stage import FEATURES
 from hanse_datapod.policy.privacy import PrivacyPolicy
+from hanse_datapod.privacy.budget import restore_ledger
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Outcome, Result, TaskKind
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Result, TaskKind
+from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_privacy.ledger import NAME
+from hanse_privacy.witness import Witness, signed_head
 from hanse_schemas.study import Study
 
 MODEL = np.linspace(0.5, -0.5, FEATURES)
@@ -133,3 +138,75 @@ async def test_control_where_they_are_open_the_exact_number_of_examples_leaves(
     async with attacked(**PRIVATE) as hub:
         examples, _, _ = await private_numbers(hub)
         assert examples == len(hub.stage.sites["site-0"].worker.x)
+
+
+BUDGET = {"required": True, "epsilon": 1.2, "delta": 0.0}
+HALF = PrivacyTerms(
+    privacy=Privacy(placement="local", mechanism="laplace", clip=1.0, delta=0.0, noise_multiplier=4.0), rounds=1,
+    round=1, active=1,
+)  # fmt: skip
+
+
+async def charged_round(hub: LyingHub, number: int, seen: LedgerHead | None) -> Result:
+    """A round that costs 0.5, with the head of the ledger that the hub has seen last."""
+    task = hub.task("site-0", f"r{number}-train", model=MODEL, mode=None, privacy=HALF)
+    return (await hub.ask(task.model_copy(update={"ledger": seen})))["site-0"]
+
+
+async def spend_again(hub: LyingHub, folder: Path, *, back: int) -> Result:
+    """Spend a site's budget, lay back its ledger as it was after so many rounds (0: none), and ask for another."""
+    site, seen = hub.stage.sites["site-0"], None
+    files = [site.home / f"{NAME}.{part}" for part in ("jsonl", "head")]
+    for number in (1, 2):
+        answer = await charged_round(hub, number, seen)
+        assert answer.outcome is Outcome.DONE, answer.reason
+        seen = answer.ledger
+        assert seen is not None
+        if number == back:
+            for file in files:
+                shutil.copy(file, folder / file.name)
+    assert "budget forbids it" in (await charged_round(hub, 3, seen)).reason
+    await site.stop()
+    for file in files:
+        file.unlink()
+        if back:
+            shutil.copy(folder / file.name, file)
+    await site.start()
+    return await charged_round(hub, 4, seen)
+
+
+@pytest.mark.parametrize("back", [0, 1])
+async def test_a_ledger_that_is_deleted_or_older_restores_no_budget(
+    attacked: Attacked, tmp_path: Path, back: int
+) -> None:
+    async with attacked(**(PRIVATE | {"privacy": BUDGET})) as hub:
+        answer = await spend_again(hub, tmp_path, back=back)
+        assert "ledger is older than what it has signed before" in answer.reason
+        # Not without the hub's word either: the site has written down that it lacks something.
+        answer = await charged_round(hub, 5, None)
+        assert "ledger is older than what it has signed before" in answer.reason
+        site = hub.stage.sites["site-0"]
+        await site.stop()
+        restore_ledger(site.home, site.policy.privacy, "the disk broke", hub.stage.project, 1.0)
+        await site.start()
+        answer = await charged_round(hub, 6, None)
+        assert "epsilon 1 of 1.2 is spent" in answer.reason or "epsilon 1.5 of 1.2 is spent" in answer.reason
+
+
+@pytest.mark.parametrize("back", [0, 1])
+async def test_control_where_nobody_looks_back_an_older_ledger_spends_the_budget_twice(
+    attacked: Attacked, tmp_path: Path, back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Witness, "lacks", lambda *_: False)
+    async with attacked(**(PRIVATE | {"privacy": BUDGET})) as hub:
+        answer = await spend_again(hub, tmp_path, back=back)
+        assert answer.outcome is Outcome.DONE
+
+
+async def test_a_head_that_the_site_has_not_signed_stops_nobody(attacked: Attacked) -> None:
+    async with attacked(**(PRIVATE | {"privacy": BUDGET})) as hub:
+        site = hub.stage.sites["site-0"]
+        forged = signed_head(
+            99, "e" * 64, project=hub.stage.project, participant=site.name, key=SigningKey.create()
+        )  # fmt: skip
+        assert (await charged_round(hub, 1, forged)).outcome is Outcome.DONE

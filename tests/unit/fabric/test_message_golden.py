@@ -28,6 +28,8 @@ from hanse_fabric.messages import (
     ExchangeJob,
     ExchangeSum,
     JobKind,
+    LedgerHead,
+    LedgerRecord,
     Lineage,
     Link,
     LinkReply,
@@ -85,6 +87,8 @@ SEED = SealedSeed(
     participant="north", sealed=b"AQID", update=MaskShape(u64=2, u32=3), tally=9, request="d" * 64, signature=b"AQID"
 )
 
+HEAD = LedgerHead(entries=2, head="a" * 64, signature=b"AQID")
+
 EXAMPLES: tuple[Message, ...] = (
     MaskRequest(**SESSION, members=(SEED,)),
     MaskAnswer(**SESSION, participants=("north", "south"), sum=MaskSum(update=STORED, tally=INLINE)),
@@ -102,7 +106,9 @@ EXAMPLES: tuple[Message, ...] = (
     Result(
         **WHERE, task="0" * 32, participant="north", outcome=Outcome.DONE, update=INLINE, examples=10,
         metrics={"loss": 0.25}, seconds=1.5, code_digest="f" * 64, signature=b"AQID", seed=SEED,
+        ledger=HEAD,
     ),
+    LedgerRecord(newest=HEAD),
     Presence(project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train"),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
     LinkRequest(**WHERE, participant="north", put=ObjectRef(digest="a" * 64, size=9)),

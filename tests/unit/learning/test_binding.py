@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, PrivacyTerms, Ring, RingPlan, Task, TaskKind
+from hanse_fabric.messages import (
+    Bound,
+    LedgerHead,
+    Masking,
+    MaskingMode,
+    ObjectRef,
+    PrivacyTerms,
+    Ring,
+    RingPlan,
+    Task,
+    TaskKind,
+)
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import derive_seed
 from hanse_learning.binding import FIELDS, Covered, bound_to, request_digest, task_seed, work_digest
@@ -46,7 +57,7 @@ OTHER: dict[str, Any] = {
     "model": ObjectRef(digest="b" * 64, size=3), "peers": 4, "issued_at": datetime(2027, 1, 1, tzinfo=UTC),
     "deadline": datetime(2027, 1, 1, tzinfo=UTC), "masking": MASKING.model_copy(update={"minimum": 4}),
     "privacy": PRIVACY, "payload": b"x", "extras": {"control": ObjectRef(digest="c" * 64, size=1)}, "trained": 3,
-    "bound": Bound(job="f" * 64, seed=7),
+    "bound": Bound(job="f" * 64, seed=7), "ledger": LedgerHead(entries=1, head="a" * 64, signature=b"AQID"),
 }  # fmt: skip
 
 

@@ -67,6 +67,11 @@ class ChainedLog:
         """Bytes of the log."""
         return self._size
 
+    @property
+    def newest(self) -> str:
+        """The hash of the newest entry."""
+        return self._hash
+
     def append(self, *bodies: Mapping[str, Any]) -> None:
         """Write entries down; `sequence`, `time`, `previous` and `hash` are added to each.
 

@@ -243,6 +243,7 @@ MASK_RECORDS = Subject(
     "$KV.hanse_mask_records.{project}.{run}.{session}", _bucket("mask_records"), _rights(compensator=_RECORD)
 )
 WORK_RECORDS = Subject("$KV.hanse_work_records.{work}", _bucket("work_records"), _rights(compensator=_RECORD))
+LEDGERS = Subject("$KV.hanse_ledgers.{project}.{participant}", _bucket("ledgers"), _rights(coordinator=_RECORD))
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
 REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
@@ -266,7 +267,7 @@ MODELS = Subject(
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    WORK_RECORDS, INVITATIONS, KEYS, REVOCATIONS, STATE, RUNS, LEASES, MODELS,
+    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, STATE, RUNS, LEASES, MODELS,
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

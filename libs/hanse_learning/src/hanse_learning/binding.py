@@ -64,6 +64,7 @@ FIELDS: Mapping[str, Covered] = {
     "id": Covered.NEITHER,
     "step": Covered.NEITHER,
     "issued_at": Covered.NEITHER,
+    "ledger": Covered.NEITHER,
     "deadline": Covered.NEITHER,
 }
 """Every field of a task."""

@@ -21,8 +21,10 @@ from typing import Any
 from hanse_fabric.chain import ChainedLog, LogCheck, read_chain, verify_chain
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.privacy import LedgerHead
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.witness import MISSING, RESTORED, Witness
 
 NAME = "privacy"
 _ROUNDING = 1 + 1e-9
@@ -109,10 +111,11 @@ class Ledger:
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._totals: dict[str, Counter[Event]] = {}
         self._open: dict[str, Charge] = {}
+        self._witness = Witness()
         with self._alone():
             self._log = ChainedLog(folder, NAME, clock)
             for entry in read_chain(folder, NAME):
-                self._count(entry)
+                self._count(entry, entry["hash"])
 
     def reserve(self, charge: Charge) -> Balance:
         """Charge a release before it is made; it is on the disk when this returns.
@@ -125,8 +128,7 @@ class Ledger:
                 the same work was charged otherwise; NO_SPACE; TAMPERED. Nothing is charged then.
         """
         with self._alone():
-            for entry in self._log.catch_up():
-                self._count(entry)
+            self._catch_up()
             known = self._open.get(_name(charge))
             if known is not None and (known.event, known.count) == (charge.event, charge.count):
                 return self._balance(charge.project)
@@ -138,38 +140,28 @@ class Ledger:
                     hint="the same work has the same noise; a new attempt has another name",
                 )
             self._check(charge)
-            body = {
-                "what": "charge", "project": charge.project, "run": charge.run, "work": charge.work,
-                "event": charge.event.to_json(), "count": charge.count, "note": charge.note,
-            }  # fmt: skip
-            self._log.append(body)
-            self._count(body)
+            self._write(_body(charge))
             return self._balance(charge.project)
 
     def settle(self, charge: Charge) -> None:
         """Note, before the answer can leave, that it has been made: the same work again is charged again."""
         with self._alone():
-            for entry in self._log.catch_up():
-                self._count(entry)
+            self._catch_up()
             if _name(charge) not in self._open:
                 return
-            body = {"what": "settled", "project": charge.project, "run": charge.run, "work": charge.work}
-            self._log.append(body)
-            self._count(body)
+            self._write({"what": "settled", "project": charge.project, "run": charge.run, "work": charge.work})
 
     def balances(self) -> list[Balance]:
         """The whole site's balance first, then those of projects that were charged or have their own budget."""
         with self._alone():
-            for entry in self._log.catch_up():
-                self._count(entry)
+            self._catch_up()
             projects = sorted(self._totals.keys() | self._budgets.projects.keys())
             return [self._site_balance(), *(self._balance(project) for project in projects)]
 
     def site_balance(self) -> Balance:
         """The whole site's balance."""
         with self._alone():
-            for entry in self._log.catch_up():
-                self._count(entry)
+            self._catch_up()
             return self._site_balance()
 
     def close(self) -> None:
@@ -180,7 +172,42 @@ class Ledger:
                 self._log.close()
                 os.close(self._lock)
 
+    def head(self) -> tuple[int, str]:
+        """(number of entries, hash of the newest), at least one of which there must be."""
+        with self._alone():
+            self._catch_up()
+            return self._witness.entries, self._log.newest
+
+    def require(self, head: LedgerHead) -> None:
+        """Note that others have seen a head that the ledger does not hold: it charges nothing then (`witness`)."""
+        with self._alone():
+            self._catch_up()
+            if self._witness.lacks(head):
+                self._write({"what": MISSING, "entries": head.entries, "head": head.head})
+
+    def restored(self, reason: str, *, spent: Charge | None = None) -> None:
+        """Go on with a ledger that lacks what others have seen of it, by the administrator's word.
+
+        Args:
+            spent: what it lacks, as far as the administrator knows.
+        """
+        with self._alone():
+            self._catch_up()
+            self._write({"what": RESTORED, "reason": reason})
+            if spent is not None:
+                self._write(_body(spent))
+
+    def _catch_up(self) -> None:
+        """Take in what other processes have written."""
+        for entry in self._log.catch_up():
+            self._count(entry, entry["hash"])
+
+    def _write(self, body: dict[str, Any]) -> None:
+        self._log.append(body)
+        self._count(body, self._log.newest)
+
     def _check(self, charge: Charge) -> None:
+        self._witness.require_whole()
         scopes = (
             (
                 f"project {charge.project}",
@@ -203,7 +230,9 @@ class Ledger:
                     hint="the site's administrator decides, in the policy file (privacy)",
                 )
 
-    def _count(self, entry: Mapping[str, Any]) -> None:
+    def _count(self, entry: Mapping[str, Any], digest: str) -> None:
+        if self._witness.add(entry, digest):
+            return
         name = f"{entry['project']}/{entry['run']}/{entry['work']}"
         if entry["what"] == "settled":
             self._open.pop(name, None)
@@ -251,3 +280,10 @@ def verify_ledger(folder: Path) -> LogCheck:
 
 def _name(charge: Charge) -> str:
     return f"{charge.project}/{charge.run}/{charge.work}"
+
+
+def _body(charge: Charge) -> dict[str, Any]:
+    return {
+        "what": "charge", "project": charge.project, "run": charge.run, "work": charge.work,
+        "event": charge.event.to_json(), "count": charge.count, "note": charge.note,
+    }  # fmt: skip

@@ -15,7 +15,7 @@ from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
 
-_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew"})
+_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +73,14 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     renewing.add_argument("--home", type=Path, required=True)
     renewing.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
     renewing.set_defaults(run=_renew)
+
+    restoring = commands.add_parser("ledger-restored", help="go on with a privacy ledger that is older than it was")
+    restoring.add_argument("--home", type=Path, required=True)
+    restoring.add_argument("--policy", type=Path, help="the policy file, which may name the ledger's folder")
+    restoring.add_argument("--reason", required=True, help="why, for the ledger and the log of everything that left")
+    restoring.add_argument("--project", help="what the lost entries were charged for, with --spent")
+    restoring.add_argument("--spent", type=float, help="the epsilon that they had cost, as far as it is known")
+    restoring.set_defaults(run=_ledger_restored)
 
     telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
     telling.add_argument("--home", type=Path, required=True)
@@ -145,6 +153,19 @@ def _renew(given: argparse.Namespace) -> None:
         Tags(given.home).renew()
         _note(given, "renewed")
     print("sums whose members are fixed may have others from now on")
+
+
+def _ledger_restored(given: argparse.Namespace) -> None:
+    from hanse_datapod.policy.site_policy import load_policy
+    from hanse_datapod.privacy.budget import restore_ledger
+    from hanse_fabric.durable import sole_owner
+
+    if (given.project is None) != (given.spent is None):
+        raise HanseError(ErrorCode.INVALID_INPUT, "--project and --spent: give both or neither")
+    with sole_owner(given.home):
+        restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, given.project, given.spent)
+        _note(given, "ledger-restored")
+    print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
 
 
 def _note(given: argparse.Namespace, what: str) -> None:

@@ -20,7 +20,7 @@ from hanse_fabric.messages.masking import (
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import LedgerHead, LedgerRecord, PrivacyTerms
 from hanse_fabric.messages.reductions import (
     JobKind,
     Part,
@@ -61,6 +61,8 @@ __all__ = [
     "Frozen",
     "HiddenFailure",
     "JobKind",
+    "LedgerHead",
+    "LedgerRecord",
     "Lineage",
     "Link",
     "LinkReply",

@@ -5,12 +5,12 @@ The section stands here, among the messages, because every task of such a job ca
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Base64Bytes, Field, model_validator
 
-from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
+from hanse_fabric.messages.base import Frozen, Message
+from hanse_fabric.names import Digest, Slug
 
 
 class Privacy(Frozen):
@@ -66,3 +66,25 @@ class PrivacyTerms(Frozen):
     round: int = Field(ge=1)
     active: int = Field(ge=1)
     attempt: int = Field(default=1, ge=1)
+
+
+class LedgerHead(Frozen):
+    """How far a site's privacy ledger had come, in the site's own signature (`hanse_privacy.witness`).
+
+    Attributes:
+        entries: of the ledger.
+        head: the newest entry's hash.
+        signature: Ed25519 by the participant's key.
+    """
+
+    entries: int = Field(ge=1)
+    head: Digest
+    signature: Base64Bytes
+
+
+class LedgerRecord(Message):
+    """The newest head of a site's ledger that the hub has seen, which it hands back with each private task."""
+
+    schema_id: ClassVar[str] = "hanse.ledger_record/1"
+
+    newest: LedgerHead

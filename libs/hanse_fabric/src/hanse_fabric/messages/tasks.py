@@ -11,7 +11,7 @@ from pydantic import Base64Bytes, Field
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import Masking, SealedSeed
 from hanse_fabric.messages.objects import ObjectRef
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import LedgerHead, PrivacyTerms
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 
@@ -66,10 +66,11 @@ class Task(Message):
             site keeps between rounds is taken as of then. None: not told.
         bound: of a masked task: with it the site's answer is summed only with answers to the same request. None: a hub
             of release 0.1.0, which binds nothing.
+        ledger: the newest head of this site's own ledger that the hub has seen; None: of none.
     """
 
     schema_id: ClassVar[str] = "hanse.task/2"
-    grown: ClassVar = ("hanse.task/1", frozenset({"bound"}))
+    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger"}))
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -91,6 +92,7 @@ class Task(Message):
     extras: dict[str, ObjectRef] | None = None
     trained: int | None = Field(default=None, ge=0)
     bound: Bound | None = None
+    ledger: LedgerHead | None = None
 
 
 class Outcome(StrEnum):
@@ -143,11 +145,12 @@ class Result(Message):
         payload: a privacy protocol's message.
         extras: further updates of the algorithm's, by name, each in the model's layout.
         info: numbers that the strategy needs, beside `examples`: `steps`, `first_loss`, `normalizer`.
+        ledger: how far the site's privacy ledger had come, where the task was charged.
         signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
     """
 
     schema_id: ClassVar[str] = "hanse.result/2"
-    grown: ClassVar = ("hanse.result/1", frozenset({"seed.request"}))
+    grown: ClassVar = ("hanse.result/1", frozenset({"seed.request", "ledger"}))
 
     task: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -167,6 +170,7 @@ class Result(Message):
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     extras: dict[str, ObjectRef] | None = None
     info: dict[str, float] | None = None
+    ledger: LedgerHead | None = None
     signature: Base64Bytes = b""
 
 

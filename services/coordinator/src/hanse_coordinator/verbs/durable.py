@@ -16,6 +16,7 @@ from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.ending import purge_run, tell_sites
 from hanse_coordinator.verbs.inbox import Inbox
+from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.publishing import publish
@@ -85,7 +86,8 @@ class DurableVerbs:
         self.vitals = RunVitals(project, run, clock)
         self.steps = Steps(journal, notices, run=run, pause=pause)
         self.binds = self.steps.binds
-        self._inbox = Inbox(bus, roster, notices, project=project, run=run)
+        ledgers = Ledgers(bus, project)
+        self._inbox = Inbox(bus, roster, notices, ledgers=ledgers, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
         self._masks = MaskSums(bus, clock, notices, project=project, run=run, patience=settings.reduce.patience)
@@ -94,7 +96,7 @@ class DurableVerbs:
                 requests.recover(lasting=job.study is not None)
         self._tasks = TaskSteps(
             bus, clock, self.steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
-            vitals=self.vitals, project=project, run=run, workflow=job.workflow,
+            vitals=self.vitals, ledgers=ledgers, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
         self._attendance = Attendance(self.steps.once)
         self._enrolled = EnrolledKeys(self.steps.once)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.verbs.collector import Collector
+from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -40,9 +41,9 @@ class Inbox:
         refused: results that were forged or malformed, or other than what their site had answered before.
     """
 
-    def __init__(self, bus: Bus, roster: Roster, notices: Notices, *, project: str, run: str) -> None:
+    def __init__(self, bus: Bus, roster: Roster, notices: Notices, *, ledgers: Ledgers, project: str, run: str) -> None:
         self._bus, self._roster, self._notices = bus, roster, notices
-        self._project, self._run = project, run
+        self._ledgers, self._project, self._run = ledgers, project, run
         self._open: dict[str, tuple[Collector, int]] = {}
         self._first: dict[str, dict[str, bytes]] = {}
         self._heard: OrderedDict[str, Mapping[str, bytes | None]] = OrderedDict()
@@ -111,6 +112,7 @@ class Inbox:
             self._refuse(record, round_number, name, error)
             return
         taken = collector.take(result)
+        self._ledgers.saw(name, result.ledger)
         if taken is None:
             return
         if isinstance(taken, Failure) and taken.outcome is Outcome.REFUSED:

@@ -17,6 +17,7 @@ from typing import Any
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.inbox import Inbox
+from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.waiting import all_of
@@ -57,6 +58,7 @@ class TaskSteps:
         objects: RunObjects,
         settings: WorkflowSettings,
         vitals: RunVitals,
+        ledgers: Ledgers,
         project: str,
         run: str,
         workflow: str,
@@ -64,6 +66,7 @@ class TaskSteps:
         self._bus, self._clock, self._steps = bus, clock, steps
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
+        self._ledgers = ledgers
 
     async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
@@ -108,6 +111,8 @@ class TaskSteps:
                     await self._open_exchange(step, ask.missing, deadline, ask)
                 await self._send(step, ask, own, issued, deadline, collector)
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
+        if ask.privacy is not None:
+            await self._ledgers.keep()
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
         count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
         self._tell_closed(step, ask, gathered)
@@ -127,8 +132,10 @@ class TaskSteps:
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
         async def send(name: str) -> None:
-            payload = {} if ask.payload is None else {"payload": await ask.payload(name)}
-            task = common.model_copy(update=own[name] | payload)
+            more: dict[str, Any] = {} if ask.payload is None else {"payload": await ask.payload(name)}
+            if ask.privacy is not None:
+                more["ledger"] = await self._ledgers.newest(name)
+            task = common.model_copy(update=own[name] | more)
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
             await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
 

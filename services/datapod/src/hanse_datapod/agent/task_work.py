@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -75,7 +76,7 @@ class TaskWork:
         self._home, self._folders = home, folders
         self._policy, self._journal = policy, journal
         self._outbox, self._data = outbox, data
-        self._budget = SiteBudget(home, policy.privacy, self._clock)
+        self._budget = SiteBudget(home, policy.privacy, self._clock, key=link.identity.signing_key)
         self._noise = SiteNoise(link, policy)
         self._runs = Runs(home)
         self._remembered = Remembered(home, policy, self._clock)
@@ -122,8 +123,8 @@ class TaskWork:
             self._folders.drop_plain(task)
         self._folders.drop(task)
         # A study's faulty files stay faulty, so the hub need not ask again.
-        told = is_study_step(task) and reason.code is ErrorCode.INVALID_INPUT
-        refused = reason.code in _REFUSALS or reason is self._data.unfit or told
+        faulty = is_study_step(task) and reason.code is ErrorCode.INVALID_INPUT
+        refused = reason.code in _REFUSALS or reason is self._data.unfit or faulty
         _log.warning(
             "refused" if refused else "failed",
             extra={"run": task.run, "step": task.step, "code": reason.code.code, "reason": reason.whole},
@@ -131,7 +132,8 @@ class TaskWork:
         if reason.code is ErrorCode.CANCELLED:
             return None
         outcome = Outcome.REFUSED if refused else Outcome.FAILED
-        finished = FinishedTask(self._link.sign(result_for(task, outcome, reason=str(reason), code=reason.code.code)))
+        told = FinishedTask(result_for(task, outcome, reason=str(reason), code=reason.code.code))
+        finished = await asyncio.to_thread(self._signed, task, told)
         # The answer is sent even when the journal's disk is full; the outbox log has a reserve for it.
         with suppress(HanseError):
             await asyncio.to_thread(self._journal.finish, task, finished)
@@ -236,8 +238,14 @@ class TaskWork:
                     finished = made.finished
                     self._remembered.claim(task, finished, outcome.data, made.tag, made.among)
                 self._budget.settle(reserved)
+                if reserved is not None:
+                    finished = self._signed(task, finished)
                 self._journal.finish(task, finished)
             return finished
+
+    def _signed(self, task: Task, finished: FinishedTask) -> FinishedTask:
+        """The answer, signed with how far the privacy ledger has come."""
+        return replace(finished, result=self._link.sign(self._budget.with_head(task, finished.result)))
 
     def _finish_protocol(self, task: Task, model: Path | None) -> FinishedTask:
         """Answer a task of the masking protocol alone, or of the exchange of noise, durably."""

@@ -29,7 +29,7 @@ class Leaving:
 
     Attributes:
         what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join; `repaired` for a
-            note of the log's own, `moved` and `renewed` for decisions of the administrator.
+            note of the log's own, `moved`, `renewed` and `ledger-restored` for decisions of the administrator.
         to: bus subject, object key or URL.
         digest: SHA-256 (for large objects over leaves, as in `tensors.digest`) of what leaves; empty for requests.
     """

@@ -17,7 +17,8 @@ from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 
 if TYPE_CHECKING:
@@ -51,11 +52,17 @@ class Reservation:
 
 
 class SiteBudget:
-    """The budget of one home. Its methods block, and any thread may call them."""
+    """The budget of one home. Its methods block, and any thread may call them.
 
-    def __init__(self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK) -> None:
+    Args:
+        key: the site's, by which it knows the ledger's heads that it signed; None: none are signed.
+    """
+
+    def __init__(
+        self, home: Path, policy: PrivacyPolicy, clock: Clock = SYSTEM_CLOCK, *, key: SigningKey | None = None
+    ) -> None:
         self._folder = policy.ledger or home
-        self._policy, self._clock = policy, clock
+        self._policy, self._key, self._clock = policy, key, clock
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
@@ -84,6 +91,7 @@ class SiteBudget:
             f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
         )  # fmt: skip
         ledger = self._open()
+        self._look_back(ledger, task)
         _report_metrics(task.project, ledger.reserve(charge))
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
@@ -93,6 +101,24 @@ class SiteBudget:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""
         if reserved is not None:
             self._open().settle(reserved.charge)
+
+    def with_head(self, task: Task, result: Result) -> Result:
+        """The result of a task, with how far the ledger has come where the task was charged."""
+        if task.privacy is None or task.kind is not TaskKind.TRAIN or self._ledger is None or self._key is None:
+            return result
+        from hanse_privacy.witness import signed_head
+
+        entries, digest = self._ledger.head()
+        own = {"project": task.project, "participant": task.participant}
+        return result.model_copy(update={"ledger": signed_head(entries, digest, **own, key=self._key)})
+
+    def _look_back(self, ledger: Ledger, task: Task) -> None:
+        """Hold the ledger against its newest head that the hub has seen, if that is in this site's own signature."""
+        from hanse_privacy.witness import is_own
+
+        own = {"project": task.project, "participant": task.participant}
+        if task.ledger is not None and self._key is not None and is_own(task.ledger, **own, key=self._key.verify_key):
+            ledger.require(task.ledger)
 
     def close(self) -> None:
         with self._opening:
@@ -129,6 +155,28 @@ def budgets(policy: PrivacyPolicy) -> Budgets:
         project=made(policy.project),
         projects={name: Budget(budget.epsilon, budget.delta) for name, budget in policy.projects.items()},
     )
+
+
+def restore_ledger(
+    home: Path, policy: PrivacyPolicy, reason: str, project: str | None = None, spent: float | None = None
+) -> None:
+    """Go on with a ledger that lacks entries, by the administrator's word.
+
+    Args:
+        project, spent: what they were charged for, and the epsilon that they had cost; None: nobody knows.
+    """
+    from hanse_privacy.accounting.events import Event
+    from hanse_privacy.ledger import Charge, Ledger
+
+    lost = None
+    if project is not None and spent is not None:
+        work = f"lost/{SYSTEM_CLOCK.now().isoformat()}"
+        lost = Charge(project, "0" * 12, work, Event("pure", spent), note=f"entries that are lost: {reason}")
+    ledger = Ledger(policy.ledger or home, budgets(policy), accountant=policy.accountant)
+    try:
+        ledger.restored(reason, spent=lost)
+    finally:
+        ledger.close()
 
 
 def charged(folder: Path) -> bool:
