@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from adversary.stage import Array, Stage
+from adversary.stage import FEATURES, Array, Stage
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.messages import Masking, MaskingMode, ObjectRef, Outcome, Result, RingPlan, Task, TaskKind
+from hanse_fabric.messages import Bound, Masking, MaskingMode, ObjectRef, Outcome, Result, RingPlan, Task, TaskKind
 from hanse_fabric.messages.masking import MaskAnswer, MaskRequest
 from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import MASK_ANSWER, MASK_REQUEST, MASKS, RESULT, TASK, UPDATE, Role
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_learning.binding import task_seed, work_digest
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask, order_masks, read_adverts, share_request
 from hanse_privacy.pairwise.messages import ShareRequest
 from hanse_privacy.pairwise.recovering import recover
@@ -34,6 +35,7 @@ from hanse_schemas.secure_aggregation import SecureAggregation
 from overhearing import with_all_rights
 
 PATIENCE_S = 60.0
+MODEL = np.linspace(0.5, -0.5, FEATURES)
 Results = dict[str, Result]
 Model = Array | Mapping[str, Array]
 
@@ -72,7 +74,7 @@ class LyingHub:
     def task(
         self, site: str, step: str = "r1-train", *, kind: TaskKind = TaskKind.TRAIN, model: Model | None = None,
         mode: MaskingMode | None = MaskingMode.COMPENSATOR, session: str | None = None, plan: RingPlan | None = None,
-        run: str = "", minimum: int = 3, **fields: Any,
+        run: str = "", minimum: int = 3, bound: bool = True, **fields: Any,
     ) -> Task:  # fmt: skip
         """A task as the site will believe that an honest hub sent it.
 
@@ -81,6 +83,7 @@ class LyingHub:
             mode: of masking; None: no masking.
             session: None: the step's name.
             run: "": the stage's.
+            bound: whether a masked one says what its request is bound to; a hub of release 0.1.0 does not.
             fields: of the task, which take precedence.
         """
         now, run = datetime.now(UTC), run or self.stage.run
@@ -97,6 +100,8 @@ class LyingHub:
             "model": None if model is None else model_ref(model), "peers": len(self.stage.sites), "issued_at": now,
             "deadline": now + timedelta(hours=1), "masking": masking,
         }  # fmt: skip
+        if bound and mode in (MaskingMode.COMPENSATOR, MaskingMode.PAIRWISE):
+            body |= {"bound": Bound(job="e" * 64, seed=7), "seed": task_seed(kind, 7, fields.get("round", 1), site)}
         return Task.model_validate(body | fields)
 
     async def ask(self, *tasks: Task) -> Results:
@@ -179,15 +184,17 @@ class LyingHub:
         )
 
     def share_request(
-        self, adverts: Results, session: str, *, threshold: int | None = None, minimum: int = 3, run: str = ""
-    ) -> ShareRequest:
-        """What opens a session among those who advertised."""
+        self, adverts: Results, session: str, *, threshold: int | None = None, minimum: int = 3, run: str = "",
+        work: bytes | None = None,
+    ) -> ShareRequest:  # fmt: skip
+        """What opens a session among those who advertised, to train `MODEL` unless `work` says otherwise."""
         run = run or self.stage.run
+        work = work or work_digest(self.task(self.stage.names[0], model=MODEL))
         identities = {name: site.identity.signing_key.public_bytes for name, site in self.stage.sites.items()}
         read = read_adverts(self.stage.project, run, identities, payloads(adverts))
         return share_request(
             self.stage.project, run, session, read.members, threshold=threshold, minimum=minimum,
-            roster=identities.values(),
+            roster=identities.values(), work=work,
         )  # fmt: skip
 
     async def shared(self, request: ShareRequest, names: Iterable[str] | None = None) -> Orders:
@@ -211,7 +218,7 @@ class LyingHub:
         asked = ask_unmask(request, orders.members, payloads(results))
         chosen = asked.survivors if names is None else names
         told = await self.ask(*(self.protocol(name, TaskKind.UNMASK, request, asked.payload) for name in chosen))
-        recovered = recover(request, orders.answers, asked.survivors, payloads(told))
+        recovered = recover(request, orders.answers, asked.survivors, payloads(told), asked.asked)
         if recovered.recovery is None:
             return None
         total = await self.total({name: results[name] for name in asked.survivors})

@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from adversary.conftest import Attacked
-from adversary.lying_hub import LyingHub, Results, half_step, payloads
+from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads
 from adversary.oracle import QUESTIONS, SECRET, TERMS, bracket, site_with_secret
-from adversary.stage import FEATURES, Array
+from adversary.stage import Array
 from hanse_compensator.memory import Memory
 from hanse_datapod.worker.work import execute
 from hanse_fabric.chain import read_chain
 from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, RingPlan
 from hanse_privacy.ledger import NAME
-
-MODEL = np.linspace(0.5, -0.5, FEATURES)
 
 
 async def trained(hub: LyingHub, names: Iterable[str], session: str, plan: RingPlan) -> Results:
