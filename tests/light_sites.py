@@ -138,8 +138,9 @@ class LightSite:
         self._noise = self._noise or SiteNoise(link, policy)
         if is_exchange(task):
             return self._noise.answer(task, model)
+        remembered = Remembered(self.home, policy, link.bus.clock)
         if is_pairwise(task):
-            return protocol_answer(link, policy, task, self.home)
+            return protocol_answer(link, policy, task, self.home, remembered)
         output = self.home / f"{task.id}.update"
         plain = None
         if task.kind is TaskKind.TRAIN:
@@ -147,7 +148,6 @@ class LightSite:
             values = update_of(self.index, self.sites, task.round).astype(np.float32)
             write_tensors(plain, layout_of_weight(values), {"weight": values})
         outcome = WorkOutcome(plain, weight_of(self.index), {"accuracy": 0.5}, 0.0)
-        remembered = Remembered(self.home, policy, link.bus.clock)
         remembered.check(task)
         made = masked_answer(
             link, policy, task, task.masking, outcome, output, home=self.home, remembered=remembered, noise=self._noise

@@ -46,7 +46,7 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
         bus, _ = await nats_server.enrol(PROJECT, name)
         stack.push_async_callback(bus.close)
         masks = all_sites.sites[name].sums(
-            RUN, orders.payloads[name], session=STEP, task=f"{STEP}/{name}", round_number=1, asked=ASKED
+            RUN, orders.payloads[name], session=STEP, task=f"{STEP}/{name}", begin=lambda _: None, asked=ASKED
         )
         async with open_exchange(bus, participant=name, **where) as exchange:
             return {

@@ -17,9 +17,11 @@ from hanse_aggregator.exchange import hold_session
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
 from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import ExchangeJob, Ring, Task, TaskKind
@@ -29,6 +31,10 @@ from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_site import OpenTask, SiteLink
 
 RUN = "a" * 12
+
+
+def kept(home: Path) -> dict[str, Any]:
+    return {"home": home, "remembered": Remembered(home, Policy(), SYSTEM_CLOCK)}
 
 
 def fedtan(patience: float = 60.0, **fields: Any) -> Task:
@@ -71,7 +77,7 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
             return await exchange.sum("l0-mean", [1.0, 2.0])
 
     async with asyncio.timeout(60), session(broker, ("north", "south")) as holding:
-        async with open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
+        async with open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange:
             assert exchange is not None
             given = np.array([10.0, 20.0]).tobytes()
             total, theirs = await asyncio.gather(exchange("l0-mean", given), south())
@@ -90,7 +96,7 @@ async def test_a_sum_without_the_other_sites_fails_as_a_missed_quorum(tmp_path: 
     async with (
         asyncio.timeout(60),
         session(broker, ("north", "south")),
-        open_sums(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
+        open_sums(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
         with pytest.raises(HanseError) as raised:
@@ -114,7 +120,7 @@ async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> 
     async with (
         asyncio.timeout(60),
         session(broker, ("north",)),
-        open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
+        open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
         assert np.frombuffer(await exchange("l0-mean", np.ones(2).tobytes())).tolist() == [1.0, 1.0]
@@ -134,7 +140,7 @@ async def test_a_task_of_another_algorithm_an_evaluation_or_private_work_has_no_
     tmp_path: Path, asked: Task
 ) -> None:
     site = Site(tmp_path, MemoryBroker())
-    async with open_sums(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
+    async with open_sums(site.link, asked, site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange:
         assert exchange is None
     assert not site.written
 
@@ -160,13 +166,13 @@ async def test_in_mode_ring_sums_are_of_ring_elements_and_with_a_compensator_the
     async with (
         asyncio.timeout(60),
         session(broker, ("north",), ring=ring),
-        open_sums(site.link, asked, site.write_down, Policy(), examples=10, home=tmp_path) as exchange,
+        open_sums(site.link, asked, site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
         assert np.frombuffer(await exchange("l0-mean", np.array([1.5, -2.0]).tobytes())).tolist() == [1.5, -2.0]
     key = "A" * 43 + "="
     compensated = fedtan(masking=masking("compensator") | {"compensator": key})
-    async with open_sums(site.link, compensated, site.write_down, Policy(), examples=10, home=tmp_path) as exchange:
+    async with open_sums(site.link, compensated, site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange:
         assert exchange is None
 
 
@@ -177,9 +183,9 @@ async def test_the_statistics_of_few_examples_do_not_leave(tmp_path: Path, examp
     train = {"algorithm": "fedtan", "batch_size": batch_size}
     asked = task(config={"model": {"name": "mlp", "batch_norm": True}, "train": train})
     with pytest.raises(HanseError, match=r"minimum_examples.*7 examples"):
-        async with open_sums(site.link, asked, site.write_down, policy, examples=examples, home=tmp_path):
+        async with open_sums(site.link, asked, site.write_down, policy, examples=examples, **kept(tmp_path)):
             pass
-    async with open_sums(site.link, asked, site.write_down, Policy(), examples=examples, home=tmp_path) as exchange:
+    async with open_sums(site.link, asked, site.write_down, Policy(), examples=examples, **kept(tmp_path)) as exchange:
         assert exchange is not None
 
 

@@ -114,6 +114,16 @@ def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_p
     works.claim(asked("s3", work=b"v" * 32), ANSWER, state(), among=among(range(1, 12)))
 
 
+def test_a_sum_is_not_unmasked_once_its_work_went_on_in_another_session_of_whichever_run(works):
+    whole = among(range(1, 13))
+    works.claim(asked(), ANSWER, state(), among=whole)
+    works.leave(asked(), ANSWER)
+    assert code(works.share, b"w" * 32, among(range(1, 4), 3)) is ErrorCode.CONFLICT
+    works.share(b"v" * 32, among(range(1, 5), 3))
+    works.share(b"w" * 32, among(range(1, 5), 3))
+    assert code(works.reveal, "run", "s1", whole, whole.members) is ErrorCode.GONE
+
+
 def test_sums_that_need_no_unmasking_are_unmasked_when_they_begin(works):
     whole = among(range(1, 13))
     works.begin(asked(), DataState(), whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hanse_privacy.pairwise.keys import exchange_key, mask_key, sum_seed
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
+from hanse_privacy.works.pairwise import Session
 from hanse_schemas.secure_aggregation import SecureAggregation
 from pairwise_sites import ASKED, Rehearsal
 
@@ -27,16 +29,18 @@ def ring_for(sites: int, bound: float = BOUND):
     return sum_ring(make_plan(settings, participants=sites, weighting="uniform"))
 
 
-def masks_of(all_sites: Rehearsal, session: str, *, names: list[str] | None = None, number: int = 1):
+def masks_of(all_sites: Rehearsal, session: str, *, names: list[str] | None = None):
     """The masks of each member of a new session."""
     request = all_sites.open(session, names)
     orders = all_sites.share(request)
-    return {name: sums_at(all_sites, name, session, orders.payloads[name], number) for name in orders.members}
+    return {name: sums_at(all_sites, name, session, orders.payloads[name]) for name in orders.members}
 
 
-def sums_at(all_sites: Rehearsal, name: str, session: str, payload: bytes, number: int = 1) -> SumMasks:
+def sums_at(
+    all_sites: Rehearsal, name: str, session: str, payload: bytes, begin: Callable[[Session], None] = lambda _: None
+) -> SumMasks:  # fmt: skip
     return all_sites.sites[name].sums(
-        all_sites.run, payload, session=session, task=f"{session}/{name}", round_number=number, asked=ASKED
+        all_sites.run, payload, session=session, task=f"{session}/{name}", begin=begin, asked=ASKED
     )
 
 
@@ -92,17 +96,18 @@ def test_one_key_masks_one_array_also_after_a_restart(tmp_path: Path) -> None:
     assert again.mask("other", zeros + np.uint64(1)) != first
 
 
-def test_a_rounds_sums_are_made_again_with_the_same_members_only(tmp_path: Path) -> None:
-    names = ["a", "b", "c", "d"]
-    all_sites = Rehearsal(tmp_path, names)
-    zeros = np.zeros(2, np.uint64)
-    first = masks_of(all_sites, "r1-train")["a"].mask("k", zeros.copy())
-    assert masks_of(all_sites, "r1-train-s2")["a"].mask("k", zeros.copy()) != first
-    with pytest.raises(HanseError) as raised:
-        masks_of(all_sites, "r1-train-s3", names=["a", "b", "c"])
-    assert raised.value.code is ErrorCode.CONFLICT
-    assert "same ones or not at all" in raised.value.message
-    assert set(masks_of(all_sites, "r2-train", names=["a", "b", "c"], number=2)) == {"a", "b", "c"}
+def test_sums_begin_only_among_those_whom_the_site_agrees_to(tmp_path: Path) -> None:
+    all_sites = Rehearsal(tmp_path, ["a", "b", "c"])
+    payload = all_sites.share(all_sites.open("r1-train")).payloads["a"]
+    begun: list[Session] = []
+
+    def refuse(among: Session) -> None:
+        begun.append(among)
+        raise HanseError(ErrorCode.CONFLICT, "others than before")
+
+    with pytest.raises(HanseError, match="others than before"):
+        sums_at(all_sites, "a", "r1-train", payload, refuse)
+    assert [len(among.members) for among in begun] == [3]
 
 
 @pytest.mark.parametrize("value", [BOUND * 1.5, -123456.0, np.inf, np.nan])

@@ -15,6 +15,7 @@ from hanse_compensator.members import Limits, Opened, RefusedError, open_members
 from hanse_compensator.memory import Memory
 from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.sums import MaskSums, make_sums
+from hanse_compensator.works import Claim
 from hanse_fabric import __version__, telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
@@ -28,6 +29,7 @@ from hanse_fabric.records import Bucket
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import COMPENSATORS, MASK_ANSWER, MASK_REQUEST, MASKS, PARTICIPANTS
 from hanse_fabric.telemetry import catalogue
+from hanse_privacy.works.chain import keys_of
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,9 @@ class Compensator:
         # The set is remembered before it is summed. A crash between the two costs nothing; in the other order it would
         # cost secrecy.
         await self._memory.claim(request)
+        if opened.work is not None:
+            keys = keys_of(roster[member.participant].public_key for member in request.members)
+            await self._memory.claim_set(Claim(opened.work, keys, opened.gap, opened.tags))
         return await asyncio.to_thread(self._make, request, opened)
 
     def _make(self, request: MaskRequest, opened: Opened) -> MaskSums:

@@ -13,11 +13,11 @@ from typing import ClassVar
 from hanse_fabric.durable import space_errors, sync_folder, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Message
-from hanse_fabric.names import Digest, Slug, StepKey
+from hanse_fabric.names import Digest, StepKey
 from hanse_privacy.pairwise.keys import RunKey
 from hanse_privacy.pairwise.messages import MaskOrder, Raw, ShareAnswer, ShareRequest, UnmaskAnswer, UnmaskRequest
 
-_KEY, _LIVE, _OVER, _GIVEN, _SET = "key", ".session", ".over", ".given", "sum-set"
+_KEY, _LIVE, _OVER, _GIVEN = "key", ".session", ".over", ".given"
 
 
 class SessionState(Message):
@@ -76,15 +76,6 @@ class GivenSums(Message):
     schema_id: ClassVar[str] = "hanse.pairwise_sums/1"
 
     digests: dict[StepKey, Digest] = {}
-
-
-class SumSet(Message):
-    """With whom the sums of a round were begun: with no others are they made again, whatever the session."""
-
-    schema_id: ClassVar[str] = "hanse.pairwise_sum_set/1"
-
-    round: int
-    members: tuple[Slug, ...]
 
 
 class RunFolder:
@@ -154,27 +145,6 @@ class RunFolder:
     def store_given(self, session: str, digests: dict[str, str]) -> None:
         """Write it down before it leaves."""
         write_durably(self._path(session, _GIVEN), GivenSums(digests=digests).encode())
-
-    def begin_sums(self, round_number: int, members: tuple[str, ...]) -> None:
-        """Remember with whom this round's sums are made.
-
-        Training is repeatable: two sums of the same numbers over different sites would tell the part of one site.
-
-        Raises:
-            HanseError: CONFLICT for other members than before, or for a round before the last.
-        """
-        path, asked = self._folder / _SET, SumSet(round=round_number, members=members)
-        before = SumSet.decode(path.read_bytes()) if path.exists() else None
-        if before == asked:
-            return
-        if before is not None and round_number <= before.round:
-            raise HanseError(
-                ErrorCode.CONFLICT,
-                f"exchange of round {round_number}: {len(members)} members, but sums of round {before.round} were "
-                f"begun with {len(before.members)} already, and are made with the same ones or not at all",
-                hint="the difference of two sums would tell what one site contributed",
-            )
-        write_durably(path, asked.encode())
 
     def end_others(self, session: str) -> None:
         """End all other sessions: their sums are made, or never will be. So a site helps to unmask one sum at a time,

@@ -6,9 +6,10 @@ revealed. Methods block (disk, arithmetic): call them in a thread, one at a time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey, VerifyKey
@@ -38,14 +39,29 @@ from hanse_privacy.pairwise.shares import (
 from hanse_privacy.pairwise.streams import Masks
 from hanse_privacy.pairwise.sums import SumMasks
 from hanse_privacy.pairwise.thresholds import check_threshold
+from hanse_privacy.works.chain import Members, keys_of
+from hanse_privacy.works.pairwise import Session
 
 
 @dataclass(frozen=True, slots=True)
 class MaskingNote:
-    """What TRAIN and EVALUATE need: the masks to add to the answer, and the payload that goes with it."""
+    """What TRAIN and EVALUATE need: the masks to add to the answer, the payload that goes with it, and among whom these
+    masks cancel."""
 
     masks: Masks
     payload: bytes
+    among: Session
+
+
+class Memory(Protocol):
+    """What a site remembers of works, asked before something leaves that cannot be taken back. Each method refuses with
+    CONFLICT or GONE, or remembers (`works.pairwise.Past`)."""
+
+    def sharing(self, work: bytes, among: Session) -> None:
+        """Secrets are to be shared for a sum of a work."""
+
+    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+        """A sum of these is to be unmasked."""
 
 
 class PairwiseSite:
@@ -57,6 +73,7 @@ class PairwiseSite:
         minimum: its policy's: it takes part in no session from which a sum of fewer could come.
         colluding: how many sites may collude with the hub, as its policy says.
         roster: SHA-256 over the enrolled keys (`masks.seal.roster_digest`) that its policy pins; None: not pinned.
+        memory: what the site remembers of works; None: nothing.
         beside: 0: a session ends those before it, because the difference of two sums of one thing over different sites
             is somebody's. Else so many may be under way at once, all of the same members, and each sum is of all of
             them.
@@ -64,11 +81,12 @@ class PairwiseSite:
 
     def __init__(
         self, folder: Path, signing: SigningKey, *, project: str, participant: str, minimum: int = 3,
-        colluding: int = 0, roster: bytes | None = None, beside: int = 0,
+        colluding: int = 0, roster: bytes | None = None, memory: Memory | None = None, beside: int = 0,
     ) -> None:  # fmt: skip
         self._folder, self._signing = folder, signing
         self._project, self._own = project, participant
         self._minimum, self._colluding, self._roster, self._beside = minimum, colluding, roster, beside
+        self._memory = memory
         self._pairs: dict[tuple[str, str, bytes], bytes] = {}
 
     def advertise(self, run: str) -> bytes:
@@ -99,6 +117,8 @@ class PairwiseSite:
         own_key = folder.key()
         self._check(request, run, own_key)
         self._check_beside(request, folder)
+        if self._memory is not None and request.work is not None:
+            self._memory.sharing(request.work, self._among(request, request.names))
         others = [member for member in request.members if member.participant != self._own]
         pairs = {member.participant: self._pair(own_key, run, member.participant, member.key) for member in others}
         masks = {name: mask_key(pair, session) for name, pair in pairs.items()}
@@ -133,19 +153,24 @@ class PairwiseSite:
             subtract=[key for name, key in keys.items() if name < self._own],
         )
         signature = self._signing.sign(agreement_statement(request, order.members, bound))
-        return MaskingNote(masks, Agreement(signature=signature, request=bound).encode())
+        payload = Agreement(signature=signature, request=bound).encode()
+        return MaskingNote(masks, payload, self._among(request, order.members))
 
     def sums(
-        self, run: str, payload: bytes, *, session: str, task: str, round_number: int, asked: Asked | None = None
-    ) -> SumMasks:
+        self, run: str, payload: bytes, *, session: str, task: str, begin: Callable[[Session], None],
+        asked: Asked | None = None,
+    ) -> SumMasks:  # fmt: skip
         """TRAIN, before the work: the masks of its sums with all who mask this task's answer.
 
+        Args:
+            begin: remembers among whom they are begun, or refuses: nothing is needed to unmask them.
+
         Raises:
-            HanseError: as `masks`; CONFLICT when sums of this round were begun with others.
+            HanseError: as `masks`; what `begin` refuses.
         """
-        _, order, pairs, _ = self._bind(run, payload, session, task, asked)
+        request, order, pairs, _ = self._bind(run, payload, session, task, asked)
+        begin(self._among(request, order.members))
         folder = self._run(run)
-        folder.begin_sums(round_number, tuple(order.members))
         keys = {name: exchange_key(pair, session, self._own, name) for name, pair in pairs.items()}
         return SumMasks(folder, session, self._own, keys, None if asked is None else asked.request)
 
@@ -192,6 +217,9 @@ class PairwiseSite:
         self._check_survivors(state, state.order, asked)
         held = self._open_all(state, state.order, folder.key(), run)
         alive = frozenset(asked.survivors)
+        if self._memory is not None:
+            among = self._among(state.request, state.order.members)
+            self._memory.unmasking(run, session, among, _keys(state.request, alive))
         revealed = UnmaskAnswer(
             shares=b"".join(
                 held[name].own if name in alive else held[name].wrap for name in state.order.members
@@ -227,6 +255,10 @@ class PairwiseSite:
                 raise HanseError(ErrorCode.TAMPERED, f"key of {member.participant}: it is not on the pinned roster")
             statement = advert_statement(self._project, run, member.participant, member.key)
             VerifyKey(member.identity).verify(member.signature, statement, what=f"key of {member.participant}")
+
+    def _among(self, request: ShareRequest, members: Collection[str]) -> Session:
+        gap = self._minimum + self._colluding
+        return Session(_keys(request, members), request.threshold, gap, self._colluding)
 
     def _check_threshold(self, request: ShareRequest) -> None:
         check_threshold(
@@ -294,6 +326,10 @@ class PairwiseSite:
     def _same(self, field: str, value: str, expected: str) -> None:
         if value != expected:
             raise invalid(field, value, f"that of the task, {expected}")
+
+
+def _keys(request: ShareRequest, members: Collection[str]) -> Members:
+    return keys_of(member.identity for member in request.members if member.participant in members)
 
 
 def _check_members(

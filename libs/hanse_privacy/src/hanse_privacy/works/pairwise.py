@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.pairwise.thresholds import smallest_sum
 from hanse_privacy.works.chain import Members
 
 
@@ -33,12 +34,8 @@ class Session:
 
     @property
     def smallest(self) -> int:
-        """The fewest members whose sum can be unmasked, by a hub that names other survivors to each site.
-
-        Each honest site drops at most n - t; t - k of them must drop somebody for that to count.
-        """
-        n, t, k = len(self.members), self.threshold, self.colluding
-        return n - (n - k) * (n - t) // max(t - k, 1)
+        """The fewest members whose sum can be unmasked, by a hub that names other survivors to each site."""
+        return smallest_sum(len(self.members), self.threshold, self.colluding) + self.colluding
 
     def unmasked_alone(self, among: int) -> bool:
         """Whether the sites that unmask two sums of `among` members must have an honest one in common."""

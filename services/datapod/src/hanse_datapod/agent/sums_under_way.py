@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.masking.sums import hidden_sums
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import AskSum
@@ -31,7 +32,7 @@ _LEAST_WAIT = 0.1
 @asynccontextmanager
 async def open_sums(
     link: SiteLink, task: Task, write_down: Callable[[Leaving], Awaitable[None]], policy: Policy, *, examples: int,
-    home: Path,
+    home: Path, remembered: Remembered,
 ) -> AsyncIterator[AskSum | None]:  # fmt: skip
     """What the worker may contribute to while inside; None where the task has no sums.
 
@@ -39,6 +40,7 @@ async def open_sums(
 
     Args:
         examples: of the site; a contribution is a result of those in one batch.
+        remembered: the site's memory of such sums.
         home: where the keys of mode `pairwise` are.
 
     Raises:
@@ -61,7 +63,7 @@ async def open_sums(
     policy.check_examples(min(examples, train.batch_size), tell=task.masking is None)
     hidden = None
     if task.masking is not None:
-        hidden = await asyncio.to_thread(hidden_sums, link, policy, task, task.masking, home)
+        hidden = await asyncio.to_thread(hidden_sums, link, policy, task, task.masking, home, remembered)
     where = {"project": task.project, "run": task.run, "step": task.step, "participant": link.identity.participant}
     clock = link.bus.clock
     async with open_exchange(link.bus, **where) as exchange:

@@ -79,7 +79,7 @@ class TaskWork:
         self._budget = SiteBudget(home, policy.privacy, self._clock, key=link.identity.signing_key)
         self._noise = SiteNoise(link, policy)
         self._runs = Runs(home)
-        self._remembered = Remembered(home, policy, self._clock)
+        self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._finishing = threading.Lock()
 
     def close(self) -> None:
@@ -191,7 +191,15 @@ class TaskWork:
         """What the worker makes of a task that is charged."""
         task = opened.task
         memory = self._policy.limits.memory_mib
-        sums = open_sums(self._link, task, self._write_down, self._policy, examples=examples, home=self._home)
+        sums = open_sums(
+            self._link,
+            task,
+            self._write_down,
+            self._policy,
+            examples=examples,
+            home=self._home,
+            remembered=self._remembered,
+        )
         async with sums as exchange:
             request = WorkRequest(
                 kind=task.kind,
@@ -255,7 +263,7 @@ class TaskWork:
                 if is_exchange(task):
                     finished = self._noise.answer(task, model)
                 else:
-                    finished = protocol_answer(self._link, self._policy, task, self._home)
+                    finished = protocol_answer(self._link, self._policy, task, self._home, self._remembered)
                 self._journal.finish(task, finished)
             return finished
 

@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, 
 CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
 CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY AUTOINCREMENT, session BLOB NOT NULL UNIQUE,
     work BLOB NOT NULL, tag BLOB NOT NULL, request BLOB NOT NULL, answer BLOB NOT NULL, data BLOB NOT NULL,
-    at REAL NOT NULL, left INTEGER NOT NULL, members BLOB, threshold INTEGER, gap INTEGER, colluding INTEGER,
+    at REAL NOT NULL, left INTEGER NOT NULL, dead INTEGER NOT NULL DEFAULT 0, members BLOB, threshold INTEGER,
+    gap INTEGER, colluding INTEGER,
     revealed BLOB);
 CREATE INDEX IF NOT EXISTS answers_of_works ON answers (work);
 CREATE INDEX IF NOT EXISTS answers_of_tags ON answers (tag);
@@ -104,6 +105,7 @@ class Works:
             self._check(database, asked)
             if among is not None:
                 self._past(database, (asked.work, tag), without=asked.key).check(among)
+                database.execute(_END, (asked.work, tag, asked.key))
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)
 
@@ -185,18 +187,32 @@ class Works:
         """
         return self._database.do(lambda database: self._past(database, keys))
 
+    def share(self, work: bytes, among: Session) -> None:
+        """Remember that secrets are about to be shared for another sum of a work: those before it, of whichever run,
+        are not unmasked any more.
+
+        Raises:
+            HanseError: CONFLICT by the rules of `Past`.
+        """
+
+        def do(database: sqlite3.Connection) -> None:
+            self._past(database, (work,)).check(among)
+            database.execute(_END, (work, b"", b""))
+
+        self._database.do(do)
+
     def reveal(self, run: str, session: str, among: Session, survivors: Members) -> None:
         """Remember that the site is about to help to unmask a session's sum of these.
 
         Raises:
             HanseError: CONFLICT by the rules of `Past`, or where the session was unmasked for others; GONE where no
-                answer of the session has left.
+                answer of the session has left, or the work went on in another one.
         """
 
         def do(database: sqlite3.Connection) -> None:
             key = session_key(run, session)
             row = database.execute(
-                "SELECT work, tag, revealed FROM answers WHERE session = ? AND left = 1", (key,)
+                "SELECT work, tag, revealed FROM answers WHERE session = ? AND left = 1 AND dead = 0", (key,)
             ).fetchone()
             if row is None:
                 raise gone(session)
@@ -315,6 +331,12 @@ def _state(data: DataState) -> bytes:
     """16 bytes for data; empty where nothing is known of them."""
     told = f"{data.fingerprint}|{data.people}"
     return hashlib.sha256(told.encode()).digest()[:16] if len(told) > 1 else b""
+
+
+_END = (
+    "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'')) AND session != ?3 AND revealed IS NULL "
+    "AND members IS NOT NULL"
+)
 
 
 def session_key(run: str, session: str) -> bytes:

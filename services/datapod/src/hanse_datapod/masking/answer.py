@@ -114,7 +114,8 @@ def masked_answer(
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
-    return MaskedAnswer(FinishedTask(link.sign(answered), data, tally), tag)
+    among = None if pairwise is None else pairwise.among
+    return MaskedAnswer(FinishedTask(link.sign(answered), data, tally), tag, among)
 
 
 def _write(

@@ -8,6 +8,7 @@ Loads numpy and cryptography where there is something to do.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.plan import floor_of
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -38,7 +40,9 @@ def is_pairwise(task: Task) -> bool:
     return task.kind in _KINDS and task.masking is not None and task.masking.mode is MaskingMode.PAIRWISE
 
 
-def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> FinishedTask:
+def protocol_answer(
+    link: SiteLink, policy: Policy, task: Task, home: Path, remembered: Remembered
+) -> FinishedTask:  # fmt: skip
     """The signed answer to ADVERTISE, SHARE or UNMASK. What it says is on the disk when this returns.
 
     Raises:
@@ -46,7 +50,8 @@ def protocol_answer(link: SiteLink, policy: Policy, task: Task, home: Path) -> F
     """
     from hanse_privacy.pairwise.messages import ShareRequest
 
-    site = _site(link, policy, home, minimum=floor_of(policy, task), study=belongs_to_study(task))
+    least = max(floor_of(policy, task), 0 if task.masking is None else task.masking.minimum)
+    site = _site(link, policy, home, minimum=least, study=belongs_to_study(task), memory=remembered)
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
         payload = site.advertise(task.run)
@@ -80,10 +85,13 @@ def pairwise_masks(
     )
 
 
-def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, minimum: int) -> SumMasks:
+def pairwise_sums(
+    link: SiteLink, policy: Policy, task: Task, home: Path, remembered: Remembered, *, minimum: int
+) -> SumMasks:  # fmt: skip
     """The masks of the sums in the middle of this task.
 
     Args:
+        remembered: the site's memory, which has among whom they were begun before.
         minimum: as of `pairwise_masks`.
 
     Raises:
@@ -91,11 +99,14 @@ def pairwise_sums(link: SiteLink, policy: Policy, task: Task, home: Path, *, min
     """
     masking, given = _session(task), _payload(task)
     return _site(link, policy, home, minimum=minimum).sums(
-        task.run, given, session=masking.session, task=task.id, round_number=task.round, asked=asked_of(task)
-    )
+        task.run, given, session=masking.session, task=task.id, begin=partial(remembered.begin, task),
+        asked=asked_of(task),
+    )  # fmt: skip
 
 
-def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int, study: bool = False) -> PairwiseSite:
+def _site(
+    link: SiteLink, policy: Policy, home: Path, *, minimum: int, study: bool = False, memory: Remembered | None = None
+) -> PairwiseSite:  # fmt: skip
     from hanse_privacy.pairwise.site import PairwiseSite
 
     roster = policy.masking.roster
@@ -107,6 +118,7 @@ def _site(link: SiteLink, policy: Policy, home: Path, *, minimum: int, study: bo
         minimum=max(minimum, policy.masking.minimum),
         colluding=policy.masking.colluding,
         roster=None if roster is None else bytes.fromhex(roster),
+        memory=memory,
         beside=STUDY_SESSIONS if study else 0,
     )
 

@@ -6,6 +6,7 @@ Loads numpy where an answer is held against earlier ones.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from hanse_datapod.home.folders import masked
@@ -18,15 +19,22 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import MaskingMode, Result, Task, TaskKind
 from hanse_learning.binding import request_digest, work_digest
+from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
 
 
 class Remembered:
-    """The memory of one home, and the tags of its answers. Methods block."""
+    """The memory of one home, and the tags of its answers. Methods block.
 
-    def __init__(self, home: Path, policy: Policy, clock: Clock) -> None:
+    Args:
+        data: tells how the data were at the site's start.
+    """
+
+    def __init__(
+        self, home: Path, policy: Policy, clock: Clock, data: Callable[[], DataState] = DataState
+    ) -> None:  # fmt: skip
         self._works, self._home = Works(home, few=policy.masking.changed), home
-        self._policy, self._clock = policy, clock
+        self._policy, self._data, self._clock = policy, data, clock
 
     def check(self, task: Task) -> None:
         """Whether the work may be begun.
@@ -88,6 +96,22 @@ class Remembered:
             _work_of(task), answer_digest(finished.result), data, tag=tag, among=among,
             at=self._clock.now().timestamp(),
         )  # fmt: skip
+
+    def begin(self, task: Task, among: Session) -> None:
+        """Remember among whom sums in the middle of the task are begun.
+
+        Raises:
+            HanseError: what `Works.begin` refuses.
+        """
+        self._works.begin(_work_of(task), self._data(), among)
+
+    def sharing(self, work: bytes, among: Session) -> None:
+        """See `pairwise.site.Memory`."""
+        self._works.share(work, among)
+
+    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+        """See `pairwise.site.Memory`."""
+        self._works.reveal(run, session, among, survivors)
 
     def leave(self, task: Task, result: Result) -> None:
         """Whatever leaves now is the session's one answer.

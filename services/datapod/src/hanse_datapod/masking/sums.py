@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hanse_datapod.masking.pairwise import pairwise_sums
 from hanse_datapod.masking.plan import smallest_sum
+from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.messages import Masking, MaskingMode, Ring, Task
 from hanse_site import SiteLink
@@ -49,7 +50,9 @@ class HiddenSums:
         return decode_sum(total, self.ring)
 
 
-def hidden_sums(link: SiteLink, policy: Policy, task: Task, masking: Masking, home: Path) -> HiddenSums:
+def hidden_sums(
+    link: SiteLink, policy: Policy, task: Task, masking: Masking, home: Path, remembered: Remembered
+) -> HiddenSums:  # fmt: skip
     """The sums of a task whose answer is masked.
 
     Raises:
@@ -59,5 +62,5 @@ def hidden_sums(link: SiteLink, policy: Policy, task: Task, masking: Masking, ho
 
     ring, masks = sum_ring(masking.ring), None
     if masking.mode is MaskingMode.PAIRWISE:
-        masks = pairwise_sums(link, policy, task, home, minimum=smallest_sum(policy, task, masking))
+        masks = pairwise_sums(link, policy, task, home, remembered, minimum=smallest_sum(policy, task, masking))
     return HiddenSums(ring, masks)
