@@ -110,7 +110,7 @@ async def test_four_sites_are_too_few_for_a_second_sum_without_a_refused_one(
         made.let("west", tampers(TaskKind.TRAIN))
         record = await ended(made, pairwise_job(participants=TOLERANT))
     assert record.state == "failed"
-    assert "1 participants are left" in record.reason
+    assert "0 participants are left" in record.reason
     assert "r1-train-s2" not in sets(made)
 
 

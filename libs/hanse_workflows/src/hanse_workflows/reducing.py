@@ -23,10 +23,17 @@ Reasons = dict[str, str]
 @dataclass(frozen=True, slots=True)
 class Unmasking:
     """How a sum is unmasked; or, where `ring` is None, that it cannot be, and whose messages the masking protocol has
-    refused (nobody's, where too many have dropped out)."""
+    refused (nobody's, where too many have dropped out).
+
+    Attributes:
+        given: whether sites have begun to take the masks off this sum, so that it counts as made.
+        reason: why it cannot be.
+    """
 
     ring: RingSum | None
     refused: tuple[str, ...] = ()
+    given: bool = False
+    reason: str = ""
 
 
 async def reduce(
@@ -99,7 +106,8 @@ async def sum_masked(
         with run.phase("unmask", step):
             unmasking = await unmask()
         if unmasking.ring is None:
-            return Summed(refused=unmasking.refused).body()
+            given = tuple(answer.participant for answer in answers) if unmasking.given else ()
+            return Summed(refused=unmasking.refused, participants=given).body()
         if unmasking.ring.masks is not None and unmasking.ring.masks.update is not None:
             masks.append(unmasking.ring.masks.update)
         reduced = await run.combine(step, asked, job.model_copy(update={"sum": unmasking.ring}))

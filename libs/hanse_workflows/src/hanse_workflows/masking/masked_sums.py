@@ -7,7 +7,7 @@ again in a new session, with new masks, without those whose answers were refused
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hanse_fabric.errors import ErrorCode
@@ -33,17 +33,21 @@ async def summed_masked(
     """Gather masked answers and sum them, again without those who are refused. Also what that took to send, each time.
 
     Training is repeatable, so two sums of a step that differ by one site would tell its update. Once the masks of a set
-    were given to the aggregators, the step is done again once at most, by a set that lacks `minimum` of that one's
-    members at least: those who were refused, and others by the run's seed.
+    were given to the aggregators, the step is done again by the same, or once by some of them: by so many fewer that
+    the difference speaks of `minimum` members at least. Those who were refused are left out, others by the run's
+    seed. Compensators and sites hold the hub to it (`hanse_privacy.works`).
     """
     patience = patience_of(run.job, ask.round) if ask.kind is TaskKind.TRAIN else None
     if patience is not None:
         return await _together(run, protocol, step, sum_step, ask, state, patience)
     left, refused = ask.to, dict[str, None]()
     given: tuple[str, ...] = ()
+    above = 0
     sent = Traffic()
     for attempt in range(1, len(ask.to) + 2):
-        session = await protocol.prepare(session_key(step, attempt), ask, left, least=least_members(run, ask))
+        session = await protocol.prepare(
+            session_key(step, attempt), ask, left, least=least_members(run, ask), above=above
+        )
         enough = max(ask.needed, session.masking.minimum)
         needed = max(enough, session.needed)
         asking = with_noise(run, replace(
@@ -70,10 +74,14 @@ async def summed_masked(
         refused |= dict.fromkeys(summed.refused)
         left = tuple(name for name in left if name not in refused)
         if summed.participants and session.masking.mode is not MaskingMode.RING:
-            if given:
+            if given and (summed.refused or summed.participants != given):
                 raise _told_too_much(step, refused)
-            given = summed.participants
-            left = apart(given, left, session.masking.minimum, derive_seed(run.job.seed, session.masking.session))
+            given = left = summed.participants
+            if summed.refused:
+                gap = max(session.masking.minimum, least_members(run, ask)(len(given))) + _colluding(run)
+                most, above = protocol.most_within(session, len(given), gap), len(given)
+                seed = derive_seed(run.job.seed, session.masking.session)
+                left = within([name for name in given if name not in refused], most, seed)
         if len(left) < needed:
             break
     raise RunFailure(
@@ -141,14 +149,15 @@ async def _sum(
     )  # fmt: skip
 
 
-def apart(given: tuple[str, ...], left: tuple[str, ...], by: int, seed: int) -> tuple[str, ...]:
-    """As many of `left` as lack `by` members of `given` at least, sorted. Pure."""
-    both = [name for name in left if name in set(given)]
-    surplus = by - (len(given) - len(both))
-    if surplus <= 0:
-        return left
-    dropped = set(random.Random(seed).sample(both, min(surplus, len(both))))  # noqa: S311 - repeatable, not secret
-    return tuple(name for name in left if name not in dropped)
+def within(left: Sequence[str], most: int, seed: int) -> tuple[str, ...]:
+    """`most` of `left` at most, sorted. Pure."""
+    kept = left if len(left) <= most else random.Random(seed).sample(list(left), max(most, 0))  # noqa: S311 - repeatable
+    return tuple(sorted(kept))
+
+
+def _colluding(run: Verbs) -> int:
+    settings = run.job.secure_aggregation
+    return 0 if settings is None else settings.colluding or 0
 
 
 def _told_too_much(step: str, refused: Iterable[str]) -> RunFailure:

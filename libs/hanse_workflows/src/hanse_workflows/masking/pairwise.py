@@ -17,6 +17,7 @@ from hanse_fabric.messages import Bound, Masking, MaskingMode, Ring, RingPlan, R
 from hanse_privacy.pairwise.coordination import ask_unmask, read_adverts, share_request
 from hanse_privacy.pairwise.messages import Member
 from hanse_privacy.pairwise.recovering import recover
+from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
@@ -75,6 +76,7 @@ class Pairwise(MaskingProtocol):
         *,
         least: Callable[[int], int],
         plan: RingPlan | None = None,
+        above: int = 0,
     ) -> MaskedSession:
         """Have `chosen` share secrets; where fewer do than the threshold, those who did, among each other. Who does
         not is not asked for an answer.
@@ -90,7 +92,7 @@ class Pairwise(MaskingProtocol):
         name = session
         for attempt in itertools.count(2):
             masking = Masking(mode=MaskingMode.PAIRWISE, session=name, minimum=self._settings.minimum, ring=plan)
-            opened = await self._share(masking, ask, chosen, needed, least)
+            opened = await self._share(masking, ask, chosen, needed, least, above)
             # Whoever could not share may have lost its key: it advertises anew before the next session.
             for absent in set(chosen) - set(opened.members):
                 self._adverts.pop(absent, None)
@@ -103,20 +105,29 @@ class Pairwise(MaskingProtocol):
         self._open[opened.request.session] = opened
         return MaskedSession(opened.masking, opened.members, opened.order, opened.request.threshold)
 
+    def most_within(self, session: MaskedSession, given: int, gap: int) -> int:  # noqa: ARG002
+        k = self._settings.colluding or 0
+        return smallest_sum(len(session.to), session.needed, k) + k - gap
+
     async def _share(
-        self, masking: Masking, asked: Ask, chosen: tuple[str, ...], needed: int, least: Callable[[int], int]
-    ) -> PairwiseSession:
+        self, masking: Masking, asked: Ask, chosen: tuple[str, ...], needed: int, least: Callable[[int], int],
+        above: int,
+    ) -> PairwiseSession:  # fmt: skip
         session, round_number = masking.session, asked.round
         await self._advertise(masking, round_number, chosen, needed)
         identities = await self._run.enrolled(f"{session}-roster") if self._roster is None else self._roster
         members = self._members(session, round_number, chosen, identities)
         if len(members) < needed:
             raise _too_few(session, tuple(member.participant for member in members), chosen, needed)
-        minimum = max(self._settings.minimum, least(len(members)))
+        minimum, k = max(self._settings.minimum, least(len(members))), self._settings.colluding or 0
         try:
+            threshold = self._settings.threshold
+            if above:  # those who unmask two sums of a work must have an honest site in common
+                usual = threshold_of(threshold, members=len(members), minimum=minimum, colluding=k)
+                threshold = max(usual, (above + k) // 2 + 1)
             request = share_request(
-                self._run.project, self._run.run, session, members, threshold=self._settings.threshold,
-                minimum=minimum, colluding=self._settings.colluding or 0, roster=identities.values(),
+                self._run.project, self._run.run, session, members, threshold=threshold,
+                minimum=minimum, colluding=k, roster=identities.values(),
                 work=work_of(self._run, asked),
             )  # fmt: skip
         except HanseError as error:
@@ -155,14 +166,14 @@ class Pairwise(MaskingProtocol):
         except RunFailure as failure:
             if failure.code is not ErrorCode.QUORUM:
                 raise
-            # The masks of this sum stay on for ever. Those who are there make another one.
+            # The masks of this sum stay on for ever. The same members make another one.
             self._run.note("note", f"{name}/lost", round=round_number, step=name, reason=failure.message)
-            return Unmasking(None)
+            return Unmasking(None, given=True)
         revealed, orders = await self._run.payloads(step, gathered), await opened.orders()
         recovered = await asyncio.to_thread(recover, request, orders.answers, asked.survivors, revealed, asked.asked)
         self._tell(name, round_number, recovered.refused)
         if recovered.recovery is None:
-            return Unmasking(None, tuple(recovered.refused))
+            return Unmasking(None, tuple(recovered.refused), given=True)
         return Unmasking(
             RingSum(
                 mode=MaskingMode.PAIRWISE, session=name, plan=opened.masking.ring,

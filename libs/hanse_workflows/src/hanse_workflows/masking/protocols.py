@@ -11,6 +11,7 @@ import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
 from hanse_learning.binding import work_digest
 from hanse_privacy.noise.aggregate import noise_tail
@@ -18,9 +19,13 @@ from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
+from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
+
+_FOR_GOOD = frozenset({ErrorCode.GONE.code, ErrorCode.NO_SPACE.code})
+"""Why a compensator sums nothing, however often it is asked: the work is forgotten, or its memory is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,11 @@ class MaskingProtocol:
         *,
         least: Callable[[int], int],  # noqa: ARG002
         plan: RingPlan | None = None,
+        above: int = 0,  # noqa: ARG002
     ) -> MaskedSession:
         """Open a session for what is asked, among `chosen`. `least` says of how many its sum must be, of so many who
-        take part; `plan` is how it is summed, None: as the job's updates are."""
+        take part; `plan` is how it is summed, None: as the job's updates are. `above`: of how many a sum of this work
+        was made already, of which these are some."""
         masking = Masking(
             mode=self.mode,
             session=session,
@@ -70,6 +77,11 @@ class MaskingProtocol:
 
     async def meet(self, chosen: tuple[str, ...]) -> None:
         """Before many sessions of the same participants are open at once: what all of these have in common."""
+
+    def most_within(self, session: MaskedSession, given: int, gap: int) -> int:  # noqa: ARG002
+        """Of how many the next sum of a work may be, after one of `given` members: so that the difference speaks of
+        `gap` at least."""
+        return given - gap
 
     def release(self, session: MaskedSession) -> None:
         """The session's sum is made; nobody asks for anything of it again."""
@@ -95,6 +107,8 @@ class Compensated(MaskingProtocol):
         seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
         answer = await self._run.mask_sum(masking.session, round_number, seeds)
         if answer.sum is None:
+            if answer.code in _FOR_GOOD:
+                raise RunFailure(ErrorCode.of(answer.code), f"session {masking.session}: {answer.reason}")
             return Unmasking(None, answer.refused)
         return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
 

@@ -257,8 +257,8 @@ class Works:
         among: Session | None, at: float,
     ) -> None:  # fmt: skip
         people = base64.b64decode(data.people)
-        state, now = _state(data), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
-        database.execute("INSERT OR IGNORE INTO people VALUES (?, ?)", (state, people))
+        state, now = data.fingerprint.encode(), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
+        database.execute(_PEOPLE, (state, people))
         if data.ids:
             database.execute("INSERT OR IGNORE INTO studied VALUES (?)", (base64.b64decode(data.ids),))
         database.execute(
@@ -281,7 +281,9 @@ class Works:
             "SELECT DISTINCT sketch FROM answers JOIN people ON people.data = answers.data WHERE work = ? AND "
             "answers.data NOT IN (?, x'')"
         )
-        for (before,) in database.execute(query, (work, _state(data))).fetchall():
+        if not data.fingerprint:
+            return
+        for (before,) in database.execute(query, (work, data.fingerprint.encode())).fetchall():
             differ = changed(before, people) if before and people else 0
             if differ is None or differ >= self._few:
                 continue
@@ -327,12 +329,9 @@ _SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WH
 _OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
 
 
-def _state(data: DataState) -> bytes:
-    """16 bytes for data; empty where nothing is known of them."""
-    told = f"{data.fingerprint}|{data.people}"
-    return hashlib.sha256(told.encode()).digest()[:16] if len(told) > 1 else b""
-
-
+_PEOPLE = (
+    "INSERT INTO people VALUES (?, ?) ON CONFLICT (data) DO UPDATE SET sketch = excluded.sketch WHERE sketch = x''"
+)
 _END = (
     "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'')) AND session != ?3 AND revealed IS NULL "
     "AND members IS NOT NULL"
