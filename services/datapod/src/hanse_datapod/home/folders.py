@@ -79,10 +79,11 @@ class TaskFolders:
         oldest, spare = file_time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
         others = self._under_way - {task.id}
         for path in work.iterdir():
-            owner = path.name.split(".")[1:2]
+            name = path.name.removeprefix(".")  # of a file that is not whole yet (`whole_file`)
+            owner = name.split(".")[1:2]
             if owner and owner[0] in others:
                 continue
-            mine = path.name.startswith(f"{task.run}.") and not is_study_step(task)
+            mine = name.startswith(f"{task.run}.") and not is_study_step(task)
             with suppress(FileNotFoundError):  # another task's, which was done meanwhile
                 if PLAIN in path.suffixes:
                     path.unlink()
@@ -97,7 +98,8 @@ class TaskFolders:
         known = state.exists()
         for folder in (state, self._home / PAIRWISE / run):
             shutil.rmtree(folder, ignore_errors=True)
-        for path in (self._home / "work").glob(f"{run}.*"):
+        work = self._home / "work"
+        for path in (*work.glob(f"{run}.*"), *work.glob(f".{run}.*")):
             path.unlink(missing_ok=True)
         return known
 
