@@ -84,7 +84,7 @@ def test_a_study_keeps_the_same_bytes_in_memory_and_on_a_hub_whose_coordinator_i
         assert mode == "pairwise" or set(sums(made).values()) == {COHORTS}
         return tuple(sorted(kept(made, record).items()))
 
-    every = {"compensator": 61, "pairwise": 211}[mode]
+    every = {"compensator": 91, "pairwise": 211}[mode]
     with threadpool_limits(1):
         killed = outcomes_when_killed(tmp_path, COHORTS, study_job(mode), every=every, told=told, **there)
     assert len(killed) > 2
