@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,13 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
-from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.port import TRAINING_KINDS, DataState, DataSummary, Worker, WorkOutcome, WorkRequest
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -39,6 +41,7 @@ from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import PARTICIPANTS, Role
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_privacy.masks.seal import roster_digest
+from hanse_privacy.works.people import rows, sketch
 from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
@@ -88,7 +91,9 @@ class Regression:
     def _wrote(self, request: WorkRequest, weight: Array, metrics: dict[str, float]) -> WorkOutcome:
         arrays = {"weight": weight.astype(np.float32)}
         write_tensors(request.output, layout_like(arrays), arrays)
-        return WorkOutcome(request.output, len(self.x), metrics, 0.0)
+        people = sketch(rows(self.x, self.y))
+        data = DataState(hashlib.sha256(people).hexdigest(), base64.b64encode(people).decode())
+        return WorkOutcome(request.output, len(self.x), metrics, 0.0, data=data)
 
     def require(self, config: Mapping[str, Any]) -> None:
         """Every task may be done here."""
@@ -225,7 +230,8 @@ class Stage:
     async def compensating(self) -> AsyncIterator[None]:
         """The compensator at work."""
         bus, stopping = await self.server.connect(Role.COMPENSATOR), asyncio.Event()
-        work = asyncio.create_task(Compensator(bus, self.store, self.key).run(stopping))
+        own = OwnMemory(self.folder / "memory")
+        work = asyncio.create_task(Compensator(bus, self.store, self.key, own=own).run(stopping))
         try:
             yield
         finally:

@@ -1,0 +1,329 @@
+"""A hub that has one work summed more than once: in other sessions, runs and rounds, over sets that it chooses."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adversary.conftest import Attacked
+from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
+from adversary.stage import Array
+from hanse_compensator.memory import Memory
+from hanse_compensator.works import WorkFile
+from hanse_datapod.home.journal import FILE as JOURNAL
+from hanse_datapod.home.works import Works
+from hanse_datapod.masking.remembered import Remembered
+from hanse_fabric.messages import Bound, MaskingMode, TaskKind
+from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
+from hanse_privacy.pairwise.coordination import order_masks
+from hanse_privacy.ring.codec import decode
+from hanse_privacy.works.pairwise import Past
+from overhearing import with_all_rights
+
+TARGET, RUN = "site-0", "runof00000s0"
+MOVED = MODEL.astype(np.float32).astype(np.float64)
+MOVED[3] = np.nextafter(np.float32(MOVED[3]), np.float32(9))
+
+
+async def claims_nothing(self: Memory, claim: object) -> None:
+    """In place of the compensator's memory of works."""
+
+
+async def summed(
+    hub: LyingHub, names: Iterable[str], session: str, *, model: Array = MODEL, **task: Any
+) -> tuple[Array | None, str]:
+    """The sum of the updates of some, in a session of a run of its own; or why there is none."""
+    plan, run = hub.plan(bits=64), f"runof{session:0>7}"
+    tasks = [hub.task(name, model=model, session=session, plan=plan, run=run, **task) for name in names]
+    results = await hub.ask(*tasks)
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    answer = await hub.ask_masks(results, session, run=run)
+    return (None, answer.reason) if answer.sum is None else (await hub.sum(results, session, plan, run=run), "")
+
+
+async def combined(hub: LyingHub, *sets: Iterable[str], **second: Any) -> tuple[Array | None, str]:
+    """The sum over the first set less those over the others."""
+    left: Array | None = None
+    for number, names in enumerate(sets):
+        total, why = await summed(hub, names, f"s{number}", **(second if number else {}))
+        if total is None:
+            return None, why
+        left = total if left is None else left - total
+    return left, ""
+
+
+def is_of(hub: LyingHub, read: Array | None, name: str, within: float = 8) -> bool:
+    assert read is not None
+    return bool(
+        np.abs(read - hub.stage.sites[name].update(MODEL)).max() <= within * half_step(hub.plan(bits=64)) + 1e-7
+    )
+
+
+def without(hub: LyingHub, *names: str) -> list[str]:
+    return [name for name in hub.stage.names if name not in names]
+
+
+LATER = {"round": 2}
+OTHER_JOB = {"bound": Bound(job="f" * 64, seed=7)}
+
+
+@pytest.mark.parametrize("second", [{}, LATER, OTHER_JOB], ids=["another run", "another round", "an owner's other job"])
+async def test_a_work_is_not_summed_again_without_one_site(attacked: Attacked, second: dict[str, Any]) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await combined(hub, hub.stage.names, without(hub, TARGET), **second)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+@pytest.mark.parametrize("second", [{}, LATER, OTHER_JOB], ids=["another run", "another round", "an owner's other job"])
+async def test_control_without_memory_of_works_two_sums_tell_one_update(
+    attacked: Attacked, second: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Memory, "claim_set", claims_nothing)
+    async with attacked(sites=5) as hub:
+        read, why = await combined(hub, hub.stage.names, without(hub, TARGET), **second)
+        assert is_of(hub, read, TARGET), why
+
+
+THREE_SETS = [["site-1", "site-2", "site-3"], ["site-4", "site-5", "site-6"]]
+
+
+async def test_three_sets_that_differ_by_three_each_are_not_summed(attacked: Attacked) -> None:
+    async with attacked(sites=7) as hub:
+        read, why = await combined(hub, hub.stage.names, *THREE_SETS)
+        assert read is None
+        assert "not all of the last set's" in why
+
+
+async def test_control_without_memory_of_works_three_sums_tell_one_update(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Memory, "claim_set", claims_nothing)
+    async with attacked(sites=7) as hub:
+        read, why = await combined(hub, hub.stage.names, *THREE_SETS)
+        assert is_of(hub, read, TARGET), why
+
+
+async def test_a_model_moved_by_one_unit_in_the_last_place_is_no_other_work(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await combined(hub, hub.stage.names, without(hub, TARGET), model=MOVED)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+async def test_control_without_tags_a_moved_model_tells_one_update(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
+    async with attacked(sites=5) as hub:
+        read, why = await combined(hub, hub.stage.names, without(hub, TARGET), model=MOVED)
+        assert is_of(hub, read, TARGET), why
+
+
+async def forgotten_by_the_hub(hub: LyingHub) -> None:
+    """The hub, whose the bus is, removes what the compensator has written there."""
+    server = hub.stage.server
+    owner = await with_all_rights(server.url, server.authority.folder)
+    for row in (WORK_RECORDS, MASK_RECORDS):
+        assert row.stream is not None
+        await owner.jetstream().purge_stream(row.stream.name)
+    await owner.close()
+
+
+async def rolled_back(hub: LyingHub) -> tuple[Array | None, str]:
+    first, why = await summed(hub, hub.stage.names, "s0")
+    assert first is not None, why
+    await forgotten_by_the_hub(hub)
+    second, why = await summed(hub, without(hub, TARGET), "s1")
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_a_hub_that_removes_the_compensators_records_gets_no_other_set(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await rolled_back(hub)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+
+
+async def test_control_a_compensator_without_a_file_of_its_own_believes_the_hub(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkFile, "claim", lambda _, claim, known: known.admit(claim.members, claim.gap))
+    async with attacked(sites=5) as hub:
+        read, why = await rolled_back(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def test_a_hub_that_was_restored_gets_the_same_sum_to_the_bit(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        first, _ = await summed(hub, hub.stage.names, "s0")
+        await forgotten_by_the_hub(hub)
+        second, why = await summed(hub, hub.stage.names, "s1")
+        assert first is not None
+        assert np.array_equal(first, second), why
+
+
+def one_person_fewer(hub: LyingHub) -> Array:
+    """What the target's update loses by it."""
+    worker = hub.stage.sites[TARGET].worker
+    before = worker.update(MODEL)
+    worker.x, worker.y = worker.x[1:], worker.y[1:]
+    lost: Array = before - worker.update(MODEL)
+    return lost
+
+
+async def test_a_work_is_not_done_again_on_data_with_one_person_fewer(attacked: Attacked) -> None:
+    async with attacked() as hub:
+        first, _ = await summed(hub, hub.stage.names, "s0")
+        one_person_fewer(hub)
+        second, why = await summed(hub, hub.stage.names, "s1")
+        assert first is not None
+        assert second is None
+        assert "fewer" not in why  # the site alone knows what has changed
+        assert "person" not in why
+
+
+async def test_control_without_the_sketch_two_sums_tell_of_that_person(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembered, "check_people", lambda *_: None)
+    async with attacked() as hub:
+        first, _ = await summed(hub, hub.stage.names, "s0")
+        lost = one_person_fewer(hub)
+        second, why = await summed(hub, hub.stage.names, "s1")
+        assert first is not None, why
+        assert second is not None, why
+        assert np.abs(first - second - lost).max() < 1e-7
+
+
+# Mode pairwise: nobody remembers for all.
+
+
+async def opened(
+    hub: LyingHub, session: str, names: list[str], run: str, *, threshold: int | None = None
+) -> tuple[Any, Any, dict[str, str]]:
+    adverts = await hub.adverts(names, run=run)
+    request = hub.share_request(adverts, session, run=run, threshold=threshold)
+    tasks = [hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names]
+    answers = await hub.ask(*tasks)
+    if refusals(answers):
+        return request, None, refusals(answers)
+    return request, order_masks(request, payloads(answers)), {}
+
+
+async def answered(hub: LyingHub, session: str, orders: Any, names: Iterable[str], run: str, **task: Any) -> Results:
+    plan = hub.plan(mode="pairwise", bits=64)
+    return await hub.ask(
+        *(
+            hub.task(name, model=MODEL, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run,
+                     payload=base64.b64encode(orders.payloads[name]), **task)
+            for name in names
+        )
+    )  # fmt: skip
+
+
+async def pairwise_sum(hub: LyingHub, session: str, names: list[str], **how: Any) -> tuple[Array | None, str]:
+    """The sum of some, in a session of a run of its own; or why there is none."""
+    run = f"runof{session:0>7}"
+    request, orders, refused = await opened(hub, session, names, run, **how)
+    if orders is None:
+        return None, "; ".join(refused.values())
+    results = await answered(hub, session, orders, names, run)
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    return await hub.unmasked(request, orders, results, hub.plan(mode="pairwise", bits=64)), "not unmasked"
+
+
+async def pairwise_without_one(hub: LyingHub) -> tuple[Array | None, str]:
+    first, why = await pairwise_sum(hub, "s0", hub.stage.names)
+    assert first is not None, why
+    second, why = await pairwise_sum(hub, "s1", without(hub, TARGET))
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_sites_whose_masks_cancel_sum_no_work_again_without_one_of_them(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await pairwise_without_one(hub)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+async def test_control_sites_that_forget_their_sums_tell_one_update(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
+    async with attacked(sites=5) as hub:
+        read, why = await pairwise_without_one(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def members_apart(hub: LyingHub) -> tuple[Array | None, str]:
+    """All answer; three of them are summed; then all, which the others unmask; then six of the others."""
+    names, plan = hub.stage.names, hub.plan(mode="pairwise", bits=64)
+    request, orders, _ = await opened(hub, "s0", names, RUN, threshold=7)
+    results = await answered(hub, "s0", orders, names, RUN)
+    three, why = await pairwise_sum(hub, "s1", names[1:4])
+    if three is None:
+        return None, why
+    whole = await hub.unmasked(request, orders, results, plan, names=without(hub, *names[1:4]))
+    six, why = await pairwise_sum(hub, "s2", names[4:])
+    return (None, why) if whole is None or six is None else (whole - three - six, "")
+
+
+async def test_members_whose_sum_was_not_unmasked_are_not_summed_apart(attacked: Attacked) -> None:
+    async with attacked(sites=10) as hub:
+        read, why = await members_apart(hub)
+        assert read is None
+        assert "at least 4 are wanted" in why
+
+
+async def test_control_sites_that_forget_their_answers_tell_one_update_by_three_sums(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rule in ("check", "check_survivors"):
+        monkeypatch.setattr(Past, rule, lambda *_: None)
+    async with attacked(sites=10) as hub:
+        read, why = await members_apart(hub)
+        assert is_of(hub, read, TARGET), why
+
+
+async def masked_twice(hub: LyingHub) -> tuple[Array | None, Array, str]:
+    """One task, answered twice: with the journal lost between, and the data changed. What the two answers differ by,
+    and what the updates do."""
+    plan = hub.plan(mode="pairwise", bits=64)
+    names, site = hub.stage.names, hub.stage.sites[TARGET]
+    _, orders, _ = await opened(hub, "s0", names, RUN)
+    first = await answered(hub, "s0", orders, [TARGET], RUN)
+    before, masked = site.update(MODEL), await hub.update(first[TARGET])
+    await site.stop()
+    (site.home / JOURNAL).unlink()
+    site.worker.y = site.worker.y + 1
+    await site.start()
+    again = await answered(hub, "s0", orders, [TARGET], RUN)
+    apart = site.update(MODEL) - before
+    if refusals(again):
+        return None, apart, refusals(again)[TARGET]
+    return decode(await hub.update(again[TARGET]) - masked, plan.default), apart, ""
+
+
+async def test_an_answer_that_left_is_not_made_again_after_the_journal_is_lost(attacked: Attacked) -> None:
+    async with attacked() as hub:
+        read, _, why = await masked_twice(hub)
+        assert read is None
+        assert "does not have the bytes of the answer any more" in why
+
+
+async def test_control_without_the_memory_of_answers_two_under_one_mask_tell_their_difference(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("check", "claim", "leave", "check_people"):
+        monkeypatch.setattr(Works, name, lambda *_, **__: None)
+    async with attacked() as hub:
+        read, apart, why = await masked_twice(hub)
+        assert read is not None, why
+        assert np.abs(read - apart).max() <= 2 * half_step(hub.plan(mode="pairwise", bits=64)) + 1e-9
