@@ -118,7 +118,9 @@ def test_a_scale_of_zero_clips_the_update_and_adds_no_noise(bench: Bench) -> Non
 )
 def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, placement: str, mechanism: str) -> None:
     section = {"placement": placement, "mechanism": mechanism, "noise_multiplier": 1e-3}
-    body = {"rounds": 1, "model": {"name": "logistic"}, "train": {"batch_size": 20}}
+    body = {"rounds": 1, "model": {"name": "logistic"}, "train": {"batch_size": 20}, "weighting": "uniform"}
+    if placement == "distributed":
+        body |= {"secure_aggregation": {"mode": "pairwise"}, "participants": {"minimum": 3}}
     data, results = bench.folder / "ward.npz", []
     for privacy in (section, section, None, None):
         output = bench.folder / "trained"

@@ -159,7 +159,7 @@ def test_bad_image_folders_are_refused(tmp_path):
     folder = images(tmp_path / "scans", ["benign", "malign"])
     with pytest.raises(HanseError, match="2 subfolders, the schema says 3 classes") as caught:
         read(folder, ArraySchema(shape=(3, 4), classes=3))
-    assert caught.value.found == "benign, malign"
+    assert caught.value.found == f"benign, malign, in {folder}"
     with pytest.raises(HanseError, match=r"image 1: 5 x 5 pixels .* were expected") as caught:
         read(folder, ArraySchema(shape=(5, 5), classes=2))
     assert re.search(r"3 x 4 in .*benign/0\.png", caught.value.found)

@@ -54,6 +54,15 @@ def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -
     Raises:
         HanseError: as `read_site_data`.
     """
+    try:
+        return checked(_read(path, settings, schema), schema)
+    except HanseError as error:
+        # Where the file lies is for who has it: folders may be named after people.
+        error.found = f"{error.found}, in {path}" if error.found else str(path)
+        raise
+
+
+def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
     if not path.exists():
         raise HanseError(
             ErrorCode.NOT_FOUND, f"data file {path.name}: there is no such file",
@@ -65,20 +74,19 @@ def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -
             ErrorCode.TOO_LARGE, f"data file {path.name}: more than the {settings.max_bytes} bytes that are allowed"
         )
     try:
-        raw = _read(path, kind, settings, schema)
+        return _by_kind(path, kind, schema, settings.max_bytes)
     except OSError as error:
         raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
-    return checked(raw, schema)
 
 
-def _read(path: Path, kind: str, settings: DataSettings, schema: LearnableSchema) -> Raw:
+def _by_kind(path: Path, kind: str, schema: LearnableSchema, max_bytes: int) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
     if kind == "npz":
-        return read_npz(path, settings.max_bytes)
+        return read_npz(path, max_bytes)
     if kind == "images":
         from hanse_datapod.data.images import read_images
 
-        return read_images(path, schema, settings.max_bytes)
+        return read_images(path, schema, max_bytes)
     from hanse_datapod.data.tabular import read_csv, read_parquet
 
     return read_csv(path, schema) if kind == "csv" else read_parquet(path, schema)
