@@ -16,8 +16,12 @@ from adversary.stage import Array
 from hanse_compensator.memory import Memory
 from hanse_datapod.worker.work import execute
 from hanse_fabric.chain import read_chain
-from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, RingPlan
+from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, PrivacyTerms, Result, RingPlan
+from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.ledger import NAME
+from hanse_privacy.noise.aggregate import noise_tail
+from hanse_privacy.ring.plan import make_plan
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 
 async def trained(hub: LyingHub, names: Iterable[str], session: str, plan: RingPlan) -> Results:
@@ -84,6 +88,7 @@ async def test_control_without_memory_two_sums_of_a_session_tell_one_update(
         """Claims nothing."""
 
     monkeypatch.setattr(Memory, "claim", forgets)
+    monkeypatch.setattr(Memory, "claim_set", forgets)
     async with attacked() as hub:
         read, _ = await second_sum_of_a_session(hub)
         assert read is not None
@@ -125,3 +130,32 @@ async def test_under_masks_a_failure_is_one_of_a_few_fixed_codes_without_words(
         assert {(result.code, result.reason) for result in failed} == {
             (HiddenFailure.FAILED.value, HiddenFailure.FAILED.text)
         }
+
+
+SHARES = PrivacyTerms(
+    privacy=Privacy(placement="distributed", mechanism="discrete_gaussian", clip=1.0, noise_multiplier=4.0), rounds=1,
+    round=1, active=3,
+)  # fmt: skip
+
+
+async def asked_under_masks_and_noise(hub: LyingHub) -> list[Result]:
+    """The same questions, where each site adds its share of the noise within the masked sum."""
+    plan = make_plan(
+        SecureAggregation(mode="compensator", bits=64), participants=3, weighting="uniform", tail=noise_tail(SHARES)
+    )
+    return (await bracket(hub, plan=plan, privacy=SHARES))[2]
+
+
+async def test_whether_a_task_with_shares_of_noise_failed_tells_nothing(attacked: Attacked, tmp_path: Path) -> None:
+    async with attacked(sites=3, worker=lambda _: site_with_secret(tmp_path)) as hub:
+        results = await asked_under_masks_and_noise(hub)
+        assert {(result.outcome, result.reason) for result in results} == {(Outcome.DONE, "")}
+
+
+async def test_control_where_training_with_shares_of_noise_may_fail_it_answers_the_hubs_questions(
+    attacked: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "privately", lambda work, _private, train: train(work))
+    async with attacked(sites=3, worker=lambda _: site_with_secret(tmp_path)) as hub:
+        results = await asked_under_masks_and_noise(hub)
+        assert {result.outcome for result in results} == {Outcome.DONE, Outcome.FAILED}

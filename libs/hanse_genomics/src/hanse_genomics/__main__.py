@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         print(json.dumps(arguments.do(arguments)))
     except HanseError as error:
-        body = {"error": {"code": error.code.code, "message": error.message, "hint": error.hint}}
+        body = {"error": {"code": error.code.code, "message": error.whole, "hint": error.hint}}
         print(json.dumps(body), file=sys.stderr)
         return error.exit_status
     return 0

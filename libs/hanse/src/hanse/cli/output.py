@@ -48,7 +48,7 @@ def report_error(error: HanseError, *, as_json: bool) -> int:
         body = {"error": {"code": error.code.code, "message": error.whole, "hint": error.hint}}
         print(json.dumps(body), file=sys.stderr)
     else:
-        print(f"hanse: {error.message}", file=sys.stderr)
+        print(f"hanse: {error.whole}", file=sys.stderr)
         if error.hint:
             print(f"       {error.hint}", file=sys.stderr)
     return error.exit_status
