@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,20 @@ import pytest
 
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
-from adversary.stage import Array
+from adversary.stage import Array, Regression
 from hanse_compensator.memory import Memory
 from hanse_compensator.works import WorkFile
 from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered
-from hanse_fabric.messages import Bound, MaskingMode, TaskKind
-from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Bound, Contribution, MaskingMode, TaskKind
+from hanse_fabric.subjects import EXCHANGE, MASK_RECORDS, WORK_RECORDS
+from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.coordination import order_masks
 from hanse_privacy.ring.codec import decode
+from hanse_privacy.ring.sums import decode_sum, sum_ring
 from hanse_privacy.works.pairwise import Past
 from overhearing import with_all_rights
 
@@ -327,3 +331,76 @@ async def test_control_without_the_memory_of_answers_two_under_one_mask_tell_the
         read, apart, why = await masked_twice(hub)
         assert read is not None, why
         assert np.abs(read - apart).max() <= 2 * half_step(hub.plan(mode="pairwise", bits=64)) + 1e-9
+
+
+class Normalised(Regression):
+    """A worker that sums in the middle of its work, as FedTAN does, and gets no further."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        if request.exchange is None:
+            return await super().work(request, on_progress)
+        await request.exchange("l0-mean", self.x.mean(axis=0).tobytes())
+        raise HanseError(ErrorCode.TRAINING_FAILED, "the sum has come, and nothing else does")
+
+
+FEDTAN = {
+    "model": {"name": "mlp", "hidden": [4], "batch_norm": True},
+    "train": {"steps": 1, "algorithm": {"name": "fedtan", "patience": 1.0}},
+}
+
+
+async def sum_within(hub: LyingHub, session: str, names: list[str], number: int) -> tuple[Array | None, str]:
+    """The sum of what sites contribute in the middle of a round, which needs no unmasking."""
+    run, ring = f"runof{session:0>7}", sum_ring(hub.plan(mode="pairwise"))
+    model = hub.task(TARGET, model=MODEL, config=FEDTAN)
+    request = hub.share_request(await hub.adverts(names, run=run), session, run=run, work=work_digest(model))
+    shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
+    if refusals(shared):
+        return None, "; ".join(refusals(shared).values())
+    orders = order_masks(request, payloads(shared))
+    plan, said = hub.plan(mode="pairwise"), len(hub.heard)
+    results = await hub.ask(
+        *(
+            hub.task(name, model=MODEL, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=FEDTAN,
+                     round=number, payload=base64.b64encode(orders.payloads[name]))
+            for name in names
+        )
+    )  # fmt: skip
+    where = {"project": hub.stage.project, "run": run, "step": "r1-train", "key": "l0-mean"}
+    given = {EXCHANGE.of(participant=name, **where): name for name in names}
+    found = {
+        given[subject]: np.frombuffer(Contribution.decode(data).values, "<u8")
+        for subject, data in hub.heard[said:]
+        if subject in given
+    }
+    if len(found) < len(names):
+        return None, "; ".join(refusals(results).values())
+    total = np.sum(list(found.values()), axis=0, dtype=np.uint64)
+    return np.frombuffer(decode_sum(total.tobytes(), ring)), ""
+
+
+async def next_round_without_one(hub: LyingHub) -> tuple[Array | None, str]:
+    """The same numbers in the next round, and one site fewer."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    second, why = await sum_within(hub, "s1", without(hub, TARGET), 2)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_round_it_is_called(
+    attacked: Attacked,
+) -> None:
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+async def test_control_sites_that_forget_what_they_began_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
+    async with attacked(worker=Normalised) as hub:
+        read, why = await next_round_without_one(hub)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
