@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_privacy.masks.bound import Asked
 from hanse_privacy.masks.seal import SeedNote, seal, statement
 
 RUN = "a" * 12
@@ -44,20 +45,31 @@ class MaskedSite:
         minimum: int = 3,
         roster: bytes | None = None,
         parts: bytes | None = None,
+        asked: Asked | None = None,
     ) -> SealedSeed:
-        """Its seed as it hands it in, signed."""
-        note = SeedNote(self.seed, minimum, roster)
-        sealed = seal(public_key, note, project=self.project, run=run, session=session, participant=self.name)
-        return self.signed(sealed, run=run, session=session, update=update, tally=tally, parts=parts)
+        """Its seed as it hands it in, signed.
+
+        Args:
+            asked: what its answer answers; None: it is of release 0.1.0.
+        """
+        note = SeedNote(self.seed, minimum, roster, None if asked is None else asked.work)
+        request = None if asked is None else asked.request
+        sealed = seal(
+            public_key, note, project=self.project, run=run, session=session, participant=self.name, request=request
+        )
+        return self.signed(
+            sealed, run=run, session=session, update=update, tally=tally, parts=parts, request=request
+        )  # fmt: skip
 
     def signed(
         self, sealed: bytes, *, run: str = RUN, session: str = SESSION, update: MaskShape | None = None, tally: int = 3,
-        parts: bytes | None = None,
+        parts: bytes | None = None, request: bytes | None = None,
     ) -> SealedSeed:  # fmt: skip
         """Any bytes in place of a sealed seed, under the site's signature."""
         bare = SealedSeed(
             participant=self.name, sealed=base64.b64encode(sealed), update=update, tally=tally, signature=b"",
             parts=None if parts is None else base64.b64encode(parts),
+            request=None if request is None else request.hex(),
         )  # fmt: skip
         signature = self.key.sign(statement(self.project, run, session, bare))
         return bare.model_copy(update={"signature": signature})

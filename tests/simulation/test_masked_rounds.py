@@ -93,6 +93,24 @@ async def test_who_drops_out_before_the_set_is_fixed_costs_nothing(clock: Virtua
     assert [one.session for one in made.published(MASK_REQUEST, MaskRequest)].count("r1-train") == 1
 
 
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@in_virtual_time
+async def test_a_site_of_release_0_1_0_refuses_masked_tasks_in_words_and_comes_back_when_it_is_upgraded(
+    clock: VirtualClock, tmp_path: Path, mode: str
+) -> None:
+    reason = (
+        "schema: 'hanse.task/2' is not one that is understood here (hanse.task/1) (upgrade the older of the two sides)"
+    )
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        made.let("west", refuses("r1-*", reason=reason, code="unknown-schema"))
+        await completed(made, masked_job(mode, rounds=2, participants={"quorum": 0.7}))
+    assert {task.step for task in trainings(made)} >= {"r1-train", "r2-train"}
+    assert all(task.bound is not None for task in trainings(made))
+    finished = {event.round: event.data["participants"] for event in made.events("round-finished")}
+    assert finished == {1: list(NAMES[:3]), 2: list(NAMES)}
+    assert any("hanse.task/2" in str(event.data) for event in made.events("note"))
+
+
 TOLERANT = {"quorum": 0.4}
 
 

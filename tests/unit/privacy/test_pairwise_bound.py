@@ -1,0 +1,116 @@
+"""Pairwise masks serve one request and one work; and thresholds that hold although some sites collude."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.masks.bound import Asked
+from hanse_privacy.pairwise.coordination import Orders, ask_unmask
+from hanse_privacy.pairwise.messages import Agreement, ShareRequest, UnmaskRequest
+from hanse_privacy.pairwise.site import MaskingNote
+from hanse_privacy.pairwise.thresholds import check_threshold, smallest_sum, threshold_of
+from pairwise_sites import ASKED, Rehearsal
+
+SESSION = "r1-train"
+OTHER = replace(ASKED, request=b"r" * 32)
+
+
+class Shared:
+    """Four sites that have shared their secrets."""
+
+    def __init__(self, folder: Path, asked: Asked | None = ASKED) -> None:
+        self.sites = Rehearsal(folder, [f"site-{at}" for at in range(4)], asked=asked)
+        self.request: ShareRequest = self.sites.open(SESSION)
+        self.orders: Orders = self.sites.share(self.request)
+
+    def masked(self, name: str, asked: Asked | None) -> MaskingNote:
+        payload = self.orders.payloads[name]
+        return self.sites.sites[name].masks(self.sites.run, payload, session=SESSION, task=name, asked=asked)
+
+    def all_masked(self, of_the_first: Asked | None) -> dict[str, bytes]:
+        first = self.request.names[0]
+        asked = self.sites.asked
+        return {
+            name: self.masked(name, of_the_first if name == first else asked).payload for name in self.request.names
+        }
+
+
+def refused(action: Callable[[], object]) -> HanseError:
+    with pytest.raises(HanseError) as raised:
+        action()
+    return raised.value
+
+
+def test_the_coordinator_unmasks_those_of_one_request_and_names_the_others(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    asked = ask_unmask(shared.request, shared.orders.members, shared.all_masked(OTHER))
+    assert asked.asked == ASKED.request
+    assert asked.survivors == ("site-1", "site-2", "site-3")
+    assert list(asked.refused) == ["site-0"]
+
+
+def test_a_site_reveals_nothing_where_one_survivor_has_signed_another_request(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    signed = [Agreement.decode(payload).signature for payload in shared.all_masked(OTHER).values()]
+    names = tuple(shared.request.names)
+    asked = UnmaskRequest(session=SESSION, survivors=names, agreements=b"".join(signed)).encode()
+    for name, other in (("site-1", "site-0"), ("site-0", "site-1")):
+        site = shared.sites.sites[name]
+        error = refused(lambda site=site: site.unmask(shared.sites.run, asked, session=SESSION))  # type: ignore[misc]
+        assert error.code is ErrorCode.TAMPERED
+        assert f"members and request of {other}" in error.message
+
+
+def test_the_secrets_of_a_session_serve_one_request(tmp_path: Path) -> None:
+    shared = Shared(tmp_path)
+    first = shared.masked("site-0", ASKED)
+    assert shared.masked("site-0", ASKED).payload == first.payload
+    shared.sites.sites["site-0"] = shared.sites.started("site-0")
+    assert refused(lambda: shared.masked("site-0", OTHER)).code is ErrorCode.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("opened", "asked"), [(ASKED, replace(ASKED, work=b"w" * 32)), (ASKED, None), (None, ASKED)]
+)  # fmt: skip
+def test_a_session_serves_the_work_that_it_was_opened_for(
+    tmp_path: Path, opened: Asked | None, asked: Asked | None
+) -> None:
+    shared = Shared(tmp_path, opened)
+    error = refused(lambda: shared.masked("site-0", asked))
+    assert (error.code, "opened for another work" in error.message) == (ErrorCode.CONFLICT, True)
+
+
+def test_a_session_of_release_0_1_0_is_whole(tmp_path: Path) -> None:
+    shared = Shared(tmp_path, None)
+    notes = shared.sites.mask(shared.request, shared.orders)
+    assert all(b'"hanse.pairwise_agreement/1"' in note.payload for note in notes.values())
+    assert b'"hanse.pairwise_share_request/1"' in shared.request.encode()
+    _, recovered = shared.sites.unmask(shared.request, shared.orders, notes)
+    assert recovered.recovery is not None
+
+
+def test_ten_sites_of_which_three_collude_need_a_threshold_of_nine_for_six_honest_ones() -> None:
+    assert (smallest_sum(10, 7), smallest_sum(10, 7, 3)) == (6, 2)
+    assert threshold_of(None, members=10, minimum=6, colluding=3) == 9
+    with pytest.raises(HanseError, match="a sum of 2 beside 3 that collude"):
+        check_threshold(7, members=10, minimum=6, colluding=3)
+    check_threshold(7, members=10, minimum=6)
+
+
+@given(st.integers(3, 300), st.integers(2, 300), st.integers(0, 60))
+def test_the_default_threshold_holds_where_any_does(members: int, minimum: int, colluding: int) -> None:
+    if members < minimum + colluding:
+        with pytest.raises(HanseError):
+            threshold_of(None, members=members, minimum=minimum, colluding=colluding)
+        return
+    threshold = threshold_of(None, members=members, minimum=minimum, colluding=colluding)
+    check_threshold(threshold, members=members, minimum=minimum, colluding=colluding)
+    # Nobody's both secrets can be had: that takes as many honest answers of either kind.
+    assert 2 * (threshold - colluding) > members - colluding
