@@ -78,7 +78,7 @@ def off(read: Floats) -> float:
     return float(np.abs(read - squares(TARGET, mean)).max())
 
 
-def test_honest_totals_leave_sums_exact(tmp_path: Path) -> None:
+def test_an_honest_total_leaves_sums_exact(tmp_path: Path) -> None:
     assert off(played(tmp_path, None)) < 1e-6
 
 
