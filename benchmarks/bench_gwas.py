@@ -73,6 +73,19 @@ async def measure(test: str, made: Simulated, size: Size, folder: Path) -> dict[
     }
 
 
+async def linked(tests: list[str], made: Simulated, folder: Path, mbit: float) -> dict[str, Any]:
+    """The platform alone, each site behind a link of `mbit` million bits a second in either direction."""
+    figures: dict[str, Any] = {}
+    for test in tests:
+        await asyncio.to_thread((folder / test).mkdir)
+        run = await deployed(
+            made, study(test), folder / test / "hanse", phenotypes=["CASE", "TRAIT"], covariates=NAMES, mbit=mbit
+        )
+        figures[test] = {"mbit": mbit, "wall_s": round(run.wall_s, 1), "links": run.links, "machine": machine()}
+        print(f"{test:12} {figures[test]}", flush=True)
+    return figures
+
+
 def federated(made: Simulated, folder: Path) -> Associations:
     """A scenario's logistic regression, by the same conductor, site functions and rings, in this process."""
     asked = Study(test="logistic", phenotype="CASE", covariates=gwas_scenarios.NAMES)
@@ -86,16 +99,27 @@ def federated(made: Simulated, folder: Path) -> Associations:
     return read_associations(path)
 
 
-def scenarios(snps: int) -> dict[str, Any]:
+def on_processes(made: Simulated, folder: Path) -> Associations:
+    """The same by deployed processes."""
+    section = {"test": "logistic", "phenotype": "CASE", "covariates": list(gwas_scenarios.NAMES)}
+    run = asyncio.run(
+        deployed(made, section, folder, phenotypes=["CASE"], covariates=list(gwas_scenarios.NAMES))
+    )  # fmt: skip
+    return read_associations(run.table)
+
+
+def scenarios(snps: int, by: gwas_scenarios.Federated) -> dict[str, Any]:
     """All six."""
-    found = {name: gwas_scenarios.scenario(name, federated, snps=snps) for name in gwas_scenarios.SHARES}
+    found = {name: gwas_scenarios.scenario(name, by, snps=snps) for name in gwas_scenarios.SHARES}
     print(gwas_scenarios.table(found), flush=True)
     return {name: gwas_scenarios.figures(one) for name, one in found.items()}
 
 
-async def studies(size: Size, tests: list[str], folder: Path) -> dict[str, Any]:
+async def studies(size: Size, tests: list[str], folder: Path, mbit: float | None = None) -> dict[str, Any]:
     """All tests on one simulated study."""
     made = await asyncio.to_thread(simulate, plan(size), folder / "data")
+    if mbit is not None:
+        return await linked(tests, made, folder, mbit)
     figures: dict[str, Any] = {}
     for test in tests:
         figures[test] = await measure(test, made, size, folder / test)
@@ -113,15 +137,17 @@ def main() -> None:
     chosen.add_argument("--small", action="store_true", help="4,000 SNPs x 780 samples: a minute, for a first look")
     chosen.add_argument("--copdgene", action="store_true", help="580,000 SNPs x 5,343 samples")
     chosen.add_argument("--scenarios", action="store_true", help="the six scenarios of heterogeneous cohorts")
+    parser.add_argument("--mbit", type=float, help="of each site's link to the hub (as root): time and bytes alone")
+    parser.add_argument("--deployed", action="store_true", help="the scenarios by deployed processes, not in this one")
     parser.add_argument("--snps", type=int, default=10_000, help="of the scenarios")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.scenarios:
-        figures = scenarios(arguments.snps)
+        figures = scenarios(arguments.snps, on_processes if arguments.deployed else federated)
     else:
         size = SIZES["small" if arguments.small else "copdgene" if arguments.copdgene else "full"]
         with tempfile.TemporaryDirectory(prefix="hanse-bench-gwas-") as folder:
-            figures = asyncio.run(studies(size, arguments.tests or list(TESTS), Path(folder)))
+            figures = asyncio.run(studies(size, arguments.tests or list(TESTS), Path(folder), arguments.mbit))
     if arguments.json:
         print(json.dumps(figures))
 
