@@ -64,8 +64,8 @@ from hanse_fabric.messages import (
     UpdateInput,
     WorkRecord,
 )
-from hanse_fabric.messages.base import MAX_DECODED_BYTES
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.strict_json import SMALL
 
 GOLDEN = Path(__file__).parent / "golden"
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -234,7 +234,7 @@ def test_large_bodies_are_deflated_and_larger_than_the_limit_refused() -> None:
 
 
 def test_a_small_body_that_inflates_beyond_the_limit_is_refused() -> None:
-    bomb = zlib.compress(b" " * (MAX_DECODED_BYTES + 1))
+    bomb = zlib.compress(b" " * (SMALL.size + 1))
     assert len(bomb) < MAX_MESSAGE_BYTES
     with pytest.raises(HanseError, match="inflates to more") as refusal:
         Parcel.decode(bomb)
@@ -291,7 +291,7 @@ def test_any_event_survives_the_wire(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_json_has_not_are_refused(value: float) -> None:
     body = json.loads(BY_NAME["Result"].encode()) | {"metrics": {"loss": value}}
-    with pytest.raises(HanseError, match=r"metrics\.loss"):
+    with pytest.raises(HanseError, match="finite"):
         Result.decode(json.dumps(body).encode())
 
 

@@ -13,6 +13,7 @@ from pydantic import model_validator
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import base
 from hanse_fabric.messages.base import Message
+from hanse_fabric.strict_json import SMALL
 
 
 class Note(Message):
@@ -49,7 +50,7 @@ def test_a_body_is_deflated_above_32_kib_alone() -> None:
 
 
 def test_what_inflates_beyond_the_limit_is_refused_before_it_is_whole() -> None:
-    for size, refused in ((base.MAX_DECODED_BYTES, False), (base.MAX_DECODED_BYTES + 1, True)):
+    for size, refused in ((SMALL.size, False), (SMALL.size + 1, True)):
         body = b'{"schema":"hanse.note/1"}'
         data = zlib.compress(body + b" " * (size - len(body)), 9)
         if not refused:

@@ -8,7 +8,6 @@ The two private keys are made here and never leave.
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +15,7 @@ from typing import ClassVar
 from pydantic import TypeAdapter
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.frozen import Time
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import Slug
@@ -44,7 +44,7 @@ class SiteRecord(Message):
     api_key: str
     data_schema: DataSchema
     token_id: str
-    joined_at: datetime
+    joined_at: Time
 
 
 class SiteIdentity:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
+from hanse_fabric.strict_json import LARGE
 from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.runs import RunState, Wanted
@@ -29,7 +30,7 @@ class ProjectRecord(Message):
     name: Slug
     data_schema: DataSchema
     description: str = Field(default="", max_length=2000)
-    created_at: datetime
+    created_at: Time
     created_by: str
 
 
@@ -42,9 +43,9 @@ class InvitationRecord(Message):
     project: Slug
     participant: Slug
     hash: str
-    created_at: datetime
+    created_at: Time
     created_by: str
-    expires_at: datetime
+    expires_at: Time
     used_by: str | None = None
     revoked: bool = False
 
@@ -60,7 +61,7 @@ class ApiKeyRecord(Message):
     project: Slug | None = None
     participant: Slug | None = None
     name: str = Field(default="", max_length=200)
-    created_at: datetime
+    created_at: Time
     created_by: str = ""
     revoked: bool = False
 
@@ -69,15 +70,16 @@ class RunRecord(Message):
     """A run. The API writes `wanted`; all else is the supervisor's that holds the run's lease."""
 
     schema_id: ClassVar[str] = "hanse.run_record/1"
+    limits = LARGE
 
     project: Slug
     run: RunId
     job: Job
     state: RunState = "waiting"
     wanted: Wanted = "run"
-    created_at: datetime
+    created_at: Time
     created_by: str
-    updated_at: datetime
+    updated_at: Time
     round: int = Field(default=0, ge=0)
     reason: str = ""
     metrics: dict[str, Any] = {}

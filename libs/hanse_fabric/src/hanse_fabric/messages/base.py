@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen as Frozen
+from hanse_fabric.strict_json import SMALL, Limits, check_size, parse_json
 
 MAX_MESSAGE_BYTES = 1 << 20
 """No message is larger on the wire. Control messages stay below 256 KiB; only journals and reduction jobs of very
 many participants come near the limit."""
 
-MAX_DECODED_BYTES = 32 << 20
 _DEFLATE_ABOVE = 32 << 10
 _ZLIB_FIRST_BYTE = 0x78
 
@@ -30,6 +30,8 @@ class Message(Frozen):
     """A message of its own on the bus. Subclasses set `schema_id`."""
 
     schema_id: ClassVar[str]
+    limits: ClassVar[Limits] = SMALL
+    """What a body may hold. LARGE where services alone write it, and it grows with the participants."""
     upgrades: ClassVar[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
     grown: ClassVar[tuple[str, frozenset[str]]] = ("", frozenset())
     """The version before, and the fields that have come since (`seed.request`: of the field `seed`): without these a
@@ -39,8 +41,12 @@ class Message(Frozen):
         """Canonical bytes: sorted keys, no spaces, the schema first in meaning though not in order.
 
         Bodies above 32 KiB are deflated. The same message gives the same bytes on every machine.
+
+        Raises:
+            HanseError: TOO_LARGE, where no reader would take it; INVALID_INPUT for half a character.
         """
         body = self.canonical()
+        check_size(body, self.schema_id, self.limits)
         encoded = zlib.compress(body, 6) if len(body) > _DEFLATE_ABOVE else body
         if len(encoded) > MAX_MESSAGE_BYTES:
             raise HanseError(
@@ -53,7 +59,10 @@ class Message(Frozen):
         """The JSON that is signed and sent; `without` leaves out fields (the signature over the rest)."""
         body = self.model_dump(mode="json", exclude=set(without), exclude_none=True)
         body["schema"] = self.schema_id if self._has_grown(body) else self.grown[0]
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        try:
+            return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            raise invalid(self.schema_id, self, "text of whole characters (a lone surrogate is none)") from None
 
     @classmethod
     def _has_grown(cls, body: dict[str, Any]) -> bool:
@@ -73,7 +82,7 @@ class Message(Frozen):
             HanseError: TOO_LARGE, UNKNOWN_SCHEMA (another kind, or a version this release does not know) or
                 INVALID_INPUT naming the field, the value and what was expected.
         """
-        body = _read_json(data, cls.schema_id)
+        body = _read_json(data, cls.schema_id, cls.limits)
         schema = body.pop("schema", None)
         if schema != cls.schema_id and (schema != cls.grown[0] or cls._has_grown(body)):
             upgrade = cls.upgrades.get(str(schema))
@@ -108,21 +117,18 @@ def _holds(body: object, field: str) -> bool:
     return isinstance(body, dict) and body.get(name) is not None and (not rest or _holds(body[name], rest))
 
 
-def _read_json(data: bytes, schema_id: str) -> dict[str, Any]:
+def _read_json(data: bytes, schema_id: str, limits: Limits) -> dict[str, Any]:
     if len(data) > MAX_MESSAGE_BYTES:
         raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")
     if data[:1] and data[0] == _ZLIB_FIRST_BYTE:
         inflater = zlib.decompressobj()
         try:
-            data = inflater.decompress(data, MAX_DECODED_BYTES)
+            data = inflater.decompress(data, limits.size)
         except zlib.error as error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: not a deflated message: {error}") from None
         if inflater.unconsumed_tail:
-            raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: inflates to more than {MAX_DECODED_BYTES} bytes")
-    try:
-        body = json.loads(data)
-    except ValueError as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: not JSON: {error}") from None
+            raise HanseError(ErrorCode.TOO_LARGE, f"{schema_id}: inflates to more than {limits.size} bytes")
+    body = parse_json(data, schema_id, limits)
     if not isinstance(body, dict):
         raise HanseError(ErrorCode.INVALID_INPUT, f"{schema_id}: {type(body).__name__} given, an object was expected")
     return body

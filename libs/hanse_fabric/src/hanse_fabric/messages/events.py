@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import RunId, Slug
+from hanse_fabric.strict_json import LARGE
 
 
 class RunEvent(Message):
@@ -20,11 +21,12 @@ class RunEvent(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.run_event/1"
+    limits = LARGE
 
     project: Slug
     run: RunId
     kind: str
-    at: datetime
+    at: Time
     round: int = Field(default=0, ge=0)
     data: dict[str, Any] = {}
 
@@ -42,7 +44,7 @@ class AuditEvent(Message):
     schema_id: ClassVar[str] = "hanse.audit_event/1"
 
     project: Slug
-    at: datetime
+    at: Time
     actor: str
     action: str
     subject: str

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Base64Bytes, Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 from hanse_fabric.messages.masking import Ring
 from hanse_fabric.names import RunId, Slug, StepKey
+from hanse_fabric.strict_json import LARGE
 
 EXCHANGE_LIMIT = 96 << 10
 """Bytes of an array that is exchanged: 12,288 numbers."""
@@ -30,13 +31,14 @@ class ExchangeJob(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.exchange_job/1"
+    limits = LARGE
 
     id: StepKey
     project: Slug
     run: RunId
     step: StepKey
     participants: tuple[Slug, ...] = Field(min_length=1)
-    deadline: datetime
+    deadline: Time
     patience: float | None = Field(default=None, gt=0)
     ring: Ring | None = None
 

@@ -7,15 +7,16 @@ no update; the coordinator passes on what is sealed and sees neither.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Base64Bytes, Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
+from hanse_fabric.strict_json import LARGE
 
 X25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
 # Limits within Annotated hold for the bytes; those of a plain field would hold for their base64.
@@ -125,6 +126,7 @@ class MaskRequest(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.mask_request/2"
+    limits = LARGE
     grown: ClassVar = ("hanse.mask_request/1", frozenset({"members.request"}))
 
     project: Slug
@@ -152,6 +154,7 @@ class MaskAnswer(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.mask_answer/1"
+    limits = LARGE
 
     project: Slug
     run: RunId
@@ -171,13 +174,14 @@ class MaskRecord(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.mask_record/1"
+    limits = LARGE
 
     project: Slug
     run: RunId
     session: StepKey
     participants: tuple[Slug, ...]
     members: Digest
-    at: datetime
+    at: Time
 
 
 class WorkRecord(Message):
@@ -190,6 +194,7 @@ class WorkRecord(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.work_record/1"
+    limits = LARGE
 
     work: Digest
     keys: Base64Bytes
@@ -203,4 +208,4 @@ class CompensatorRecord(Message):
 
     public_key: X25519Key
     version: str
-    at: datetime
+    at: Time

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from pydantic import Base64Bytes, Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug
+from hanse_fabric.strict_json import LARGE
 
 
 class Stage(StrEnum):
@@ -45,6 +46,7 @@ class PublishModel(Message):
     """Record a model version. Idempotent: the same (project, run, round) with the same digest is one version."""
 
     schema_id: ClassVar[str] = "hanse.publish_model/1"
+    limits = LARGE
 
     project: Slug
     model: ObjectRef
@@ -65,6 +67,7 @@ class ModelVersion(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.model_version/1"
+    limits = LARGE
 
     project: Slug
     version: int = Field(ge=1)
@@ -75,11 +78,11 @@ class ModelVersion(Message):
     architecture: dict[str, Any]
     lineage: Lineage
     metrics: dict[str, float] = {}
-    created_at: datetime
+    created_at: Time
     stage: Stage = Stage.CANDIDATE
     final: bool = False
     deleted: bool = False
-    promoted_at: datetime | None = None
+    promoted_at: Time | None = None
     public_key: Base64Bytes
     signature: Base64Bytes = b""
 
@@ -108,6 +111,7 @@ class RegistryReply(Message):
     """The registry's answer: a version (and a link where one was asked for), or the refusal's code and message."""
 
     schema_id: ClassVar[str] = "hanse.registry_reply/1"
+    limits = LARGE
 
     version: ModelVersion | None = None
     url: str = ""

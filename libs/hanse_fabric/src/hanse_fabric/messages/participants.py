@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Base64Bytes
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import Slug
 
@@ -27,6 +27,6 @@ class ParticipantRecord(Message):
     public_key: Base64Bytes
     bus_key: str
     api_key: str = ""
-    enrolled_at: datetime
+    enrolled_at: Time
     version: str = ""
     revoked: bool = False

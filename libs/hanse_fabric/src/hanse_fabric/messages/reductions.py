@@ -11,6 +11,7 @@ from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import MaskingMode, MaskSum, RingPlan
 from hanse_fabric.messages.objects import ObjectKey, ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
+from hanse_fabric.strict_json import LARGE
 
 
 class UpdateInput(Frozen):
@@ -100,6 +101,7 @@ class ReduceJob(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.reduce_job/1"
+    limits = LARGE
 
     id: StepKey
     project: Slug
@@ -138,6 +140,7 @@ class StudyJob(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.study_job/1"
+    limits = LARGE
 
     id: StepKey
     project: Slug
@@ -183,6 +186,7 @@ class Reduced(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.reduced/1"
+    limits = LARGE
 
     job: StepKey
     project: Slug

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 
 
@@ -22,7 +22,7 @@ class StateRecord(Message):
 
     version: int = Field(ge=1)
     release: str = ""
-    at: datetime
+    at: Time
 
 
 class RevocationRecord(Message):

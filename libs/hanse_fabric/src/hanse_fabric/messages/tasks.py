@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from pydantic import Base64Bytes, Field
 
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import Masking, SealedSeed
 from hanse_fabric.messages.objects import ObjectRef
@@ -84,8 +84,8 @@ class Task(Message):
     seed: int = Field(ge=0, lt=2**63)
     model: ObjectRef | None = None
     peers: int = Field(ge=1)
-    issued_at: datetime
-    deadline: datetime
+    issued_at: Time
+    deadline: Time
     masking: Masking | None = None
     privacy: PrivacyTerms | None = None
     payload: Base64Bytes | None = Field(default=None, max_length=256 << 10)
@@ -182,7 +182,7 @@ class Presence(Message):
     project: Slug
     participant: Slug
     version: str
-    sent_at: datetime
+    sent_at: Time
     device: str = "cpu"
     working_on: str | None = None
 
@@ -221,7 +221,7 @@ class Link(Frozen):
 
     url: str
     key: str
-    expires_at: datetime
+    expires_at: Time
 
 
 class LinkReply(Message):

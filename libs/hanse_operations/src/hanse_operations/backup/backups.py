@@ -21,10 +21,12 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest
 from hanse_fabric.state import RELEASE, STATE_STREAM, STATE_VERSION, refuse_newer
 from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.strict_json import LARGE
 from hanse_fabric.subjects import JOURNAL, STREAMS, SUBJECTS, Role, Verb
 from hanse_fabric.tensors.digest import digest_file
 from hanse_operations.backup.snapshots import Link, Snapshot, bring_back, is_back, remove, save, state_of
@@ -72,9 +74,10 @@ class Manifest(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.backup/1"
+    limits = LARGE
 
     name: str
-    at: datetime
+    at: Time
     release: str
     state_version: int
     moved: bool

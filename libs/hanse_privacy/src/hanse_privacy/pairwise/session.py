@@ -14,6 +14,7 @@ from hanse_fabric.durable import space_errors, sync_folder, write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Message
 from hanse_fabric.names import Digest, StepKey
+from hanse_fabric.strict_json import LARGE
 from hanse_privacy.pairwise.keys import RunKey
 from hanse_privacy.pairwise.messages import MaskOrder, Raw, ShareAnswer, ShareRequest, UnmaskAnswer, UnmaskRequest
 
@@ -32,6 +33,7 @@ class SessionState(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.pairwise_session/2"
+    limits = LARGE
     grown: ClassVar = ("hanse.pairwise_session/1", frozenset({"asked", "request.work"}))
 
     request: ShareRequest
@@ -52,6 +54,7 @@ class EndedSession(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.pairwise_session_ended/1"
+    limits = LARGE
 
     session: StepKey
     asked: Raw = b""
@@ -74,6 +77,7 @@ class GivenSums(Message):
     """What was contributed to a session's sums: SHA-256 of the masked bytes by the sum's key."""
 
     schema_id: ClassVar[str] = "hanse.pairwise_sums/1"
+    limits = LARGE
 
     digests: dict[StepKey, Digest] = {}
 

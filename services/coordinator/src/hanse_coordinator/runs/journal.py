@@ -17,6 +17,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Message
 from hanse_fabric.names import StepKey
+from hanse_fabric.strict_json import LARGE
 from hanse_fabric.subjects import JOURNAL, Stream
 from hanse_workflows.fingerprint import short
 
@@ -37,6 +38,7 @@ class JournalEntry(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.journal_entry/2"
+    limits = LARGE
     upgrades = {"hanse.journal_entry/1": lambda body: body}
 
     epoch: int = Field(ge=1)
