@@ -35,16 +35,21 @@ def parse_yaml(text: str | bytes, what: str) -> Any:
     """What a text in YAML, or JSON, says.
 
     Raises:
-        HanseError: INVALID_INPUT, where it says nothing in YAML, or something that Python has no value for.
+        HanseError: INVALID_INPUT, where it says nothing in YAML, something that Python has no value for, or something
+            that JSON has none for (`strict_json`); where it nests deeply, or its aliases make it large.
     """
-    import yaml  # here, because most of what reads files reads none in YAML
+    # Here, because most of what reads files reads none in YAML.
+    import yaml
+
+    from hanse_fabric.bounded_yaml import BoundedLoader
 
     try:
-        return yaml.safe_load(text)
-    except RecursionError:
+        found = yaml.load(text, BoundedLoader)  # noqa: S506 - a SafeLoader, with limits
+    except (RecursionError, OverflowError):
         raise HanseError(ErrorCode.INVALID_INPUT, f"{what}: not YAML: nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{what}: not YAML: {' '.join(str(error).split())}") from None
+    return found
 
 
 def read_yaml(path: Path, what: str) -> Any:

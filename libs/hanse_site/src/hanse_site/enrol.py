@@ -160,7 +160,7 @@ def _read_reply(url: str, status: int, data: bytes) -> Joined:
         return joined
     except ValidationError as error:
         reason = explain(error)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = f"status {status}, not the JSON of a hub"
     raise HanseError(ErrorCode.UNAVAILABLE, f"hub {url}: {reason}", hint="is this the address of a Hanse hub?")
 

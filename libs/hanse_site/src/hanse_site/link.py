@@ -6,7 +6,6 @@ What it sends is idempotent (updates by content, results by task), so everything
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -19,6 +18,7 @@ from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
+from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
 from hanse_fabric.telemetry.traces import inject
@@ -142,9 +142,9 @@ class SiteLink:
     async def _answer_unreadable(self, record: Record, error: HanseError) -> None:
         """A task that this release cannot read is refused, so that the owner sees why; without an id it is left."""
         tokens = TASK.parse(record.subject)
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
+        with suppress(HanseError, ValueError, KeyError, TypeError):
             result = Result(
-                task=json.loads(record.data)["id"],
+                task=parse_json(record.data, "task")["id"],
                 project=tokens["project"],
                 run=tokens["run"],
                 step=tokens["step"],

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from math import prod
 
 from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.strict_json import parse_json
+from hanse_fabric.tensors.headers import HEADER_LIMITS, MAX_HEADER_BYTES, shape_of
 from hanse_learning.config.first_model import Form
 
-_LARGEST_HEADER = 16 << 20
 _BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "I16": 2, "U16": 2} | {
     "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
@@ -28,7 +28,7 @@ def read_entries(size: int, read: Callable[[int, int], bytes]) -> dict[str, Form
     if size < 8:
         raise _no_model(f"{size} bytes")
     length = int.from_bytes(read(0, 8), "little")
-    if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
+    if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
         raise _no_model(f"a header of {length} bytes in a file of {size}")
     return _parsed(read(8, length), size - 8 - length)
 
@@ -43,11 +43,11 @@ def _parsed(header: bytes, data: int) -> dict[str, Form]:
         HanseError: INVALID_INPUT.
     """
     try:
-        body = json.loads(header)
+        body = parse_json(header, "job.initial_model", HEADER_LIMITS)
         body.pop("__metadata__", None)
-        entries = {name: (str(item["dtype"]), tuple(int(n) for n in item["shape"])) for name, item in body.items()}
+        entries = {name: (str(item["dtype"]), shape_of(item["shape"])) for name, item in body.items()}
         described = sum(_BYTES[dtype] * prod(shape) for dtype, shape in entries.values())
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _no_model(f"a malformed header ({error})") from None
     if described != data:
         raise _no_model(f"{data} bytes of data, where its header describes {described}")

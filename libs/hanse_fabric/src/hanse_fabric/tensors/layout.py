@@ -18,8 +18,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.strict_json import parse_json
+from hanse_fabric.tensors.headers import HEADER_LIMITS, MAX_HEADER_BYTES, shape_of
 
-MAX_HEADER_BYTES = 16 << 20
 _KEPT_HEADER_BYTES = 64 << 10
 _WRITE = "write it with hanse_fabric.tensors"
 _ALIGN = 64
@@ -238,21 +239,21 @@ def parse_header(header: bytes, *, size: int | None = None) -> Layout:
 
 def _read(header: bytes) -> Layout:
     try:
-        body = json.loads(header[8:])
+        body = parse_json(header[8:], "tensor file", HEADER_LIMITS)
         meta = body.pop("__metadata__", {})
-        typing = json.loads(meta.get("hanse", "{}")).get("entries", {})
+        typing = parse_json(meta.get("hanse", "{}").encode(), "tensor file: hanse", HEADER_LIMITS).get("entries", {})
         entries, spans = [], []
         for name, item in body.items():
             typed = typing.get(name, {})
             rule = Rule(typed.get("rule", "parameter"))
-            shape = tuple(int(n) for n in item["shape"])
+            shape = shape_of(item["shape"])
             start, stop = item["data_offsets"]
             dtype, mean = item["dtype"], typed.get("mean")
             if not isinstance(dtype, str) or not isinstance(mean, str | None):
                 raise TypeError(f"entry {name}: dtype and mean are names")
             entries.append(Entry(name, dtype, shape, rule, mean))
             spans.append((int(start), int(stop), name))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"tensor file: malformed safetensors header ({error})") from None
     layout = Layout.of(entries)
     expected, offset = {}, 0

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -19,6 +19,7 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
+from hanse_fabric.strict_json import parse_json
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
 from hanse_schemas.http.errors import ErrorAnswer, ErrorBody
@@ -117,15 +118,7 @@ async def _body(route: Route, http: web.Request) -> BaseModel | None:
                 ErrorCode.INVALID_INPUT, f"body: {route.method} {route.path} takes none, {len(data)} bytes given"
             )
         return None
-    try:
-        body = json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"body: not JSON: {error}") from None
-    return _validated(route.body, body, "body")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number in JSON")
+    return _validated(route.body, parse_json(data, "body"), "body")
 
 
 def _validated(model: type[BaseModel], value: object, where: str) -> BaseModel:

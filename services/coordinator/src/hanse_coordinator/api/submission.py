@@ -8,7 +8,7 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
-from hanse_learning.config.first_model import Form, check_first_model
+from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
@@ -34,8 +34,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 f"job.initial_model: no object {job.initial_model} was uploaded to {project.name}",
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
-        entries = await asyncio.to_thread(_entries, hub.store, key)
-        warnings = check_first_model(job, entries, project.data_schema)
+        warnings = await asyncio.to_thread(_first_model, hub.store, key, job, project)
     return warnings + await _waiting(hub, project, job)
 
 
@@ -50,13 +49,13 @@ async def _waiting(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...
     return ()
 
 
-def _entries(store: ObjectStore, key: str) -> dict[str, Form]:
+def _first_model(store: ObjectStore, key: str, job: Job, project: ProjectRecord) -> tuple[str, ...]:
     def read(offset: int, length: int) -> bytes:
         buffer = bytearray(length)
         store.read_into(key, offset, memoryview(buffer))
         return bytes(buffer)
 
-    return read_entries(store.size(key), read)
+    return check_first_model(job, read_entries(store.size(key), read), project.data_schema)
 
 
 def object_key(project: str, digest: str) -> str:
