@@ -21,7 +21,7 @@ class BoundedLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """One node and what is in it; an alias counts for as many values as what it stands for."""
         alias, before = self.check_event(yaml.AliasEvent), self._values
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > SMALL.depth:
             raise yaml.composer.ComposerError(None, None, f"nested deeper than {SMALL.depth}", mark)
