@@ -46,7 +46,7 @@ def sites_of(folder: Path) -> dict[str, SumMasks]:
     orders = all_sites.share(request)
     return {
         name: all_sites.sites[name].sums(
-            all_sites.run, orders.payloads[name], session=SESSION, task=f"{SESSION}/{name}", round_number=1,
+            all_sites.run, orders.payloads[name], session=SESSION, task=f"{SESSION}/{name}", begin=lambda _: None,
             asked=all_sites.asked,
         )
         for name in NAMES

@@ -43,6 +43,13 @@ def test_each_cell_names_the_attacks_that_hold_it_or_says_that_it_promises_nothi
         assert set(refers) <= NAMED.keys(), cell
 
 
+def test_rows_and_numbers_stand_once() -> None:
+    numbers = re.findall(r"^- \[(\d+)\] ", PAGE, re.MULTILINE)
+    assert numbers == [str(at) for at in range(1, len(numbers) + 1)]
+    names = [(row[0], row[1]) for row in ROWS]
+    assert len(names) == len(set(names))
+
+
 def test_the_owner_and_the_hub_that_lies_have_their_rows() -> None:
     kinds = {(row[0].partition(",")[0], row[1]) for row in ROWS}
     assert {("the hub", "lying"), ("the owner", "lying"), ("coordinator and aggregator (the hub)", "honest")} <= kinds
