@@ -9,7 +9,8 @@ from test_role_views import ROUNDS, SITES, Seen, check_differences, played
 
 from hanse_fabric.subjects import Role
 from hanse_privacy.attacks.views import find_secret
-from hanse_privacy.pairwise import shares
+from hanse_privacy.masks.bound import bound_seed
+from hanse_privacy.pairwise import shares, site
 from hanse_privacy.pairwise.keys import RunKey
 
 pytestmark = pytest.mark.timeout(300)
@@ -21,6 +22,7 @@ class Remembered:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.keys: list[bytes] = []
         self._own: list[bytes] = []
+        self._bound: list[bytes] = []
         self._wraps: list[bytes] = []
         create, own_check, wrapping_key = RunKey.create, shares.own_check, shares.wrapping_key
 
@@ -37,14 +39,26 @@ class Remembered:
             self._wraps.append(wrap)
             return wrapping_key(wrap, session, sender)
 
+        def bound(seed: bytes, request: bytes | None) -> bytes:
+            made = bound_seed(seed, request)
+            if seed in self._own:
+                self._bound.append(made)
+            return made
+
+        patch.setattr(site, "bound_seed", bound)
         patch.setattr(RunKey, "create", key)
         patch.setattr(shares, "own_check", checked)
         patch.setattr(shares, "wrapping_key", wrapping)
 
     @property
     def own(self) -> dict[str, bytes]:
-        """Seeds of own masks: recovered where the site is in the sum."""
+        """Seeds of own masks."""
         return {f"own seed {n}": seed for n, seed in enumerate(self._own)}
+
+    @property
+    def bound(self) -> dict[str, bytes]:
+        """What is made of these for one request: recovered where the site is in the sum."""
+        return {f"bound seed {n}": seed for n, seed in enumerate(self._bound)}
 
     @property
     def hidden(self) -> dict[str, bytes]:
@@ -64,11 +78,12 @@ async def test_in_a_pairwise_run_no_role_has_seen_an_update_or_a_key(
     for role in (Role.COORDINATOR, Role.AGGREGATOR, Role.COMPENSATOR, Role.MODEL_REGISTRY):
         view = seen.by(role)
         assert find_secret(view, seen.secrets() | remembered.hidden) == [], role
-        # The coordinator combines the sites' own seeds of whole sums from shares and hands them on; nobody needs to
-        # read them there.
-        assert bool(find_secret(view, remembered.own)) is (role is Role.AGGREGATOR), role
+        # The coordinator combines the sites' own seeds of whole sums from shares, and hands on what they make for this
+        # request; nobody needs to read them there.
+        assert find_secret(view, remembered.own) == [], role
+        assert bool(find_secret(view, remembered.bound)) is (role is Role.AGGREGATOR), role
     view = seen.by(Role.PARTICIPANT, "site-000")
     others = seen.secrets(but=0)
     assert find_secret(view, others) == []
-    assert find_secret(view, remembered.hidden | remembered.own) == []
+    assert find_secret(view, remembered.hidden | remembered.own | remembered.bound) == []
     check_differences(seen)

@@ -131,7 +131,7 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
     # Drawn noise, and the differences that sites seal for the compensator, or for each other.
     polya_difference, pack = drawn(exact.polya_difference), drawn(shuffled.pack)
     for module, name, replaced in (
-        (exact, "polya_difference", polya_difference), (exchange, "polya_difference", polya_difference),
+        (exact, "polya_difference", polya_difference), (shuffled, "polya_difference", polya_difference),
         (exchange, "pack", pack), (shuffled, "pack", pack),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, replaced)

@@ -8,6 +8,10 @@ _FABRIC, _PRIVACY, _DATAPOD = "tests/unit/fabric", "tests/unit/privacy", "tests/
 _AGGREGATOR, _WORKFLOW = "tests/unit/aggregator", "tests/unit/coordinator_workflow"
 
 CRITICAL: dict[str, tuple[str, ...]] = {
+    "hanse_learning.binding": ("tests/unit/learning/test_binding.py",),
+    "hanse_privacy.pairwise.thresholds": (
+        f"{_PRIVACY}/test_pairwise_bound.py", f"{_PRIVACY}/test_pairwise_refusals.py",
+    ),
     "hanse_privacy.masks.seal": (f"{_PRIVACY}/test_seed_seal.py", f"{_PRIVACY}/test_noise_exchange.py"),
     "hanse_privacy.ring.codec": (f"{_PRIVACY}/test_ring_exact.py", f"{_PRIVACY}/test_masked_files.py"),
     "hanse_privacy.ring.plan": (
@@ -19,7 +23,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     ),
     "hanse_privacy.pairwise.site": (
         f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
-        f"{_PRIVACY}/test_pairwise_sums.py",
+        f"{_PRIVACY}/test_pairwise_sums.py", f"{_PRIVACY}/test_pairwise_bound.py",
     ),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),
     "hanse_fabric.bus.permissions": (f"{_FABRIC}/test_bus_keys.py", f"{_FABRIC}/test_bus_permissions.py"),

@@ -114,3 +114,22 @@ def test_the_default_threshold_holds_where_any_does(members: int, minimum: int, 
     check_threshold(threshold, members=members, minimum=minimum, colluding=colluding)
     # Nobody's both secrets can be had: that takes as many honest answers of either kind.
     assert 2 * (threshold - colluding) > members - colluding
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
+            Agreement(signature=b"s" * 64, request=b"r" * 32),
+            b'{"request":"cnJycnJycnJycnJycnJycnJycnJycnJycnJycnJycnI=","schema":"hanse.pairwise_agreement/2",'
+            b'"signature":"' + b"c3Nz" * 21 + b'cw=="}',
+        ),
+        (
+            Agreement(signature=b"s" * 64),
+            b'{"schema":"hanse.pairwise_agreement/1","signature":"' + b"c3Nz" * 21 + b'cw=="}',
+        ),
+    ],
+)  # fmt: skip
+def test_an_agreement_has_its_golden_bytes_in_either_version(message: Agreement, text: bytes) -> None:
+    assert message.encode() == text
+    assert Agreement.decode(text) == message

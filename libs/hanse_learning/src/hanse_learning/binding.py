@@ -163,6 +163,5 @@ def _said(value: Any) -> Any:
     return {
         name: _said(getattr(value, name))
         for name, field in type(value).model_fields.items()
-        if name not in unread
-        and (name == "name" or getattr(value, name) != field.get_default(call_default_factory=True))
+        if name not in unread and (name == "name" or getattr(value, name) != field.default)
     }
