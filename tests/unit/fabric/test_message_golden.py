@@ -56,6 +56,7 @@ from hanse_fabric.messages import (
     RevocationRecord,
     RunEvent,
     SealedSeed,
+    SetAside,
     Stage,
     StateRecord,
     StudyJob,
@@ -143,6 +144,10 @@ EXAMPLES: tuple[Message, ...] = (
     Contribution(**WHERE, participant="north", key="layer-1", values=b"AAAAAAAA8D8="),
     ExchangeSum(**WHERE, key="layer-1", values=b"AAAAAAAA8D8="),
     StateRecord(version=1, release="0.1.0", at=AT),
+    SetAside(
+        subject="hanse.v1.presence.triage.north", sequence=7, at=AT, code="invalid-input", reason="not JSON", size=9,
+        head=b"AQID",
+    ),
     RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000),
 )  # fmt: skip
 BY_NAME = {type(example).__name__: example for example in EXAMPLES}

@@ -48,6 +48,10 @@ class AsyncHub:
         """What an operator sees of the hub."""
         return await self._transport.send(Call("GET", "/v1/status", dict))
 
+    async def unreadable(self) -> dict[str, Any]:
+        """What the hub could not read, for its operator: `messages` that were set aside, `records` passed over."""
+        return await self._transport.send(Call("GET", "/v1/unreadable", dict))
+
     async def close(self) -> None:
         """Close the connections."""
         await self._transport.close()

@@ -246,6 +246,7 @@ class Hub(_Waiting[AsyncHub]):
 
     info = _waits(AsyncHub.info)
     status = _waits(AsyncHub.status)
+    unreadable = _waits(AsyncHub.unreadable)
     close = _waits(AsyncHub.close)
 
     def __enter__(self) -> Hub:

@@ -15,6 +15,7 @@ from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus, HeldMessage
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Message
+from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import Retention, Stream, Subject
 
 RETRY_S = 1.0
@@ -29,7 +30,7 @@ class QueueWorker(Generic[M]):
 
     Args:
         subject: the queue's row.
-        read: reads what is asked of a message's bytes; what it cannot read (HanseError) is logged and dropped.
+        read: reads what is asked of a message's bytes; what it cannot read (HanseError) is set aside.
         slot: how many of a kind are done at once: no further message is taken while this is used up.
         answer: does what is asked and stores its answer. Its HanseErrors are about servers that are missing: the
             message is put back and comes again.
@@ -48,7 +49,7 @@ class QueueWorker(Generic[M]):
     ) -> None:
         if subject.stream is None or subject.stream.retention is not Retention.QUEUE:
             raise invalid("subject", subject.pattern, "a row with a queue")
-        self._bus, self._stream = bus, subject.stream
+        self._bus, self._stream, self._aside = bus, subject.stream, Aside(bus)
         self._read, self._slot, self._answer, self._span = read, slot, answer, span
 
     async def run(self, stopping: asyncio.Event, *, on_stop: Callable[[], None] | None = None) -> None:
@@ -70,7 +71,7 @@ class QueueWorker(Generic[M]):
                 try:
                     asked = self._read(held.record.data)
                 except HanseError as error:
-                    log.error("message on %s cannot be read and is dropped: %s", held.record.subject, error)
+                    await self._aside.put(held.record.subject, held.record.data, error, sequence=held.record.sequence)
                     await held.done()
                     continue
                 slot = self._slot(asked)

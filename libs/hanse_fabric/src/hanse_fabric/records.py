@@ -14,6 +14,7 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Message
 from hanse_fabric.subjects import Stream, Subject
+from hanse_fabric.telemetry.catalogue import UNREADABLE
 
 M = TypeVar("M", bound=Message)
 
@@ -30,6 +31,26 @@ class Entry(Generic[M]):
     value: M
     revision: int
     tokens: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that this release cannot read, and why."""
+
+    subject: str
+    revision: int
+    tokens: dict[str, str]
+    error: HanseError
+
+
+class UnreadableError(HanseError):
+    """A record that was asked for by its key cannot be read."""
+
+    def __init__(self, found: Unreadable) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_SCHEMA, f"record {found.subject} cannot be read: {found.error.message}",
+            hint="the operator finds all such records by: hanse hub unreadable",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +76,21 @@ class Bucket(Generic[M]):
             raise invalid("subject", subject.pattern, "a row with a stream that keeps the last message of a subject")
         self._bus, self._subject, self._message = bus, subject, message
         self._stream: Stream = subject.stream
+        self._named: dict[str, int] = {}
 
     async def get(self, **tokens: str) -> Entry[M] | None:
-        """The record, or None where there is none or it was deleted."""
+        """The record, or None where there is none or it was deleted.
+
+        Raises:
+            UnreadableError: there is one that this release cannot read.
+        """
         record = await self._bus.last(self._stream, self._key(tokens))
-        return None if record is None or _deleted(record) else self._entry(record)
+        if record is None or _deleted(record):
+            return None
+        entry = self._entry(record)
+        if isinstance(entry, Unreadable):
+            raise UnreadableError(entry)
+        return entry
 
     async def require(self, **tokens: str) -> Entry[M]:
         """The record.
@@ -127,9 +158,17 @@ class Bucket(Generic[M]):
         await self._bus.publish(self._key(tokens), b"", headers=_TOMBSTONE, expected_last=revision)
 
     async def list(self, **tokens: str) -> list[Entry[M]]:
-        """All records whose key has the given tokens, in the order in which they were last written."""
+        """All records whose key has the given tokens, in the order in which they were last written. Those that cannot
+        be read are left out, logged and counted."""
+        return (await self.scan(**tokens))[0]
+
+    async def scan(self, **tokens: str) -> tuple[list[Entry[M]], list[Unreadable]]:
+        """As `list`, and beside it the records that cannot be read."""
         records = await self._bus.snapshot(self._stream, self._pattern(tokens))
-        return [self._entry(record) for record in records if not _deleted(record)]
+        found = [self._entry(record) for record in records if not _deleted(record)]
+        return [each for each in found if isinstance(each, Entry)], [
+            each for each in found if isinstance(each, Unreadable)
+        ]
 
     @asynccontextmanager
     async def watch(self, **tokens: str) -> AsyncIterator[AsyncIterator[Change[M] | None]]:
@@ -157,15 +196,21 @@ class Bucket(Generic[M]):
                 yield change
 
     def _as_change(self, record: Record) -> Change[M] | None:
-        try:
-            value = None if _deleted(record) else self._message.decode(record.data)
-        except HanseError as error:
-            _log.error("record %s cannot be read: %s", record.subject, error)
-            return None
-        return Change(value, record.sequence, self._subject.parse(record.subject))
+        if _deleted(record):
+            return Change(None, record.sequence, self._subject.parse(record.subject))
+        entry = self._entry(record)
+        return None if isinstance(entry, Unreadable) else Change(entry.value, entry.revision, entry.tokens)
 
-    def _entry(self, record: Record) -> Entry[M]:
-        return Entry(self._message.decode(record.data), record.sequence, self._subject.parse(record.subject))
+    def _entry(self, record: Record) -> Entry[M] | Unreadable:
+        tokens = self._subject.parse(record.subject)
+        try:
+            return Entry(self._message.decode(record.data), record.sequence, tokens)
+        except HanseError as error:
+            if self._named.get(record.subject) != record.sequence:
+                self._named[record.subject] = record.sequence
+                _log.error("record %s cannot be read: %s", record.subject, error)
+                UNREADABLE.add(area=self._stream.name, code=error.code.code)
+            return Unreadable(record.subject, record.sequence, tokens, error)
 
     def _key(self, tokens: dict[str, str]) -> str:
         missing = [name for name in self._subject.tokens if name not in tokens]

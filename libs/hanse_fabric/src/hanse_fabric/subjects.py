@@ -210,6 +210,13 @@ AUDIT = Subject(
     _rights(coordinator={PUBLISH, FOLLOW}, model_registry={PUBLISH}),
 )
 
+SET_ASIDE = Subject(
+    f"hanse.{VERSION}.set-aside.{{area}}.{{project}}.{{who}}",
+    Stream("HANSE_SET_ASIDE", max_age_s=_MONTH, max_bytes=64 << 20, last_only=True),
+    _rights(coordinator={PUBLISH, FOLLOW}, aggregator={PUBLISH}, compensator={PUBLISH}, model_registry={PUBLISH}),
+)
+"""The newest message of each sender that could not be read, for the operator; `who` is `-` where it was no site."""
+
 LINK = Subject(
     f"hanse.{VERSION}.link.{{project}}.{{participant}}",
     None,
@@ -265,7 +272,7 @@ MODELS = Subject(
 )
 
 SUBJECTS: tuple[Subject, ...] = (
-    TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, LINK,
+    TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
     WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, STATE, RUNS, LEASES, MODELS,
 )  # fmt: skip

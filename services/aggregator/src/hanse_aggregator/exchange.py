@@ -16,6 +16,7 @@ import numpy as np
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import END_KEY, Contribution, ExchangeJob, ExchangeSum, Reduced, Ring
+from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import EXCHANGE, EXCHANGED
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ async def hold_session(job: ExchangeJob, bus: Bus) -> Reduced:
     """Sum for the step's participants until all have ended, or the deadline, or a sum was begun so long ago that nobody
     waits for it any more."""
     sums = OpenSums(tuple(sorted(job.participants)), job.ring)
-    error = ""
+    error, aside = "", Aside(bus)
     now = bus.clock.monotonic
     left = (job.deadline - bus.clock.now()).total_seconds()
     deadline = now() + left
@@ -107,7 +108,7 @@ async def hold_session(job: ExchangeJob, bus: Bus) -> Reduced:
     try:
         async with bus.clock.timeout(left) as limit, bus.follow(stream, pattern) as records:
             async for record in records:
-                await _take(record, job, sums, bus)
+                await _take(record, job, sums, bus, aside)
                 if sums.ended:
                     break
                 if job.patience is not None:
@@ -125,13 +126,13 @@ def _given_up(begun: float, patience: float) -> float:
     return begun + _WAITS * patience + _SPARE_S
 
 
-async def _take(record: Record, job: ExchangeJob, sums: OpenSums, bus: Bus) -> None:
+async def _take(record: Record, job: ExchangeJob, sums: OpenSums, bus: Bus, aside: Aside) -> None:
     # The bus permits a participant its own subject only: the subject says who it was, whatever the message says.
     tokens = EXCHANGE.parse(record.subject)
     try:
         contribution = Contribution.decode(record.data)
     except HanseError as error:
-        log.warning("run %s: a contribution of %s cannot be read: %s", job.run, tokens["participant"], error)
+        await aside.put(record.subject, record.data, error, sequence=record.sequence)
         return
     made = sums.add(tokens["participant"], tokens["key"], contribution.values)
     if made is None or tokens["key"] == END_KEY:

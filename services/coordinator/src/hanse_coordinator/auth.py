@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
-from hanse_fabric.records import Bucket
+from hanse_fabric.records import Bucket, UnreadableError
 from hanse_schemas.http.keys import ApiRole
 
+_LOG = logging.getLogger(__name__)
 _NOBODY = "0" * 64
 _HINT = "give a valid API key: `Authorization: Bearer hanse_...`"
 
@@ -128,7 +130,10 @@ class KeyRing:
                 hint="wait a minute, and check the key",
             )
         # Another replica may have made it a moment ago.
-        entry = await self._bucket.get(key=key)
+        try:
+            entry = await self._bucket.get(key=key)
+        except UnreadableError:
+            return None
         if entry is None:
             return None
         self.note(entry.value, entry.revision)
@@ -160,7 +165,11 @@ async def register_bootstrap(file: Path, bucket: Bucket[ApiKeyRecord], clock: Cl
     except HanseError as error:
         if error.code is not ErrorCode.CONFLICT:
             raise
-        there = await bucket.require(key=record.id)
+        try:
+            there = await bucket.require(key=record.id)
+        except UnreadableError as unreadable:
+            _LOG.error("the operator's key lets nobody in: %s; make a new one in %s", unreadable.message, file)
+            return
         if not credential.matches(there.value.hash):
             raise HanseError(
                 ErrorCode.CONFLICT, f"HANSE_BOOTSTRAP_KEY_FILE: {file}: the id {record.id} is another key's"

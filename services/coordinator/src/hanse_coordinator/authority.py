@@ -45,6 +45,7 @@ class BusCredentials:
         self._authority, self._url, self._tls, self._clock = authority, url, tls, bus.clock
         self._revoked = Bucket(bus, REVOCATIONS, RevocationRecord)
         self._lock = asyncio.Lock()
+        self._unread: dict[str, int] = {}
 
     async def issue(self, project: str, participant: str, bus_key: str) -> str:
         return self._authority.participant_jwt(project, participant, bus_key)
@@ -69,7 +70,7 @@ class BusCredentials:
         """
         async with self._lock:
             pushed: dict[str, int] | None = None
-            while (listed := await self._list()) != pushed:
+            while (listed := await self.revoked()) != pushed:
                 if listed:
                     await self._authority.ensure_revoked(listed, url=self._url, tls=self._tls)
                 pushed = listed
@@ -83,8 +84,14 @@ class BusCredentials:
                 _LOG.warning("revocations could not be pushed to the bus: %s", error)
             await self._clock.sleep(_AGAIN_S)
 
-    async def _list(self) -> dict[str, int]:
-        return {entry.value.bus_key: entry.value.at for entry in await self._revoked.list()}
+    async def revoked(self) -> dict[str, int]:
+        """Up to when (unix seconds) tokens are void, by bus key."""
+        known, unreadable = await self._revoked.scan()
+        # A record that cannot be read still says whose key is void, and nothing else: up to now, then.
+        now = int(self._clock.now().timestamp())
+        return {each.tokens["key"]: self._unread.setdefault(each.subject, now) for each in unreadable} | {
+            entry.value.bus_key: entry.value.at for entry in known
+        }
 
 
 class NoCredentials:

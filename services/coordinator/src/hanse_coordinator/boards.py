@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,11 +12,11 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import CompensatorRecord, Presence
 from hanse_fabric.records import Bucket
+from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import COMPENSATORS, PRESENCE, Stream
 
 ONLINE_WITHIN_S = 180.0
 _STREAM: Stream = PRESENCE.stream or Stream("")
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class PresenceBoard:
 
     def __init__(self, bus: Bus, clock: Clock, *, told: Callable[[], None] = lambda: None) -> None:
         """`told` is called at every sign of life."""
-        self._bus, self._clock, self._told = bus, clock, told
+        self._bus, self._clock, self._told, self._aside = bus, clock, told, Aside(bus)
         self._sightings: dict[tuple[str, str], Sighting] = {}
 
     async def watch(self) -> None:
@@ -42,11 +41,11 @@ class PresenceBoard:
         pattern = PRESENCE.wildcard()
         stored = await self._bus.snapshot(_STREAM, pattern)
         for record in stored:
-            self._note(record, live=False)
+            await self._note(record, live=False)
         after = max((record.sequence for record in stored), default=0)
         async with self._bus.follow(_STREAM, pattern, after=after) as records:
             async for record in records:
-                self._note(record, live=True)
+                await self._note(record, live=True)
 
     def of(self, project: str, participant: str) -> Sighting | None:
         return self._sightings.get((project, participant))
@@ -57,12 +56,12 @@ class PresenceBoard:
     def count_online(self) -> int:
         return sum(self.online(sighting) for sighting in self._sightings.values())
 
-    def _note(self, record: Record, *, live: bool) -> None:
+    async def _note(self, record: Record, *, live: bool) -> None:
         tokens = PRESENCE.parse(record.subject)
         try:
             presence = Presence.decode(record.data)
         except HanseError as error:
-            _LOG.warning("presence on %s is not understood: %s", record.subject, error)
+            await self._aside.put(record.subject, record.data, error, sequence=record.sequence)
             return
         now = self._clock.now()
         # What was stored before we came has no time of arrival; the site's own is the best there is.

@@ -17,6 +17,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
+from hanse_fabric.set_aside import Aside
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import LINK, TASK, Stream
 from hanse_workflows.answers import largest_update
@@ -34,6 +35,7 @@ class LinkServer:
         self, *, bus: Bus, store: ObjectStore, buckets: Buckets, clock: Clock, settings: WorkflowSettings
     ) -> None:
         self._bus, self._store, self._buckets, self._clock, self._settings = bus, store, buckets, clock, settings
+        self._aside = Aside(bus)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -46,7 +48,12 @@ class LinkServer:
     async def answer(self, subject: str, data: bytes) -> bytes:
         """The reply to one request; a refusal names its reason."""
         try:
-            reply = LinkReply(link=await self._link(LINK.parse(subject), LinkRequest.decode(data)))
+            request = LinkRequest.decode(data)
+        except HanseError as error:
+            await self._aside.put(subject, data, error)
+            return LinkReply(code=error.code.code, message=str(error)[:2000]).encode()
+        try:
+            reply = LinkReply(link=await self._link(LINK.parse(subject), request))
         except HanseError as error:
             tokens = LINK.parse(subject)
             count_refusal("link", error.code.code, tokens["project"], tokens["participant"])

@@ -12,12 +12,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json
 from hanse_fabric.text_files import read_text
 
-app = typer.Typer(no_args_is_help=True, help="A hub: try it.")
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `test` a command of the group while it is the only one."""
+app = typer.Typer(no_args_is_help=True, help="A hub: try it, and see what it could not read.")
 
 
 @app.command("test")
@@ -48,3 +43,19 @@ def try_it(
         emit_json({"well": True, "done": told})
     else:
         print("The hub trains.")
+
+
+@app.command()
+def unreadable(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List the messages that were set aside, and the records that are passed over, because they cannot be read."""
+    with hub(url, api_key) as connection:
+        found = connection.unreadable()
+    if json:
+        emit_json(found)
+        return
+    for each in found["records"]:
+        print(f"record {each['subject']} (revision {each['revision']}): {each['reason']}")
+    for each in found["messages"]:
+        print(f"message of {each['at']} on {each['subject']} ({each['size']} bytes): {each['reason']}")
+    if not found["records"] and not found["messages"]:
+        print("The hub could read everything.")

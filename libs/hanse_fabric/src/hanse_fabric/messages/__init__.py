@@ -32,7 +32,7 @@ from hanse_fabric.messages.reductions import (
     Tally,
     UpdateInput,
 )
-from hanse_fabric.messages.state import RevocationRecord, StateRecord
+from hanse_fabric.messages.state import RevocationRecord, SetAside, StateRecord
 from hanse_fabric.messages.tasks import (
     Bound,
     HiddenFailure,
@@ -96,6 +96,7 @@ __all__ = [
     "RingSum",
     "RunEvent",
     "SealedSeed",
+    "SetAside",
     "Stage",
     "StateRecord",
     "StudyJob",

@@ -1,10 +1,10 @@
-"""What the hub remembers of itself: the form of its stored state, and whose credentials on the bus are void."""
+"""What the hub remembers of itself: the form of its stored state, void credentials, what it could not read."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
@@ -32,3 +32,22 @@ class RevocationRecord(Message):
 
     bus_key: str
     at: int = Field(ge=0)
+
+
+class SetAside(Message):
+    """A message that could not be read, as somebody may look at it.
+
+    Attributes:
+        subject, sequence: where it was; sequence 0 for a request, which has none.
+        size: of the message, in bytes; `head` is how it begins.
+    """
+
+    schema_id: ClassVar[str] = "hanse.set_aside/1"
+
+    subject: str = Field(max_length=1000)
+    sequence: int = Field(ge=0)
+    at: Time
+    code: str = Field(max_length=100)
+    reason: str = Field(max_length=2000)
+    size: int = Field(ge=0)
+    head: Base64Bytes = Field(max_length=6 << 10)

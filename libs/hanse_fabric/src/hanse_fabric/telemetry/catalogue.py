@@ -21,6 +21,10 @@ DEVICE_INFO = Gauge("hanse_device_info", "1", "1 for the device that the service
 RESIDENT = Gauge("process_resident_memory_bytes", "bytes", "Resident memory of the process")
 STARTED = Gauge("process_start_time_seconds", "seconds", "When the process started, since 1970")
 
+UNREADABLE = Counter(
+    "hanse_unreadable_total", "messages", "Messages and records that could not be read, by kind", ("area", "code")
+)
+
 # Coordinator: runs
 RUNS = Gauge("hanse_runs", "runs", "Runs that this coordinator drives")
 OPEN_RUNS = Gauge("hanse_open_runs", "runs", "Runs that have not ended, as every coordinator sees them", ("state",))

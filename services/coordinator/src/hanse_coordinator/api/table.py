@@ -14,10 +14,12 @@ from hanse_coordinator.api import (
     projects,
     runs,
     status,
+    unreadable,
 )
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
     status, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
+    unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

@@ -50,7 +50,12 @@ class Notices:
 
     def _send(self, subject: str, message: RunEvent | AuditEvent, about: str) -> None:
         message_id = derive_id(self._project, self._run, subject, about)
-        task = asyncio.get_running_loop().create_task(self._deliver(subject, message.encode(), message_id))
+        try:
+            data = message.encode()
+        except HanseError as error:  # a site's words may be as many as one message holds
+            _LOG.warning("a notice of run %s cannot be sent: %s", self._run, error)
+            return
+        task = asyncio.get_running_loop().create_task(self._deliver(subject, data, message_id))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 

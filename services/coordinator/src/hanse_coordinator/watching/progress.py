@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from hanse_coordinator.watching.notices import Notices
-from hanse_fabric.bus.port import Bus
+from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import Progress
+from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import PROGRESS, Stream
 
-_LOG = logging.getLogger(__name__)
 _STREAM: Stream = PROGRESS.stream or Stream("")
 _EVERY_S = 0.25
 _MOST_SITES = 64
@@ -21,7 +19,7 @@ class ProgressRelay:
     report, for nobody reads more."""
 
     def __init__(self, bus: Bus, notices: Notices, *, project: str, run: str) -> None:
-        self._bus, self._notices = bus, notices
+        self._bus, self._notices, self._aside = bus, notices, Aside(bus)
         self._pattern = PROGRESS.wildcard(project=project, run=run)
         self._told: dict[str, float] = {}
 
@@ -29,20 +27,21 @@ class ProgressRelay:
         """Relay until cancelled."""
         async with self._bus.follow(_STREAM, self._pattern) as records:
             async for record in records:
-                self._relay(PROGRESS.parse(record.subject)["participant"], record.data, record.sequence)
+                await self._relay(record)
 
-    def _relay(self, name: str, data: bytes, sequence: int) -> None:
+    async def _relay(self, record: Record) -> None:
+        name = PROGRESS.parse(record.subject)["participant"]
         now = self._bus.clock.monotonic()
         last = self._told.get(name)
         if (last is None and len(self._told) >= _MOST_SITES) or (last is not None and now - last < _EVERY_S):
             return
         self._told[name] = now
         try:
-            progress = Progress.decode(data)
+            progress = Progress.decode(record.data)
         except HanseError as error:
-            _LOG.warning("progress of %s is not understood: %s", name, error)
+            await self._aside.put(record.subject, record.data, error, sequence=record.sequence)
             return
         self._notices.event(
-            "progress", f"{name}/{sequence}", participant=name, step=progress.step,
+            "progress", f"{name}/{record.sequence}", participant=name, step=progress.step,
             fraction=progress.fraction, text=progress.text,
         )  # fmt: skip
