@@ -160,9 +160,9 @@ class Bucket(Generic[M]):
     async def list(self, **tokens: str) -> list[Entry[M]]:
         """All records whose key has the given tokens, in the order in which they were last written. Those that cannot
         be read are left out, logged and counted."""
-        return (await self.scan(**tokens))[0]
+        return [*(await self.scan(**tokens))[0]]
 
-    async def scan(self, **tokens: str) -> tuple[list[Entry[M]], list[Unreadable]]:
+    async def scan(self, **tokens: str) -> tuple[Sequence[Entry[M]], Sequence[Unreadable]]:
         """As `list`, and beside it the records that cannot be read."""
         records = await self._bus.snapshot(self._stream, self._pattern(tokens))
         found = [self._entry(record) for record in records if not _deleted(record)]
