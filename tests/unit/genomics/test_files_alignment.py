@@ -210,6 +210,16 @@ def test_what_is_left_out_is_told_with_the_results():
     assert left_out(KEEPING, facts) == [kiel, lund]
 
 
+def test_the_lowest_version_of_the_sites_counts_and_one_that_is_no_number_is_refused():
+    listed = offered(_table(("1", 1, "a", "A", "C")))
+    newer = {**listed, "version": np.array([7], dtype=np.int64)}
+    assert HUB["open"](STUDY, {}, {"one": newer, "two": newer}, {}).facts["version"] == 7
+    assert HUB["open"](STUDY, {}, {"one": newer, "two": listed}, {}).facts["version"] == 1
+    for wrong in (np.zeros(0, dtype=np.int64), np.array([0.5])):
+        with pytest.raises(HanseError, match="the list of SNPs of two: its version is"):
+            HUB["open"](STUDY, {}, {"one": newer, "two": {**listed, "version": wrong}}, {})
+
+
 def test_snps_none_of_whose_alleles_agree_are_refused_with_an_example():
     with pytest.raises(HanseError, match=r"none has alleles that agree: a is A/C in one, A/G in two"):
         _common({"one": _table(("1", 1, "a", "A", "C")), "two": _table(("1", 1, "a", "A", "G"))})

@@ -22,6 +22,8 @@ from hanse_genomics.verbs import Fact
 from hanse_schemas.study import Study
 
 _EXAMPLES = 5
+_FIRST_VERSION = np.ones(1, dtype=np.int64)
+"""Of sites of release 0.1.0, which tell none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +97,9 @@ def common_snps(
 
 def _check(cohort: str, table: Arrays) -> None:
     """Refuse an inconsistent list of a cohort: nothing that a site sends is trusted."""
+    version = table.get("version", _FIRST_VERSION)
+    if version.shape != (1,) or version.dtype.kind != "i":
+        raise _refuse(cohort, f"its version is {version.dtype} of shape {version.shape}, expected one whole number")
     chromosome, position, pair = table["chromosome"], table["position"], table["pair"]
     names = int((table["name"] == 10).sum())
     pairs = {len(text.unpack(table[side])) for side in ("low", "high")}
@@ -151,7 +156,7 @@ def _facts(names: Sequence[str], tables: Sequence[Arrays], agreed: _Agreed, exam
         for at, (cohort, table) in enumerate(zip(names, tables, strict=True))
     }
     return {
-        "version": min(int(table["version"][0]) if "version" in table else 1 for table in tables),
+        "version": min(int(table.get("version", _FIRST_VERSION)[0]) for table in tables),
         "common": int(agreed.keep.sum()),
         "ambiguous": int(agreed.ambiguous[compatible].sum()),
         "incompatible": int((~compatible).sum()),
