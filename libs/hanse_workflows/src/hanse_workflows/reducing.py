@@ -106,7 +106,8 @@ async def sum_masked(
         with run.phase("unmask", step):
             unmasking = await unmask()
         if unmasking.ring is None:
-            given = tuple(answer.participant for answer in answers) if unmasking.given else ()
+            # Runs that began under release 0.1.0 have not recorded it.
+            given = tuple(answer.participant for answer in answers) if unmasking.given and run.binds else ()
             return Summed(refused=unmasking.refused, participants=given).body()
         if unmasking.ring.masks is not None and unmasking.ring.masks.update is not None:
             masks.append(unmasking.ring.masks.update)

@@ -76,12 +76,16 @@ async def summed_masked(
         if summed.participants and session.masking.mode is not MaskingMode.RING:
             if given and (summed.refused or summed.participants != given):
                 raise _told_too_much(step, refused)
-            given = left = summed.participants
-            if summed.refused:
-                gap = max(session.masking.minimum, least_members(run, ask)(len(given))) + _colluding(run)
-                most, above = protocol.most_within(session, len(given), gap), len(given)
-                seed = derive_seed(run.job.seed, session.masking.session)
-                left = within([name for name in given if name not in refused], most, seed)
+            given = summed.participants
+            least, k = least_members(run, ask)(len(given)), _colluding(run)
+            seed = derive_seed(run.job.seed, session.masking.session)
+            if not run.binds:
+                left = _apart(given, left, session.masking.minimum, seed)
+            elif summed.refused:
+                most = protocol.most_within(session, len(given), max(session.masking.minimum, least) + k)
+                left, above = within([name for name in given if name not in refused], most, seed), len(given)
+            else:
+                left = given
         if len(left) < needed:
             break
     raise RunFailure(
@@ -153,6 +157,14 @@ def within(left: Sequence[str], most: int, seed: int) -> tuple[str, ...]:
     """`most` of `left` at most, sorted. Pure."""
     kept = left if len(left) <= most else random.Random(seed).sample(list(left), max(most, 0))  # noqa: S311 - repeatable
     return tuple(sorted(kept))
+
+
+def _apart(given: tuple[str, ...], left: tuple[str, ...], by: int, seed: int) -> tuple[str, ...]:
+    """As many of `left` as lack `by` members of `given`: so runs that began under release 0.1.0 go on. Pure."""
+    both = [name for name in left if name in set(given)]
+    surplus = max(by - (len(given) - len(both)), 0)
+    dropped = set(random.Random(seed).sample(both, min(surplus, len(both))))  # noqa: S311 - repeatable, not secret
+    return tuple(name for name in left if name not in dropped)
 
 
 def _colluding(run: Verbs) -> int:
