@@ -81,6 +81,7 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
     await walk("project_audit", project="alpha")
     await walk("hub_audit", query="?after=0&limit=5")
     await walk("get_status")
+    await walk("list_unreadable")
     assert {route.name for route in ROUTES if route.answer is not None} == walk.walked
 
 

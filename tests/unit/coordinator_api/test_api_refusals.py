@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hanse_coordinator.api.server import MAX_BODY_BYTES
+from hanse_coordinator.api.door import HttpLimits
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
@@ -30,9 +30,9 @@ async def _post(api: Any, path: str, key: str, data: bytes) -> tuple[int, dict[s
 
 
 async def test_a_body_that_is_too_large_is_refused(api: Any, owner: str) -> None:
-    status, error = await _post(api, "/v1/projects", owner, b" " * (MAX_BODY_BYTES + 1))
+    status, error = await _post(api, "/v1/projects", owner, b" " * (HttpLimits().body_bytes + 1))
     assert (status, error["code"]) == (413, "too-large")
-    assert str(MAX_BODY_BYTES) in error["message"]
+    assert str(HttpLimits().body_bytes) in error["message"]
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"rounds": NaN}', b"[" * 100_000])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from hanse_coordinator.api.door import LIMITS, DoorRunner
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
@@ -20,7 +21,7 @@ from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.supervisor import Supervisor
-from hanse_coordinator.settings import CoordinatorSettings
+from hanse_coordinator.settings import CoordinatorSettings, networks_of
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls
@@ -81,7 +82,7 @@ async def _listen(hub: Hub, settings: CoordinatorSettings, stack: AsyncExitStack
     context = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         context = tls.server_context(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    runner = web.AppRunner(application(hub, ROUTES), access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    runner = DoorRunner(application(hub, ROUTES), LIMITS, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     try:
@@ -112,6 +113,7 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         bus_ca=_shown_ca(settings.bus_public_ca, settings.bus_ca),
         store_ca=_shown_ca(settings.store_public_ca, settings.store_ca),
         invitation_ttl=settings.invitation_ttl,
+        proxies=networks_of(settings.trusted_proxies),
     )
 
 

@@ -10,6 +10,8 @@ import asyncio
 import hmac
 import logging
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from hanse_schemas.http.keys import ApiRole
 
 _LOG = logging.getLogger(__name__)
 _NOBODY = "0" * 64
+_LOOKING_AT_ONCE = 4
 _HINT = "give a valid API key: `Authorization: Bearer hanse_...`"
 
 
@@ -52,6 +55,7 @@ class FailureLimiter:
     def __init__(self, clock: Clock, *, allowed: int = 30, addresses: int = 4096) -> None:
         self._clock, self._allowed, self._addresses = clock, allowed, addresses
         self._failures: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._looking = 0
 
     def exhausted(self, address: str) -> bool:
         minute, count = self._failures.get(address, (0, 0))
@@ -63,6 +67,27 @@ class FailureLimiter:
         self._failures[address] = (now, count + 1 if minute == now else 1)
         while len(self._failures) > self._addresses:
             self._failures.popitem(last=False)
+
+    @contextmanager
+    def looking_up(self, address: str, what: str) -> Iterator[None]:
+        """While inside, the bus is asked whether what somebody showed is known. Of all addresses that have failed too
+        often a few at once may ask: what they show may be good, for many stand behind one proxy.
+
+        Raises:
+            HanseError: UNAUTHENTICATED, where others of these ask already.
+        """
+        failing = self.exhausted(address)
+        if failing and self._looking >= _LOOKING_AT_ONCE:
+            raise HanseError(
+                ErrorCode.UNAUTHENTICATED,
+                f"{what}: too many failed attempts from this address",
+                hint=f"wait a minute, and check the {what}",
+            )
+        self._looking += failing
+        try:
+            yield
+        finally:
+            self._looking -= failing
 
     def _minute(self) -> int:
         return int(self._clock.now().timestamp() // 60)
@@ -96,8 +121,8 @@ class KeyRing:
     async def identify(self, header: str | None, address: str) -> Caller:
         """The caller behind an Authorization header.
 
-        A valid key passes always. After too many failures from an address in a minute, its failing attempts are
-        answered without a look at the bus.
+        A valid key passes always. After too many failures from an address in a minute, few of its attempts at once
+        make the bus be looked at.
 
         Raises:
             HanseError: UNAUTHENTICATED; it does not tell whether the key existed.
@@ -123,15 +148,10 @@ class KeyRing:
         held = self._records.get(key)
         if held is not None:
             return held[0]
-        if self.limiter.exhausted(address):
-            raise HanseError(
-                ErrorCode.UNAUTHENTICATED,
-                "API key: too many failed attempts from this address",
-                hint="wait a minute, and check the key",
-            )
         # Another replica may have made it a moment ago.
         try:
-            entry = await self._bucket.get(key=key)
+            with self.limiter.looking_up(address, "API key"):
+                entry = await self._bucket.get(key=key)
         except UnreadableError:
             return None
         if entry is None:

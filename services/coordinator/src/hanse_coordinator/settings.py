@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from pydantic import Field, field_validator
 
 from hanse_fabric.settings import ServiceSettings, check_bus
+
+
+def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks that a text lists; ValueError where one is none."""
+    return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
 
 
 class CoordinatorSettings(ServiceSettings):
@@ -44,9 +50,20 @@ class CoordinatorSettings(ServiceSettings):
     lease_ttl: float = Field(
         default=3.0, gt=0, le=300, description="seconds of silence after which another replica takes over a run"
     )
+    trusted_proxies: str = Field(
+        default="",
+        description="networks (CIDR, separated by commas) of proxies before the HTTP API, whose X-Forwarded-For is "
+        "believed; empty: nobody's is",
+    )
     invitation_ttl: float = Field(
         default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        networks_of(value)
+        return value
 
     @field_validator("bus_public_url")
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hanse_coordinator.api.door import Networks
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
@@ -23,7 +24,8 @@ HUB_AUDIT = "hub"
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones."""
+    """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones; `proxies` are
+    those whose X-Forwarded-For is believed."""
 
     name: str
     instance: str
@@ -31,6 +33,7 @@ class HubInfo:
     bus_ca: str | None = None
     store_ca: str | None = None
     invitation_ttl: float = 7 * 86_400.0
+    proxies: Networks = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import base64
 import binascii
 from datetime import datetime
 
+from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import PUBLIC, Request, Route
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
@@ -29,7 +30,7 @@ async def join(hub: Hub, request: Request) -> Joined:
     _check_key(body.public_key)
     check_clock(body.sent_at, hub.clock.now())
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
-    found = await _invitation(hub, token, request.http.remote or "")
+    found = await _invitation(hub, token, address_of(request.http, hub.info.proxies))
     project = await hub.project(found.project)
     await _check_place(hub, found, body.public_key)
     # A credential that cannot be made must not use the token up.
@@ -82,13 +83,8 @@ def _check_key(text: str) -> None:
 
 async def _invitation(hub: Hub, token: secrets.Credential, address: str) -> InvitationRecord:
     limiter = hub.keys.limiter
-    if limiter.exhausted(address):
-        raise HanseError(
-            ErrorCode.UNAUTHENTICATED,
-            "token: too many failed attempts from this address",
-            hint="wait a minute, and check the token",
-        )
-    entry = await hub.buckets.invitations.get(invitation=token.id)
+    with limiter.looking_up(address, "token"):
+        entry = await hub.buckets.invitations.get(invitation=token.id)
     if entry is None or not token.matches(entry.value.hash):
         limiter.failed(address)
         raise HanseError(

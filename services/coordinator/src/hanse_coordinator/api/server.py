@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from hanse_coordinator.api.door import LIMITS, Bodies, HttpLimits, address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.route import PATH_TYPES, Request, Route
@@ -24,18 +25,18 @@ from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import HTTP_REQUESTS, HTTP_SECONDS
 from hanse_schemas.http.errors import ErrorAnswer, ErrorBody
 
-MAX_BODY_BYTES = 256 << 10
 _LOG = logging.getLogger(__name__)
 _Aiohttp = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _CLOCK = web.AppKey("clock", Clock)
 
 
-def application(hub: Hub, routes: Sequence[Route]) -> web.Application:
+def application(hub: Hub, routes: Sequence[Route], limits: HttpLimits = LIMITS) -> web.Application:
     """The application for these routes; and the document that describes them at /v1/openapi.json."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_answer_errors])
+    app = web.Application(client_max_size=limits.body_bytes, middlewares=[_answer_errors])
+    bodies = Bodies(limits, hub.clock)
     app[_CLOCK] = hub.clock
     for route in routes:
-        app.router.add_route(route.method, route.path, _serve(hub, route))
+        app.router.add_route(route.method, route.path, _serve(hub, route, bodies))
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=_described(tuple(routes)), content_type="application/json")
@@ -49,7 +50,7 @@ def _described(routes: tuple[Route, ...]) -> bytes:
     return json.dumps(document(routes)).encode()
 
 
-def _serve(hub: Hub, route: Route) -> _Aiohttp:
+def _serve(hub: Hub, route: Route, bodies: Bodies) -> _Aiohttp:
     async def traced(http: web.Request) -> web.StreamResponse:
         with span("http", parent=extract(http.headers), method=route.method, route=route.path):
             return await serve(http)
@@ -58,7 +59,7 @@ def _serve(hub: Hub, route: Route) -> _Aiohttp:
         caller = await _caller(hub, route, http)
         path = {name: _path_value(name, text) for name, text in http.match_info.items()}
         query = _validated(route.query, _query(http), "query")
-        request = Request(caller, path, await _body(route, http), query, http)
+        request = Request(caller, path, _body(route, await bodies.read(http, caller.key)), query, http)
         answer = await route.handler(hub, request)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -71,7 +72,7 @@ async def _caller(hub: Hub, route: Route, http: web.Request) -> Caller:
     """Who asks, if the route may be used with their key."""
     if not route.roles:
         return Caller()
-    caller = await hub.keys.identify(http.headers.get("Authorization"), http.remote or "")
+    caller = await hub.keys.identify(http.headers.get("Authorization"), address_of(http, hub.info.proxies))
     if caller.role not in route.roles:
         needed = " or ".join(sorted(role.value for role in route.roles))
         raise HanseError(
@@ -110,8 +111,7 @@ def _query(http: web.Request) -> dict[str, str]:
     return dict(http.query)
 
 
-async def _body(route: Route, http: web.Request) -> BaseModel | None:
-    data = await http.read()
+def _body(route: Route, data: bytes) -> BaseModel | None:
     if route.body is None:
         if data:
             raise HanseError(
@@ -146,7 +146,7 @@ async def _answer_errors(request: web.Request, handler: _Aiohttp) -> web.StreamR
     except HanseError as error:
         response = _refusal(error)
     except web.HTTPRequestEntityTooLarge:
-        response = _refusal(HanseError(ErrorCode.TOO_LARGE, f"body: more than {MAX_BODY_BYTES} bytes"))
+        response = _refusal(HanseError(ErrorCode.TOO_LARGE, f"body: more than {request.client_max_size} bytes"))
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         told = HanseError(

@@ -1,0 +1,135 @@
+"""What strangers can take of the HTTP server: connections, time for headers and bodies, bytes of bodies in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+
+Networks = Sequence[IPv4Network | IPv6Network]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Limits of one coordinator.
+
+    Attributes:
+        header_s: seconds from a connection to its first whole request.
+        body_s: seconds for a request's body.
+        connections: open at once; a further one is closed.
+        bodies: that are read at once without an API key, and as many for each key.
+        body_bytes: of one body.
+    """
+
+    header_s: float = 10.0
+    body_s: float = 30.0
+    connections: int = 4096
+    bodies: int = 16
+    body_bytes: int = 256 << 10
+
+
+LIMITS = HttpLimits()
+
+
+class DoorRunner(web.AppRunner):
+    """Runs an application behind a `Door`."""
+
+    def __init__(self, app: web.Application, limits: HttpLimits, **how: Any) -> None:
+        super().__init__(app, access_log=None, **how)
+        self._limits = limits
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return Door(made.request_handler, self._limits, request_factory=made.request_factory)
+
+
+class Door(web.Server):
+    """A server that closes connections which bring no request, and those that are too many."""
+
+    def __init__(self, handler: Any, limits: HttpLimits, **how: Any) -> None:
+        super().__init__(handler, access_log=None, keepalive_timeout=75.0, **how)
+        self._limits = limits
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Let a connection in, for as long as its first request may take."""
+        super().connection_made(handler, transport)
+        if len(self.connections) > self._limits.connections:
+            transport.abort()
+            return
+        asyncio.get_running_loop().call_later(self._limits.header_s, self._first_request_due, handler, transport)
+
+    def _first_request_due(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        if handler._request_count == 0 and not transport.is_closing():
+            transport.abort()
+
+
+class Bodies:
+    """Reads bodies: so many at once for each caller, and each in its time. Who has no key shares with all such."""
+
+    def __init__(self, limits: HttpLimits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._reading: Counter[str] = Counter()
+
+    async def read(self, http: web.Request, caller: str) -> bytes:
+        """The body of a request.
+
+        Raises:
+            HanseError: UNAVAILABLE while too many of the caller's are read; TIMEOUT.
+        """
+        if not http.body_exists:
+            return b""
+        async with self._place(caller):
+            try:
+                async with self._clock.timeout(self._limits.body_s):
+                    return await http.read()
+            except TimeoutError:
+                raise HanseError(
+                    ErrorCode.TIMEOUT, f"body: not whole after {self._limits.body_s:g} s", hint="send it again"
+                ) from None
+
+    @asynccontextmanager
+    async def _place(self, caller: str) -> AsyncIterator[None]:
+        if self._reading[caller] >= self._limits.bodies:
+            raise HanseError(
+                ErrorCode.UNAVAILABLE,
+                f"body: {self._limits.bodies} others are read for {'this key' if caller else 'those without a key'}",
+                hint="try again in a moment",
+            )
+        self._reading[caller] += 1
+        try:
+            yield
+        finally:
+            self._reading[caller] -= 1
+            if not self._reading[caller]:
+                del self._reading[caller]
+
+
+def address_of(http: web.Request, proxies: Networks) -> str:
+    """Whose request it is: the peer's address, or the last one that `proxies` took it from (X-Forwarded-For).
+
+    Args:
+        proxies: networks of proxies whose word on this is taken; nobody else's is.
+    """
+    address = http.remote or ""
+    said = [each.strip() for each in ",".join(http.headers.getall("X-Forwarded-For", [])).split(",") if each.strip()]
+    while said and _within(address, proxies):
+        address = said.pop()[:64]
+    return address
+
+
+def _within(address: str, networks: Networks) -> bool:
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        return False
+    return any(ip in network for network in networks)
