@@ -39,9 +39,13 @@ def files_of(folder: Path) -> dict[str, SiteFiles]:
 
 
 @asynccontextmanager
-async def placed(folder: Path, files: Mapping[str, SiteFiles], policy: Mapping[str, Any]) -> AsyncIterator[Deployment]:
+async def placed(
+    folder: Path, files: Mapping[str, SiteFiles], policy: Mapping[str, Any], settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Deployment]:  # fmt: skip
     schema = {"kind": "genotypes", "phenotypes": [], "covariates": ["AGE"]}
-    async with Deployment(folder, "gwas", dict(files), schema, policy=policy, nursery=True) as deployment:
+    async with Deployment(
+        folder, "gwas", dict(files), schema, policy=policy, settings=settings, nursery=True
+    ) as deployment:
         yield deployment
 
 
@@ -71,15 +75,22 @@ async def test_two_cohorts_study_under_masks_and_each_can_take_its_own_part_off_
         counted = await results_of(
             await ended(deployment, {"test": "chi_square", "few_cohorts": True}, "pairwise"), tmp_path / "counts"
         )
-        refused = await ended(deployment, SECTION, "compensator")
-    # The compensator has a minimum of its own, which its operator decides.
-    assert refused.state == "failed"
-    assert "fewer than 3 are never summed" in refused.view.reason
     # Of two, each knows the other's: the table less one's own counts.
     alone = Study(test="chi_square", few_cohorts=True, few_samples=True)
     own, other = [await asyncio.to_thread(rehearsed, alone, {name: files[name]}, tmp_path / name) for name in files]
     left = turned(counted) - turned(own)
     assert np.array_equal(left, turned(other))
+
+
+async def test_a_compensator_sums_two_where_its_operator_lets_it_and_else_refuses(tmp_path: Path) -> None:
+    files = files_of(tmp_path)
+    async with placed(tmp_path / "by default", files, CONSENT) as deployment:
+        run = await ended(deployment, SECTION, "compensator")
+    assert run.state == "failed"
+    assert "fewer than 3 are never summed" in run.view.reason
+    async with placed(tmp_path / "set", files, CONSENT, {"HANSE_COMPENSATOR_MINIMUM": "2"}) as deployment:
+        run = await ended(deployment, SECTION, "compensator")
+    assert run.state == "completed", run.view.reason
 
 
 def rehearsed(study: Study, files: Mapping[str, SiteFiles], folder: Path) -> dict[str, np.ndarray]:
