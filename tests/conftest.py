@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hanse_operations.bus.server import ServerTls
+from installed_package import forget
 from servers import NatsServer
 from weed import Weed
 
@@ -46,6 +47,13 @@ def pytest_sessionstart() -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "compiled"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_stays_installed() -> Iterator[None]:
+    """Packages that the tests of a file have installed are not there for the next file's."""
+    yield
+    forget()
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,8 @@ class DampedSteps(AlgorithmConfig):
 '''
 DAMPED_ENTRY = {"hanse.algorithms": {"damped_steps": "damped:DampedSteps"}}
 
+_modules: set[str] = set()
+
 
 def install(
     site: Path, distribution: str, modules: Mapping[str, str], entries: Mapping[str, Mapping[str, str]]
@@ -78,8 +80,8 @@ def install(
         for group, offered in entries.items()
     )
     record = ""
-    for name in modules:  # what another test has installed under the name
-        sys.modules.pop(name, None)
+    _modules.update(modules)
+    forget()  # what another test has installed under these names
     for name, text in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
@@ -87,3 +89,9 @@ def install(
         record += f"{name},sha256={digest},{len(text)}\n"
     (site / about / "RECORD").write_text(record + f"{about}/RECORD,,\n")
     return site
+
+
+def forget() -> None:
+    """Forget what was imported of installed packages: who looks for a module of such a name finds none any more."""
+    for name in _modules:
+        sys.modules.pop(name, None)

@@ -71,9 +71,10 @@ def answers(deployment: Deployment, site: str) -> int:
     return log.read_text().count('"what":"masked-update"') if log.exists() else 0  # it joins while others do
 
 
-async def has_answered(deployment: Deployment, site: str, times: int) -> None:
+async def has_answered(deployment: Deployment, run: Run, site: str, times: int) -> None:
     async with asyncio.timeout(120):
-        while answers(deployment, site) < times:  # noqa: ASYNC110 - another process's progress has no event here
+        while answers(deployment, site) < times:
+            assert (await asyncio.to_thread(run.refresh)).state != "failed", run.view.reason
             await asyncio.sleep(0.01)
 
 
@@ -83,7 +84,7 @@ async def test_sites_and_workers_killed_in_the_middle_change_no_bit(
     expected = await asyncio.to_thread(rehearsed, simulated, tmp_path / "rehearsal")
     pids = deployment.hub.supervisor.pids()
     run = await submitted(deployment, SECTION)
-    await has_answered(deployment, "north", 4)
+    await has_answered(deployment, run, "north", 4)
     os.kill(pids["datapod-north"], signal.SIGKILL)
     for child in psutil.Process(pids["datapod-east"]).children():
         child.kill()
@@ -97,7 +98,7 @@ async def test_sites_and_workers_killed_in_the_middle_change_no_bit(
     for site in simulated.cohorts:
         assert verify_log(deployment.home(site)).broken is None
         async with asyncio.timeout(60):
-            while list((deployment.home(site) / "studies").glob("*")):  # noqa: ASYNC110 - as above
+            while list((deployment.home(site) / "studies").glob("*")):  # noqa: ASYNC110 - another process has no event
                 await asyncio.sleep(0.02)
 
 
