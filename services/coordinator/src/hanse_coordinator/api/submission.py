@@ -35,7 +35,22 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
         warnings = await asyncio.to_thread(_first_model, hub.store, key, job, project)
-    return warnings + await _waiting(hub, project, job)
+    return warnings + told_by_sums(job) + await _waiting(hub, project, job)
+
+
+def told_by_sums(job: Job) -> tuple[str, ...]:
+    """Where masks hide each update, and sums of changing members may still tell one: noise is the remedy."""
+    masked = job.secure_aggregation is not None and job.secure_aggregation.mode != "ring"
+    wanted = job.participants
+    if not masked or job.privacy is not None or job.study is not None:
+        return ()
+    if wanted.fraction == 1 and wanted.quorum == 1:
+        return ()
+    return (
+        f"secure_aggregation: sums of rounds whose participants change (fraction {wanted.fraction:g}, quorum "
+        f"{wanted.quorum:g}) tell single updates where the model hardly moves; sites refuse the nearest of them, and "
+        "only noise (a section privacy) is a remedy against the rest",
+    )
 
 
 async def _waiting(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
