@@ -15,8 +15,10 @@ from adversary.stage import Array, Regression
 from hanse_compensator.memory import Memory
 from hanse_compensator.works import WorkFile
 from hanse_datapod.home.journal import FILE as JOURNAL
+from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Bound, Contribution, MaskingMode, TaskKind
@@ -127,6 +129,38 @@ async def test_control_without_tags_a_moved_model_tells_one_update(
     async with attacked(sites=5) as hub:
         read, why = await combined(hub, hub.stage.names, without(hub, TARGET), model=MOVED)
         assert is_of(hub, read, TARGET), why
+
+
+FIXED = {"masking": {"members": "fixed"}}
+
+
+async def other_members(hub: LyingHub) -> tuple[Array | None, str]:
+    """Another work altogether, with one site fewer."""
+    first, why = await summed(hub, hub.stage.names, "s0")
+    assert first is not None, why
+    return await summed(hub, without(hub, TARGET), "s1", model=1 - 2 * MODEL[::-1])
+
+
+async def test_where_members_are_fixed_no_sum_at_all_has_one_fewer_until_administrators_renew_them(
+    attacked: Attacked,
+) -> None:
+    async with attacked(sites=5, **FIXED) as hub:
+        read, why = await other_members(hub)
+        assert read is None
+        assert "1 fewer than the last set's" in why
+        for site in hub.stage.sites.values():
+            Tags(site.home).renew()
+        read, why = await summed(hub, without(hub, TARGET), "s2", model=2 - MODEL[::-1])
+        assert read is not None, why
+
+
+async def test_control_where_members_are_not_fixed_another_work_is_summed_without_one(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    async with attacked(sites=5, **FIXED) as hub:
+        read, why = await other_members(hub)
+        assert read is not None, why
 
 
 async def forgotten_by_the_hub(hub: LyingHub) -> None:
