@@ -40,12 +40,12 @@ def test_every_variable_is_a_setting_of_the_compensator(render: Render) -> None:
 
 
 def test_the_values_are_settings_that_the_compensator_accepts(render: Render) -> None:
-    chosen = {"minimum": 5, "members": 1_000_000, "maskMib": 65_536, "jobs": 2, "name": "trustee"}
+    chosen = {"minimum": 5, "members": 1_000_000, "maskMib": 65_536, "memoryMib": 9, "jobs": 2, "name": "trustee"}
     given = variables(render(CHART, {**APART, **chosen}))
     own = {name: given[f"{PREFIX}{name.upper()}"] for name in CompensatorSettings.model_fields if "compensator" in name}
     read = CompensatorSettings(**own)
     assert (read.compensator_minimum, read.compensator_members, read.compensator_mask_mib) == (5, 1_000_000, 65_536)
-    assert (read.compensator_jobs, read.compensator_name) == (2, "trustee")
+    assert (read.compensator_memory_mib, read.compensator_jobs, read.compensator_name) == (9, 2, "trustee")
 
 
 def test_apart_the_key_is_made_on_its_own_volume_beside_its_memory(render: Render) -> None:
@@ -117,7 +117,7 @@ def test_a_compensator_chart_asks_by_name_for_what_the_hubs_operator_must_give(m
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"minimum": 2}, "minimum"),
+        ({"minimum": 1}, "minimum"),
         ({"replicas": 3}, "replicas"),
         ({"bus": {"url": "https://b", "existingSecret": "x"}}, "url"),
         ({"resources": {"limits": {"memory": None}}}, "memory"),

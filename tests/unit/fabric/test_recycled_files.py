@@ -15,7 +15,7 @@ from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 def test_a_recycled_file_has_the_new_content_only(tmp_path: Path, old: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(old)
-    with whole_file(path, sync=False, recycle=True) as file:
+    with whole_file(path, sync=False, over=path) as file:
         file.write(b"new content")
     assert path.read_bytes() == b"new content"
     assert list(tmp_path.iterdir()) == [path]

@@ -123,6 +123,20 @@ def test_readiness_names_what_is_missing(start: Start) -> None:
     assert (status, json.loads(text)) == (503, {"ready": False, "missing": {"aggregator": "starting"}})
 
 
+def test_readiness_is_told_while_the_service_adds_what_it_depends_on(start: Start) -> None:
+    body = """async def store():
+    return True
+async def bus():
+    service.add_check("store", store)
+    return True
+service.add_check("bus", bus)
+"""
+    service = start(body + READY)
+    address = service.line("starting")["health"]
+    service.line("at work")
+    assert get(address, "/readyz") == (200, '{"ready": true, "missing": {}}')
+
+
 def test_work_that_does_not_end_is_cut_short_after_the_grace(start: Start) -> None:
     service = start('__import__("logging").info("at work")\nawait tick()', HANSE_GRACE="0.1")
     service.line("at work")

@@ -127,8 +127,9 @@ def test_a_diverging_loss_is_refused_with_the_learning_rate():
 
 def test_a_label_outside_the_classes_is_refused():
     module = build(check_model({"name": "logistic"}), THREE)
-    with pytest.raises(HanseError, match="labels: 7 to 7, 0 to 2 were expected"):
+    with pytest.raises(HanseError, match="labels: 0 to 2 were expected") as caught:
         evaluate(module, Examples(np.zeros((2, 4), np.float32), np.array([7, 7])), THREE)
+    assert caught.value.found == "7 to 7"
 
 
 def test_batch_norm_survives_a_last_batch_of_one():

@@ -104,7 +104,7 @@ class Service(Generic[S]):
             missing[self.name] = "stopping"
         elif not self._ready:
             missing[self.name] = "starting"
-        for name, check in self._checks.items():
+        for name, check in list(self._checks.items()):  # more are added meanwhile, at the start
             try:
                 async with self.clock.timeout(CHECK_S):
                     answers = await check()
