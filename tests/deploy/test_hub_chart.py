@@ -380,3 +380,11 @@ def test_an_upgrade_restores_nothing_whatever_was_left_in_the_values(render: Ren
 
     assert len(jobs()) == 1
     assert jobs(upgrade=True) == []
+
+
+def test_a_nats_server_that_has_not_its_streams_yet_is_not_ready(render: Render) -> None:
+    """The startup probe asks for the whole health; what is asked later must not end a server for a peer's fault."""
+    pod = of_kind(render("hanse", {}), "StatefulSet")["demo-hanse-nats"]["spec"]["template"]["spec"]
+    (server,) = (each for each in containers(pod) if each["name"] == "nats")
+    assert server["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert server["livenessProbe"]["httpGet"]["path"] == "/healthz?js-enabled-only=true"

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import itertools
 import logging
+import random
 import re
 import secrets
 import ssl
@@ -26,7 +27,9 @@ from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
 
-RECONNECT_EVERY_S = 0.2
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 15.0
+"""The pause before the second attempt to connect, and before the eighth and later ones. Each is between half of
+that and all of it, at random, so that thousands of sites that lost a server come neither at once nor all the time."""
 _REFUSALS_BELIEVED = 5
 _PATIENCE_S = 16.0
 _NO_RESPONDERS = "503"
@@ -51,7 +54,7 @@ class Connection:
         self._up = asyncio.Event()
         self._ended: HanseError | None = None
         self._connected_once = False
-        self._refusals = 0
+        self._refusals = self._attempts = 0
         self._closing: asyncio.Task[None] | None = None
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._numbers = itertools.count()
@@ -103,7 +106,7 @@ class Connection:
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
                 closed_cb=self._on_closed,
-                reconnect_time_wait=RECONNECT_EVERY_S,  # type: ignore[arg-type]  # any number of seconds works
+                reconnect_time_wait=SHORTEST_PAUSE_S,  # type: ignore[arg-type]  # any number of seconds works
                 max_reconnect_attempts=-1,
                 ping_interval=20,
                 connect_timeout=5,
@@ -129,7 +132,7 @@ class Connection:
             connecting.result()
         except (OSError, nats.errors.Error, ssl.SSLError) as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {self.url}: {error}") from None
-        self._connected_once, self._refusals = True, 0
+        self._connected_once, self._refusals, self._attempts = True, 0, 0
         self._up.set()
         try:
             await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
@@ -289,6 +292,8 @@ class Connection:
     async def _on_error(self, error: Exception) -> None:
         text = str(error).lower()
         _LOG.debug("bus: %s", error)
+        if not self._up.is_set():
+            self._lengthen_pause()
         if "permissions violation" in text:
             self._deny(text)
         elif "authentication timeout" in text:
@@ -302,6 +307,12 @@ class Connection:
                 self._refuse(error)
         elif not self._connected_once:
             self._judge_handshake(error)
+
+    def _lengthen_pause(self) -> None:
+        """Exponential, with jitter. The client sleeps by the event loop's clock, which simulations have in hand."""
+        most = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._attempts, 16))
+        self._attempts += 1
+        self.client.options["reconnect_time_wait"] = random.uniform(most / 2, most)  # noqa: S311 - only spreads clients
 
     def _judge_handshake(self, error: Exception) -> None:
         """End an attempt to connect that fails by certificates: trying again changes no trust."""
@@ -370,7 +381,7 @@ class Connection:
 
     async def _on_reconnected(self) -> None:
         _LOG.info("bus: connected to %s again", self.url)
-        self._refusals = 0
+        self._refusals = self._attempts = 0
         self.generation += 1
         self._up.set()
         for callback in self.on_reconnect:
