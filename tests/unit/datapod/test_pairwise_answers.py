@@ -13,6 +13,7 @@ from site_actors import Site
 
 from hanse_datapod.home.folders import PAIRWISE
 from hanse_datapod.masking.binding import asked_of
+from hanse_datapod.masking.plan import smallest_sum
 from hanse_fabric.messages import MaskingMode, Outcome, Result, Task, TaskKind
 from hanse_fabric.subjects import UPDATE
 from hanse_fabric.tensors.file import decode_tensors
@@ -142,3 +143,15 @@ async def test_keys_of_runs_that_are_long_over_are_erased(tmp_path: Path) -> Non
     done(await pairs.asks(TaskKind.ADVERTISE))
     assert not old.exists()
     assert (tmp_path / "north" / PAIRWISE / RUN / "key").exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "asked", "least"),
+    [({}, 3, 3), ({"colluding": 1}, 3, 4), ({"colluding": 1}, 4, 4), ({"minimum": 5, "colluding": 2}, 3, 7)],
+)
+def test_a_sum_has_the_honest_sites_that_the_policy_wants_beside_those_who_may_collude(
+    rules: dict[str, int], asked: int, least: int
+) -> None:
+    given = masked_task(minimum=asked)
+    assert given.masking is not None
+    assert smallest_sum(policy(**rules), given, given.masking) == least

@@ -240,7 +240,7 @@ def _protocol(run: Verbs, cohorts: int) -> MaskingProtocol:
     asked = run.job.secure_aggregation
     if asked is None:
         raise RunFailure(ErrorCode.INVALID_INPUT, "secure_aggregation: none is given, which a study needs")
-    settings: SecureAggregation = asked.model_copy(update={"minimum": cohorts, "threshold": None})
+    settings: SecureAggregation = asked.model_copy(update={"minimum": cohorts, "threshold": None, "colluding": None})
     return protocol_of(run, settings)
 
 

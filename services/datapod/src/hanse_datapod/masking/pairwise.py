@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hanse_datapod.home.folders import PAIRWISE, file_time
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.binding import asked_of
-from hanse_datapod.masking.plan import floor_of
+from hanse_datapod.masking.plan import smallest_sum
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.study.tasks import belongs_to_study
@@ -50,7 +50,7 @@ def protocol_answer(
     """
     from hanse_privacy.pairwise.messages import ShareRequest
 
-    least = max(floor_of(policy, task), 0 if task.masking is None else task.masking.minimum)
+    least = smallest_sum(policy, task, _session(task))
     site = _site(link, policy, home, minimum=least, study=belongs_to_study(task), memory=remembered)
     if task.kind is TaskKind.ADVERTISE:
         _forget_old_runs(site, home)
@@ -115,7 +115,7 @@ def _site(
         link.identity.signing_key,
         project=link.identity.project,
         participant=link.identity.participant,
-        minimum=max(minimum, policy.masking.minimum),
+        minimum=minimum - policy.masking.colluding,
         colluding=policy.masking.colluding,
         roster=None if roster is None else bytes.fromhex(roster),
         memory=memory,

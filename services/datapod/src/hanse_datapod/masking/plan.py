@@ -30,12 +30,13 @@ def floor_of(policy: Policy, task: Task) -> int:
 
 
 def smallest_sum(policy: Policy, task: Task, masking: Masking) -> int:
-    """The least number of participants that the sum must have.
+    """The least number of participants that the sum must have, those who may collude among them.
 
-    Policy and job each name one, and it is not below `floor_of`. With distributed noise, so many must answer that
-    their shares make the noise that this site's ledger was charged for, even if others drop out.
+    Policy and job each name one, the policy of honest ones, and it is not below `floor_of`. With distributed noise, so
+    many must answer that their shares make the noise that this site's ledger was charged for, even if others drop out.
     """
-    wanted = max(floor_of(policy, task), policy.masking.minimum, masking.minimum)
+    honest = max(floor_of(policy, task), policy.masking.minimum)
+    wanted = max(honest + policy.masking.colluding, masking.minimum)
     if task.privacy is None:
         return wanted
     from hanse_privacy.noise.aggregate import least_answers

@@ -38,7 +38,7 @@ def seal_seed(
     roster = policy.masking.roster
     note = SeedNote(
         seed=seed,
-        minimum=smallest_sum(policy, task, masking) + policy.masking.colluding,
+        minimum=smallest_sum(policy, task, masking),
         roster=None if roster is None else bytes.fromhex(roster),
         work=None if asked is None else asked.work,
         tag=(tag or None) if asked is not None else None,
