@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hanse_fabric.messages import HiddenFailure
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "privacy.md").read_text()
 HEAD = "| adversary | |"
@@ -48,6 +50,12 @@ def test_rows_and_numbers_stand_once() -> None:
     assert numbers == [str(at) for at in range(1, len(numbers) + 1)]
     names = [(row[0], row[1]) for row in ROWS]
     assert len(names) == len(set(names))
+
+
+def test_the_page_has_the_few_codes_of_failures_that_are_hidden() -> None:
+    told = PAGE[PAGE.index("## Failures, and what messages tell") :]
+    codes = re.findall(r"^\| `([a-z-]+)` \| (?:refused|failed) \|", told, re.MULTILINE)
+    assert codes == [kind.value for kind in HiddenFailure]
 
 
 def test_the_owner_and_the_hub_that_lies_have_their_rows() -> None:
