@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -37,6 +37,7 @@ help:
 	@echo "make alerts-test  every alert fired by its cause, with a real Prometheus (HANSE_PROMETHEUS=its folder)"
 	@echo "make dashboards   Grafana's files anew; make dashboard-picture: docs/dashboard-hub.png, with real data"
 	@echo "make mutants      how many of 200 small changes of critical modules no test notices (ARGS='--mutants 50 --seed 2')"
+	@echo "make fuzz         what stops a decoder, header, policy or job file (an hour; ARGS='--minutes 5 --seed 2')"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make images       container images by buildah, podman or docker (BASE=local where there is no registry)"
 	@echo "make images-demo  hub and two sites in containers train a model, by podman-compose (docs/images.md)"
@@ -105,6 +106,9 @@ suite-begins: $(VENV)/.developer
 	@mkdir -p build && touch build/suite.began
 
 # Not in CI: it takes as long as the tests of one module, so many times. In a copy of the tree, never in place.
+fuzz: $(VENV)/.developer
+	@PYTHONPATH=tests nice $(BIN)/python -m adversary.fuzz_decoders $(ARGS)
+
 mutants: $(VENV)/.developer
 	@PYTHONPATH=tests nice $(BIN)/python -m mutants $(ARGS)
 
