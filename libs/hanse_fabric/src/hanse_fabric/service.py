@@ -100,6 +100,7 @@ class Service(Generic[S]):
         """What keeps the service from being ready, by name; empty when it is ready."""
         missing = {}
         await asyncio.to_thread(self._expiries.tell)
+        tls.load_renewed()
         if self.stopping.is_set():
             missing[self.name] = "stopping"
         elif not self._ready:

@@ -1,11 +1,40 @@
-"""TLS contexts for every link: one-sided, and mutual where a certificate of one's own, or a CA for clients, is set."""
+"""TLS contexts for every link: one-sided, and mutual where a certificate of one's own, or a CA for clients, is set.
+
+A context's own certificate is read again when its file was renewed (`load_renewed`), for connections from then on.
+"""
 
 from __future__ import annotations
 
+import logging
 import ssl
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from hanse_fabric.errors import ErrorCode, HanseError
+
+_LOG = logging.getLogger(__name__)
+_loaded: WeakKeyDictionary[ssl.SSLContext, tuple[Path, Path, int]] = WeakKeyDictionary()
+
+
+def load_renewed() -> None:
+    """Load the certificates whose files have changed into the contexts that have them. Where a file and its key do not
+    fit (one is written already, the other not), the context keeps what it has until they do."""
+    for context, (cert, key, before) in list(_loaded.items()):
+        try:
+            written = _written(cert, key)
+            if written == before:
+                continue
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+            context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            _LOG.warning("certificate %s was renewed and cannot be loaded yet: %s", cert, _reason(error))
+            continue
+        _loaded[context] = cert, key, written
+        _LOG.info("certificate %s was renewed and is loaded", cert)
+
+
+def _written(cert: Path, key: Path) -> int:
+    return max(file.stat().st_mtime_ns for file in (cert, key))
 
 
 def client_context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -61,7 +90,9 @@ def _load_pair(context: ssl.SSLContext, cert: Path | None, key: Path | None) -> 
     if cert is None or key is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "TLS: a certificate and its key belong together; only one is set")
     try:
+        written = _written(cert, key)
         context.load_cert_chain(cert, key)
+        _loaded[context] = cert, key, written
     except (OSError, ssl.SSLError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"certificate {cert} with key {key}: {_reason(error)}") from None
 
