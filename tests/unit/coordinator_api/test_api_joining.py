@@ -154,6 +154,31 @@ async def test_a_revoked_name_may_be_invited_again_with_new_keys(api: Any, owner
     assert (seen["public_key"], seen["revoked"]) == (body["public_key"], False)
 
 
+async def test_a_token_from_before_a_revocation_lets_the_site_in_no_more(api: Any, owner: str, token: str) -> None:
+    second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    elsewhere = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "south"}))["token"]
+    body = _site(api, token)
+    await api.ok("POST", "/v1/join", body=body)
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    _, code, message = await api.refused("POST", "/v1/join", body=body | {"token": second})
+    assert (code, "revoked" in message) == ("gone", True)
+    await api.ok("POST", "/v1/join", body=_site(api, elsewhere))
+
+
+async def test_all_keys_that_a_site_ever_had_are_revoked_together(api: Any, owner: str, token: str) -> None:
+    second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
+    body = _site(api, token)
+    api_keys = []
+    for number, shown in enumerate((token, token, second)):
+        body |= {"token": shown, "bus_key": KeyPair.create(KeyKind.USER).public}
+        body["version"] = str(number)
+        api_keys.append((body["bus_key"], (await api.ok("POST", "/v1/join", body=body))["api_key"]))
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    assert set(api.hub.credentials.revoked) == {bus_key for bus_key, _ in api_keys}
+    for _, key in api_keys:
+        assert (await api.refused("GET", "/v1/projects/alpha", key))[0] == 401
+
+
 async def test_a_used_invitation_cannot_be_revoked(api: Any, owner: str, token: str) -> None:
     await api.ok("POST", "/v1/join", body=_site(api, token))
     path = f"/v1/projects/alpha/invitations/{token.split('_')[1]}"

@@ -97,7 +97,8 @@ EXAMPLES: tuple[Message, ...] = (
     MaskRecord(**SESSION, participants=("north", "south"), members="a" * 64, at=AT),
     CompensatorRecord(public_key=b"A" * 43 + b"=", version="0.1.0", at=AT),
     ParticipantRecord(
-        project="triage", participant="north", public_key=b"AQID", bus_key="U" + "A" * 55, api_key="x", enrolled_at=AT
+        project="triage", participant="north", public_key=b"AQID", bus_key="U" + "A" * 55, api_key="x", enrolled_at=AT,
+        former_bus_keys=("U" + "B" * 55,),
     ),
     Task(
         **WHERE, id="0" * 32, participant="north", workflow="federated_averaging", kind=TaskKind.TRAIN, round=1,

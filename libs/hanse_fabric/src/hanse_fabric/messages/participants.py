@@ -18,9 +18,11 @@ class ParticipantRecord(Message):
         public_key: raw Ed25519 key that its results are signed with.
         bus_key: its NATS user key.
         api_key: id of its API key.
+        former_bus_keys: those that it had before and that are revoked with it; None: none.
     """
 
-    schema_id: ClassVar[str] = "hanse.participant_record/1"
+    schema_id: ClassVar[str] = "hanse.participant_record/2"
+    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys"}))
 
     project: Slug
     participant: Slug
@@ -30,3 +32,4 @@ class ParticipantRecord(Message):
     enrolled_at: Time
     version: str = ""
     revoked: bool = False
+    former_bus_keys: tuple[str, ...] | None = None

@@ -23,6 +23,7 @@ from hanse_schemas.http.keys import ApiRole
 
 ALLOWED_SKEW_S = 300.0
 _KEY_BYTES = 32
+_MOST_BUS_KEYS = 100
 
 
 async def join(hub: Hub, request: Request) -> Joined:
@@ -176,6 +177,13 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
     # Read again: the owner or another token may have changed it meanwhile.
     _check_free(there.value, invitation, body.public_key)
     if there.value.api_key != record.api_key or there.value.bus_key != record.bus_key:
+        had = {*(there.value.former_bus_keys or ()), there.value.bus_key} - {record.bus_key}
+        if len(had) > _MOST_BUS_KEYS:
+            raise HanseError(
+                ErrorCode.CONFLICT, f"bus_key: {invitation.participant!r} has had {_MOST_BUS_KEYS} others already",
+                hint="join with the bus key of before; or the owner revokes the site and invites it anew",
+            )  # fmt: skip
+        record = record.model_copy(update={"former_bus_keys": tuple(sorted(had)) or None})
         await hub.buckets.participants.update(record, there.revision, **name)
 
 

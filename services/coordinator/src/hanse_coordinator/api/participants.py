@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from typing import TypeVar
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route, view
+from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.records import Bucket, Entry
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.participants import ParticipantList, ParticipantView
 
@@ -43,18 +47,32 @@ async def get_participant(hub: Hub, request: Request) -> ParticipantView:
 
 
 async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
-    """The record first, so that results are refused at once; then its API key and its bus key. May be repeated."""
+    """The record first, so that results are refused at once; then its open tokens, and all API and bus keys that it
+    ever had. May be repeated."""
     tokens = {"project": request.project, "participant": str(request.path["participant"])}
     entry = await hub.buckets.participants.change(lambda old: old.model_copy(update={"revoked": True}), **tokens)
     record = entry.value
     await hub.audit(
         request.caller, request.project, "participant.revoke", f"participant:{record.participant}", key=record.api_key
     )
-    if record.api_key and await hub.buckets.keys.get(key=record.api_key) is not None:
-        key = await hub.buckets.keys.change(lambda old: old.model_copy(update={"revoked": True}), key=record.api_key)
+    await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None)
+    for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
         hub.keys.note(key.value, key.revision)
-    await hub.credentials.revoke(record.bus_key)
+    for bus_key in (record.bus_key, *(record.former_bus_keys or ())):
+        await hub.credentials.revoke(bus_key)
     return _view(hub, record)
+
+
+R = TypeVar("R", InvitationRecord, ApiKeyRecord)
+
+
+async def _revoke_all(bucket: Bucket[R], site: ParticipantRecord, wanted: Callable[[R], bool]) -> list[Entry[R]]:
+    """Revoke what a bucket has of a site and is wanted; returns it as it is now."""
+    return [
+        await bucket.change(lambda old: old.model_copy(update={"revoked": True}), **entry.tokens)
+        for entry in await bucket.list()
+        if (entry.value.project, entry.value.participant) == (site.project, site.participant) and wanted(entry.value)
+    ]
 
 
 _BASE = "/v1/projects/{project}/participants"
