@@ -296,7 +296,7 @@ async def test_replicas_that_race_with_two_sets_answer_one(start: Start, coordin
 
 def test_compensator_settings_that_weaken_it_are_refused_by_name(key_file: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HANSE_")} | {
-        "HANSE_COMPENSATOR_KEY": str(key_file), "HANSE_COMPENSATOR_MINIMUM": "2", "HANSE_LOG_FORMAT": "json",
+        "HANSE_COMPENSATOR_KEY": str(key_file), "HANSE_COMPENSATOR_MINIMUM": "1", "HANSE_LOG_FORMAT": "json",
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "hanse_compensator"], env=environment, capture_output=True, text=True, timeout=60,
