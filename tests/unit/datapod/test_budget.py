@@ -61,6 +61,15 @@ async def test_work_beyond_the_budget_is_refused_before_it_begins_and_what_remai
     assert len(site.worker.requests) == 2
 
 
+async def test_a_site_that_was_never_charged_says_that_its_budget_is_too_small(site: Site) -> None:
+    site.policy = budgeted(epsilon=0.1)
+    await site.start()
+    await site.give(task(privacy=terms()))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code, result.ledger) == (Outcome.REFUSED, "policy", None)
+    assert "epsilon 0 of 0.1 is spent" in result.reason
+
+
 async def test_a_restart_that_sends_an_answer_again_charges_nothing(site: Site) -> None:
     site.policy = budgeted()
     for _ in range(2):
@@ -223,7 +232,8 @@ def test_a_removed_ledger_is_reported_by_the_command_and_refuses_the_next_charge
 def test_an_invalid_budget_is_refused_by_name(tmp_path: Path, section: str, epsilon: str) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(f"privacy: {{{section.format(epsilon)}}}")
-    with pytest.raises(HanseError, match=r"privacy\..*epsilon") as caught:
+    named = r"not finite in .*line 1.*epsilon: " if epsilon in (".nan", ".inf") else r"privacy\..*epsilon"
+    with pytest.raises(HanseError, match=named) as caught:
         load_policy(file)
     assert caught.value.code is ErrorCode.INVALID_INPUT
 

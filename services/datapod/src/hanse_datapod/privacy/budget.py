@@ -109,6 +109,8 @@ class SiteBudget:
         from hanse_privacy.witness import signed_head
 
         entries, digest = self._ledger.head()
+        if entries == 0:
+            return result  # it was refused before anything was ever charged
         own = {"project": task.project, "participant": task.participant}
         return result.model_copy(update={"ledger": signed_head(entries, digest, **own, key=self._key)})
 
