@@ -17,6 +17,7 @@ from hanse_coordinator.records import Buckets
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.bus.port import Record
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.secrets import make_api_key
@@ -24,7 +25,7 @@ from hanse_fabric.messages import Presence
 from hanse_fabric.messages.state import RevocationRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import kept
-from hanse_fabric.subjects import PRESENCE, PROJECTS, REVOCATIONS, Role
+from hanse_fabric.subjects import PRESENCE, PROJECTS, RESULT, REVOCATIONS, Role
 from servers import NatsServer
 
 RUBBISH = b'{"stream":"HANSE_PROGRESS","seq":7}'
@@ -52,6 +53,42 @@ async def hub(nats_server: NatsServer) -> AsyncIterator[NatsBus]:
     bus = await NatsBus.connect(nats_server.url, "coordinator", creds=creds)
     yield bus
     await bus.close()
+
+
+ODD = (
+    b"PUB hanse.v1.result.triage.aaaaaaaaaaaa.\xff.bad 1\r\nx\r\n",
+    b"HPUB hanse.v1.result.triage.aaaaaaaaaaaa.s.bad 16 17\r\nNATS/1.0 100\r\n\r\nx\r\n",
+    b"HPUB hanse.v1.result.triage.aaaaaaaaaaaa.s.bad 22 23\r\nNATS/1.0 503 \xff\xfe\xff\xfe\xff\r\n\r\nx\r\n",
+    b"HPUB hanse.v1.result.triage.aaaaaaaaaaaa.s.bad 18 19\r\nNATS/1.0\r\n\xff: \xff\r\n\r\nx\r\n",
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=["subject", "status", "status's words", "header"])
+async def test_a_subject_or_header_that_is_no_text_silences_nobody_who_follows(
+    nats_server: NatsServer, hub: NatsBus, odd: bytes
+) -> None:
+    key = KeyPair.create(KeyKind.USER)
+    token = nats_server.authority.participant_jwt("triage", "bad", key.public)
+    creds = credentials(token, key)
+    site = await NatsBus.connect(nats_server.url, "triage.bad", creds=creds, inbox_prefix="_INBOX.triage.bad")
+    assert RESULT.stream is not None
+    try:
+        async with asyncio.timeout(20), hub.follow(RESULT.stream, RESULT.wildcard(project="triage")) as records:
+            client = site._connection.client
+            client._transport.write(odd)
+            await site.publish(RESULT.of(project="triage", run="a" * 12, step="next", participant="bad"), odd)
+            heard = [record.subject async for record in first_of(records, ".next.bad")]
+    finally:
+        await site.close()
+    assert heard[-1].endswith(".next.bad")
+
+
+async def first_of(records: AsyncIterator[Record], end: str) -> AsyncIterator[Record]:
+    """Records until one whose subject ends so."""
+    async for record in records:
+        yield record
+        if record.subject.endswith(end):
+            return
 
 
 async def say(server: NatsServer, participant: str, data: bytes) -> None:

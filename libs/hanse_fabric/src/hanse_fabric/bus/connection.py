@@ -40,13 +40,27 @@ class _LostError(Exception):
     """The connection broke while a call waited."""
 
 
+class _Client(Client):
+    """A client whose reading does not end at a subject or header that is no UTF-8: anybody who may publish below a
+    wildcard can send one, and nats-py's reader would be silent from then on."""
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Any:
+        whole, answered = (part.decode(errors="replace").encode() for part in (subject, reply))
+        return super()._build_message(sid, whole, answered, data, headers)
+
+    async def _process_headers(self, headers: bytes) -> Any:
+        return await super()._process_headers(headers and headers.decode(errors="replace").encode())
+
+
 class Connection:
     """One NATS client. Made by `open`."""
 
     def __init__(self, url: str, inbox_prefix: str) -> None:
         self.url = url
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(6)}"
-        self.client = Client()
+        self.client = _Client()
         self.generation = 0
         """Rises with each reconnection."""
         self.on_reconnect: list[Callable[[], None]] = []

@@ -168,7 +168,7 @@ class Follower:
                 _LOG.debug("unsubscribing: %s", error)
 
     async def _on_message(self, message: Msg) -> None:
-        if status(message) is not None:
+        if not message.reply.startswith("$JS.ACK."):  # a stream's message has it, whatever status its sender wrote
             self._on_heartbeat(message)
             return
         parts = message.reply.split(".")
