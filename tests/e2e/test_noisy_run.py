@@ -17,9 +17,6 @@ SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 1
 
 pytestmark = pytest.mark.timeout(300)
 
-# A work belongs to the compensator that summed it, or to none: another first model makes another work.
-SEEDS = {"compensator": 1, "pairwise": 2}
-
 
 RATES = {"compensator": 0.2, "pairwise": 0.21}
 
@@ -32,7 +29,6 @@ def job(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
         shares["colluding"] = 1
     return {
         "rounds": 1,
-        "seed": SEEDS[mode],
         "weighting": "uniform",
         "participants": {"minimum": len(SITES), "deadline": 120},
         "model": {"name": "logistic"},
@@ -73,7 +69,7 @@ async def test_noise_of_every_mode_is_in_the_sum_and_is_charged(tmp_path: Path) 
             assert run.state == "completed", f"{noise}, {mode}: {run.state}: {run.view.reason}"
             # Little noise leaves the model as it is; noise as large as an update does not.
             assert (run.view.metrics["accuracy"] > 0.5) is (multiplier < 0.1), (noise, mode)
-        again = job("local-laplace", "pairwise", 1e-4) | {"seed": SEEDS["compensator"]}
+        again = job("gaussian", "compensator", 1e-4) | {"secure_aggregation": {"mode": "pairwise"}}
         run = await asyncio.to_thread(deployment.project.run, again)
         await asyncio.to_thread(run.wait)
         assert run.state == "failed"
