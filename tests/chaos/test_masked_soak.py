@@ -27,9 +27,9 @@ from hanse_fabric.tensors.file import read_tensors
 from light_sites import TAIL, Array, Fate, LightSite, update_of, weight_of
 
 ROUNDS = int(os.environ.get("HANSE_SOAK_ROUNDS", "8"))
-SITES = int(os.environ.get("HANSE_SOAK_SITES", "7"))
+SITES = int(os.environ.get("HANSE_SOAK_SITES", "9"))
 # By default one that has every way to drop out, and a kill of either.
-SEED = int(os.environ.get("HANSE_SOAK_SEED", "1474"))
+SEED = int(os.environ.get("HANSE_SOAK_SEED", "20"))
 MINIMUM = 3
 DROPPING = 0.2
 KILLED = 0.25
@@ -40,7 +40,10 @@ HOW = {Fate.SILENT: 5, Fate.FAILS: 5, Fate.LATE: 5, Fate.NO_UPDATE: 3, Fate.TAMP
 """How those drop out who do, by frequency. After the last three the step is done again."""
 
 AFTER_MASKS = (Fate.NO_UPDATE, Fate.TAMPERED)
-"""Found when the masks' sum was given already: a step can be done again after this once only."""
+"""Found when the masks' sum was given already: the step can be done again once only, by `MINIMUM` members fewer."""
+
+ROOM = 2 * MINIMUM + 1
+"""Members of a set that leave enough for a smaller one, even if one of them comes too late."""
 
 
 @dataclass
@@ -52,15 +55,24 @@ class Chance:
     drops: Counter[Fate] = field(default_factory=Counter)
 
     def fate(self, site: LightSite, task: Task) -> Fate:
-        """Every site drops out of every session with the same chance; but some must be left who can finish it."""
-        chance = random.Random(f"{SEED} {task.step}")
-        dropping = [index for index in range(self.sites) if chance.random() < DROPPING][: self.sites - self.spared]
-        fates = {index: chance.choices([*HOW], [*HOW.values()])[0] for index in dropping}
-        fate = fates.get(site.index, Fate.ANSWERS)
-        if fate in AFTER_MASKS and not re.fullmatch(r"r\d+-(train|evaluate)", task.step):
-            fate = Fate.ANSWERS
+        fate = self.fates(task.step)[site.index]
         self.drops[fate] += 1
         return fate
+
+    def fates(self, step: str) -> list[Fate]:
+        """Every site drops out of every session with the same chance; but some must be left who can finish it."""
+        first = re.match(r"r\d+-(train|evaluate)", step)
+        again = first is not None and first[0] != step
+        if again and any(fate in AFTER_MASKS for fate in self.fates(first[0])):
+            return [Fate.ANSWERS] * self.sites
+        chance = random.Random(f"{SEED} {step}")
+        dropping = [index for index in range(self.sites) if chance.random() < DROPPING][: self.sites - self.spared]
+        drawn = {index: chance.choices([*HOW], [*HOW.values()])[0] for index in dropping}
+        fates = [drawn.get(index, Fate.ANSWERS) for index in range(self.sites)]
+        given = sum(fate in (Fate.ANSWERS, *AFTER_MASKS) for fate in fates)
+        if first is None or again or given < ROOM:
+            fates = [Fate.ANSWERS if fate in AFTER_MASKS else fate for fate in fates]
+        return fates
 
     def victim(self, round_number: int) -> str | None:
         chance = random.Random(f"{SEED} kill {round_number}")
