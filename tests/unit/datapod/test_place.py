@@ -9,8 +9,9 @@ from hanse_datapod.cli import main
 from hanse_datapod.home import place
 from hanse_datapod.home.folders import PAIRWISE
 from hanse_datapod.home.outbox import LOG
-from hanse_datapod.home.place import accept_place, require_place
+from hanse_datapod.home.place import accept_place, inode, require_place
 from hanse_datapod.home.tags import Tags
+from hanse_datapod.home.works import FILE
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
@@ -51,9 +52,11 @@ def test_a_copy_erases_its_secrets_and_waits_for_the_administrator(home, tmp_pat
 
 
 def test_a_home_that_was_restored_in_its_old_folder_waits(home, tmp_path):
+    """File systems give a removed file's number again, so that the new file may have the old one's."""
+    if inode(home / FILE).endswith("none"):
+        pytest.skip("this file system keeps no generations of inodes")
     shutil.copytree(home, tmp_path / "backup")
     shutil.rmtree(home)
-    (tmp_path / "other").write_bytes(b"takes the inode")
     shutil.copytree(tmp_path / "backup", home)
     stops(home)
 

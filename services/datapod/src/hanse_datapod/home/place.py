@@ -1,14 +1,17 @@
 """Where a home lies. One that was copied or restored may have made masks before that it does not remember.
 
 So a home that finds itself elsewhere, by inode, file system or machine, erases the secrets of sums under way, and its
-datapod does not start until the administrator says why it was moved. What a snapshot brings back in place goes unseen.
+datapod does not start until the administrator says why it was moved. What a snapshot brings back in place goes unseen;
+so does a restored home whose inode has the old number, on a file system that keeps no generations of inodes.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sqlite3
+import struct
 from pathlib import Path
 
 from hanse_datapod.home.database import Database, one
@@ -18,6 +21,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 _TABLE = "CREATE TABLE IF NOT EXISTS place (number INTEGER PRIMARY KEY CHECK (number = 1), value TEXT NOT NULL)"
 _MACHINE = Path("/etc/machine-id")
+_GET_GENERATION = 0x80087601
+"""Linux: FS_IOC_GETVERSION."""
 
 
 def require_place(home: Path) -> None:
@@ -26,9 +31,9 @@ def require_place(home: Path) -> None:
     Raises:
         HanseError: TAMPERED where it is not. The secrets of sums under way are erased then.
     """
-    database, here = Database(home / FILE, _TABLE), _Here(home)
-    noted = database.do(here.first)
-    if noted != here.now():
+    database = Database(home / FILE, _TABLE)
+    here = _here(database, home)
+    if database.do(lambda open_: _noted(open_, here)) != here:
         shutil.rmtree(home / PAIRWISE, ignore_errors=True)
         raise HanseError(
             ErrorCode.TAMPERED,
@@ -40,26 +45,39 @@ def require_place(home: Path) -> None:
 
 def accept_place(home: Path) -> bool:
     """Note where the home lies now; False: it was there before."""
-    database, here = Database(home / FILE, _TABLE), _Here(home)
-    if database.do(here.first) == here.now():
+    database = Database(home / FILE, _TABLE)
+    here = _here(database, home)
+    if database.do(lambda open_: _noted(open_, here)) == here:
         return False
     shutil.rmtree(home / PAIRWISE, ignore_errors=True)
-    database.do(here.anew)
+    database.do(lambda open_: open_.execute("UPDATE place SET value = ?", (here,)))
     return True
 
 
-class _Here:
-    def __init__(self, home: Path) -> None:
-        self._home = home
+def _noted(database: sqlite3.Connection, here: str) -> str:
+    database.execute("INSERT OR IGNORE INTO place VALUES (1, ?)", (here,))
+    return str(one(database, "SELECT value FROM place")[0])
 
-    def now(self) -> str:
-        machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
-        inode, system = (self._home / FILE).stat().st_ino, os.statvfs(self._home).f_fsid
-        return f"inode {inode}, file system {system:x}, machine {machine}"
 
-    def first(self, database: sqlite3.Connection) -> str:
-        database.execute("INSERT OR IGNORE INTO place VALUES (1, ?)", (self.now(),))
-        return str(one(database, "SELECT value FROM place")[0])
+def _here(database: Database, home: Path) -> str:
+    database.do(
+        lambda _: None
+    )  # The file is there now, and what follows, which ends locks on it, is in no transaction.
+    machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
+    return f"inode {inode(home / FILE)}, file system {os.statvfs(home).f_fsid:x}, machine {machine}"
 
-    def anew(self, database: sqlite3.Connection) -> None:
-        database.execute("UPDATE place SET value = ?", (self.now(),))
+
+def inode(file: Path) -> str:
+    """A file's number and generation, which tells it from a removed one of the same number; "none" where there is none.
+
+    The file is opened and closed, which ends the locks that this process has on it.
+    """
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        generation = str(struct.unpack("I", fcntl.ioctl(descriptor, _GET_GENERATION, bytes(8))[:4])[0])
+    except OSError:
+        generation = "none"
+    finally:
+        number = os.fstat(descriptor).st_ino
+        os.close(descriptor)
+    return f"{number} of generation {generation}"
