@@ -87,6 +87,7 @@ lint: $(VENV)/.developer
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy $(PACKAGES:%=-p %)
+	@$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks examples observability docker
 	@$(BIN)/lint-imports
 
 # Unit tests wait more than they compute, so three share two cores; of files that start real servers two run at a time.
@@ -119,7 +120,7 @@ soak: $(VENV)/.developer
 	@HANSE_SOAK_ROUNDS=$(ROUNDS) HANSE_SOAK_SITES=10 $(BIN)/pytest tests/chaos/test_masked_soak.py -s --timeout 14400 $(ARGS)
 
 e2e-kube: $(VENV)/.developer
-	@PYTHONPATH=tests:tests/deploy $(BIN)/python -m deploy.kube.e2e $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m deploy.kube.e2e $(ARGS)
 
 alerts-test: $(VENV)/.developer
 	@HANSE_ALERTS_TEST=1 $(BIN)/pytest tests/observability $(ARGS)
@@ -152,7 +153,7 @@ bench-gwas: $(VENV)/.developer
 	@$(BIN)/python benchmarks/bench_gwas.py $(ARGS)
 
 bench-conduct: $(VENV)/.developer
-	@PYTHONPATH=tests:tests/unit/workflows $(BIN)/python benchmarks/conduct.py $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python benchmarks/conduct.py $(ARGS)
 
 bench-scale: $(VENV)/.developer
 	@$(BIN)/python benchmarks/scale.py $(ARGS)

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from memory_sites import LinearSite
 from reading import FIRST_RELEASE, ROOT, source_lines, source_lines_at, workflow_files
 from rounds import SCHEMA, time_rounds, tiny_job, write_site
 from simulated import simulated_rounds_per_s
@@ -29,6 +28,7 @@ from simulated import simulated_rounds_per_s
 from hanse.embedded.deployment import Deployment
 from hanse_schemas.job import check_job
 from hanse_workflows.memory import conduct
+from unit.workflows.memory_sites import LinearSite
 
 SITES = 10
 

@@ -19,6 +19,7 @@ from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site import SiteIdentity, SiteLink, enrol
+from hanse_site.link import result_for
 
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
 AT_ONCE = 16
@@ -129,4 +130,4 @@ async def answer(link: SiteLink, task: Task) -> None:
     data = encode_tensors(LAYOUT, arrays)
     ref = ref_of_bytes(data)
     await link.send_update_bytes(task, ref, data)
-    await link.answer(task, update=ref, examples=0 if task.kind is TaskKind.INITIALIZE else 10)
+    await link.answer(result_for(task, update=ref, examples=0 if task.kind is TaskKind.INITIALIZE else 10))

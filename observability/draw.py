@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-for folder in ("observability", "tests", "tests/e2e", "tests/observability"):
+for folder in ("observability", "tests"):
     sys.path.insert(0, str(ROOT / folder))
 
 import matplotlib
@@ -27,13 +27,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from dashboards import scoped
-from deployed import DeployedHub, honest, publish_result, site, start_job
 from matplotlib.axes import Axes
-from monitored import ALERTS, Monitored
 from panels import HUB, Panel
 
+from e2e.deployed import DeployedHub, honest, publish_result, site, start_job
 from hanse.site import SiteTask
 from hanse_operations.servers.program import free_ports
+from observability.monitored import ALERTS, Monitored
 
 SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-registry"]
 ROUNDS = 12

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import DeployedHub, completed, site, start_job
 
 import hanse
+from e2e.deployed import DeployedHub, completed, site, start_job
 from hanse.embedded.processes import Child
 from hanse.hub import Project
 from hanse.site import SiteTask

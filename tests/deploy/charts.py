@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kube_tools import ROOT, find_tool
+
+from deploy.kube_tools import ROOT, find_tool
 
 CHARTS = ROOT / "charts"
 Manifest = dict[str, Any]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from charts import Charts, Manifest, Render, Text, manifests_of
-from kube_tools import missing
+from deploy.charts import Charts, Manifest, Render, Text, manifests_of
+from deploy.kube_tools import missing
 
 
 @pytest.fixture(scope="session")

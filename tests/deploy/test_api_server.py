@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from charts import Charts
 
+from deploy.charts import Charts
 from deploy.kube import assets
 from deploy.kube.control_plane import ControlPlane
 from deploy.kube.e2e.release import leftovers

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from charts import ROOT, Charts, Render, manifests_of, of_kind, pods
-from kube_tools import find_tool
 
+from deploy.charts import ROOT, Charts, Render, manifests_of, of_kind, pods
+from deploy.kube_tools import find_tool
 from hanse_datapod.policy.site_policy import load_policy
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import typer.main
-from charts import ROOT
 
+from deploy.charts import ROOT
 from hanse.cli.app import build
 from hanse_datapod.cli import parser
 

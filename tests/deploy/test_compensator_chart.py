@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import Charts, Manifest, Render, Text, manifests_of, of_kind
-from value_sets import APART
 
+from deploy.charts import Charts, Manifest, Render, Text, manifests_of, of_kind
+from deploy.value_sets import APART
 from hanse_compensator.settings import CompensatorSettings
 from hanse_fabric.settings import PREFIX
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import Manifest, Render, Text, containers, of_kind, pods
-from value_sets import CODE, CODE_DIGEST, SITE, VALUES
 
+from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
+from deploy.value_sets import CODE, CODE_DIGEST, SITE, VALUES
 from hanse_datapod.policy.site_policy import load_policy
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric.settings import PREFIX, load_settings

@@ -12,8 +12,9 @@ from typing import Any
 import kubernetes_validate.utils
 import pytest
 import yaml
-from charts import CHARTS, Charts, Render, containers, pods
-from value_sets import VALUES
+
+from deploy.charts import CHARTS, Charts, Render, containers, pods
+from deploy.value_sets import VALUES
 
 RENDERINGS = [(chart, name) for chart, sets in VALUES.items() for name in sets]
 KUBERNETES = ("1.28", "1.31", "1.37")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from charts import CHARTS, Render, Text, containers, of_kind, pods
-from hub_arrows import arrows_in, arrows_of_code, arrows_out, chosen
-from value_sets import EVERYTHING, PRODUCTION
 
+from deploy.charts import CHARTS, Render, Text, containers, of_kind, pods
+from deploy.hub_arrows import arrows_in, arrows_of_code, arrows_out, chosen
+from deploy.value_sets import EVERYTHING, PRODUCTION
 from hanse_aggregator.settings import AggregatorSettings
 from hanse_coordinator.settings import CoordinatorSettings
 from hanse_fabric.bus.authority import BusAuthority

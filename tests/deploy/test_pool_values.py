@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from charts import CHARTS, Manifest, Render, Text, of_kind
-from value_sets import SITE, VALUES
 
+from deploy.charts import CHARTS, Manifest, Render, Text, of_kind
+from deploy.value_sets import SITE, VALUES
 from hanse_datapod.worker.pool.choice import read_pools
 
 CHART = "hanse-datapod"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from charts import ROOT
 
+from deploy.charts import ROOT
 from hanse_datapod.cli import parser
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric.settings import PREFIX

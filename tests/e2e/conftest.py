@@ -1,17 +1,12 @@
-"""A hub of real processes for the tests of a module, and the folder of their helpers on the path."""
+"""A hub of real processes for the tests of a module."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from deployed import DeployedHub
-
+from e2e.deployed import DeployedHub
 from hanse.hub import Hub, Project
 
 

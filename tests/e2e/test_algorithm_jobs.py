@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from algorithm_jobs import (
+
+from e2e.algorithm_jobs import (
     AT_SITES,
     IMPOSSIBLE,
     JOBS,
@@ -32,8 +33,7 @@ from algorithm_jobs import (
     STATEFUL,
     job,
 )
-from jobs_in_memory import digest_in_memory
-
+from e2e.jobs_in_memory import digest_in_memory
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import DeployedHub, completed
 
+from e2e.deployed import DeployedHub, completed
 from hanse.hub import Hub, Project
 from hanse_learning.digits import write_shares
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import START, Answer, DeployedHub, completed, site
 
 import hanse
+from e2e.deployed import START, Answer, DeployedHub, completed, site
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.bus.authority import BusAuthority

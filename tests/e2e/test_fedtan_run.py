@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deployed import DeployedHub, completed, site
 
+from e2e.deployed import DeployedHub, completed, site
 from hanse.hub import Hub, Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import Outcome
 from hanse_fabric.tensors.file import read_tensors
-from hanse_learning.config import check_model, check_train
+from hanse_learning.config import check_model, check_train, patience_of
 from hanse_learning.site.algorithms import train_round
 from hanse_learning.site.entries import arrays_of, entries_of, freeze, load
 from hanse_learning.site.examples import Examples, Problem
@@ -91,7 +91,7 @@ class Played:
 
     def answer(self, task: SiteTask) -> None:
         asked, stack = check_train(task.config["train"]), AsyncExitStack()
-        sums = Sums(task, stack, self.before, asked.algorithm.patience)  # type: ignore[union-attr]
+        sums = Sums(task, stack, self.before, patience_of(asked))
         model = check_model(task.config["model"])
         module = build(model, PROBLEM, seed=0)
         entries = entries_of(module, model.buffers, model.state, task.round)

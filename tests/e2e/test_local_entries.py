@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from test_role_views import Seen, tapped
 
+from e2e.test_role_views import Seen, tapped
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deployed import DeployedHub, completed
 
+from e2e.deployed import DeployedHub, completed
 from hanse.hub import Hub, Project, Run
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import Answer, DeployedHub, completed, honest, site, start_job
 
 import hanse
+from e2e.deployed import Answer, DeployedHub, completed, honest, site, start_job
 from hanse.hub import Hub, Project
 from hanse.site import SiteTask
 from hanse_fabric.errors import ErrorCode, HanseError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_role_views import ROUNDS, SITES, Seen, check_differences, played
 
+from e2e.test_role_views import ROUNDS, SITES, Seen, check_differences, played
 from hanse_fabric.subjects import Role
 from hanse_privacy.attacks.views import find_secret
 from hanse_privacy.masks.bound import bound_seed

@@ -19,7 +19,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from deployed import (
+
+import hanse
+from e2e.deployed import (
     START,
     Answer,
     DeployedHub,
@@ -32,8 +34,6 @@ from deployed import (
     start_job,
     tensors,
 )
-
-import hanse
 from hanse.embedded.hub import EmbeddedHub
 from hanse.hub import Project, Run
 from hanse.site import SiteTask

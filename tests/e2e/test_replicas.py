@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import DeployedHub, completed, honest, site, start_job
 
+from e2e.deployed import DeployedHub, completed, honest, site, start_job
 from hanse.hub import Hub, Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.tensors.file import read_tensors

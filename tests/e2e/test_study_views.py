@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
-from test_role_views import Seen, tapped
 from threadpoolctl import threadpool_limits
 
+from e2e.test_role_views import Seen, tapped
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import open_cohort

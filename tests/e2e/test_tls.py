@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployed import START, completed, honest, site, start_job
-from tls_hub import TlsHub, lay_certificate
 
 import hanse
 from certificates import ThrowawayCa
+from e2e.deployed import START, completed, honest, site, start_job
+from e2e.tls_hub import TlsHub, lay_certificate
 from hanse.hub import Project
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError

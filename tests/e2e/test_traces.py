@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployed import DeployedHub, completed
 
+from e2e.deployed import DeployedHub, completed
 from hanse_fabric.telemetry import span, trace_ids
 from otlp_sink import OtlpSink, Span
 

@@ -156,8 +156,8 @@ async def test_after_a_purge_a_subject_may_be_begun_anew_and_an_id_still_counts(
 
 async def test_a_purged_job_is_not_given_out(connect: Connect, bus: Bus, project: str) -> None:
     worker = await connect(Role.AGGREGATOR)
-    for job in ("purged", "left"):
-        await bus.publish(JOB.of(project=project, run=job, step="s", job="j"), job.encode())
+    for run in ("purged", "left"):
+        await bus.publish(JOB.of(project=project, run=run, step="s", job="j"), run.encode())
     await bus.purge(JOB.stream, JOB.wildcard(project=project, run="purged"))
     async with asyncio.timeout(60), worker.work(JOB.stream) as jobs:
         job = await anext(jobs)
@@ -209,8 +209,8 @@ async def test_a_finished_job_is_not_given_out_again(connect: Connect, bus: Bus,
 
 async def test_two_workers_hold_different_jobs(connect: Connect, bus: Bus, project: str) -> None:
     workers = [await connect(Role.AGGREGATOR), await connect(Role.AGGREGATOR)]
-    for job in ("a", "b"):
-        await bus.publish(JOB.of(project=project, run="r", step="s", job=job), job.encode())
+    for name in ("a", "b"):
+        await bus.publish(JOB.of(project=project, run="r", step="s", job=name), name.encode())
     async with asyncio.timeout(60), workers[0].work(JOB.stream) as one, workers[1].work(JOB.stream) as other:
         held = [await anext(one), await anext(other)]
         assert {job.record.data for job in held} == {b"a", b"b"}

@@ -57,7 +57,9 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
     async with asyncio.timeout(110), AsyncExitStack() as stack:
         aggregator = await nats_server.connect(Role.AGGREGATOR)
         stack.push_async_callback(aggregator.close)
-        ended, *sums = await asyncio.gather(hold_session(job, aggregator), *(site(name, stack) for name in NAMES))
+        ended, sums = await asyncio.gather(
+            hold_session(job, aggregator), asyncio.gather(*(site(name, stack) for name in NAMES))
+        )
         assert ended.error == ""
         stream = EXCHANGE.stream
         assert stream is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "aggregator"))
-
-from masked_round import MaskedRound
+from unit.aggregator.masked_round import MaskedRound
 
 # Of 64 bits: buffers, which lie before the parameters in a masked update, behind them in the model.
 LAYOUT = Layout.of([

@@ -9,6 +9,7 @@ import argparse
 import compileall
 import contextlib
 import os
+import py_compile
 import random
 import shutil
 import signal
@@ -45,9 +46,7 @@ class Copy:
         sources = [str(path) for room in ("libs", "services") for path in sorted(self.root.glob(f"{room}/*/src"))]
         # A mutated file is seen by its content: its size and the second of its change may be the same.
         for path in sources:
-            compileall.compile_dir(
-                path, quiet=1, invalidation_mode=compileall.py_compile.PycInvalidationMode.CHECKED_HASH
-            )
+            compileall.compile_dir(path, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def imports(self, module: str) -> str:

@@ -22,10 +22,9 @@ from typing import Any
 import nats
 import pytest
 import yaml
-from deployed import DeployedHub, completed, honest, publish_result, site, start_job
-from monitored import ALERTS, Monitored, hastened
 
 from certificates import ThrowawayCa
+from e2e.deployed import DeployedHub, completed, honest, publish_result, site, start_job
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse_coordinator.runs.lease import LeaseRecord
@@ -42,6 +41,7 @@ from hanse_fabric.subjects import LEASES, MASK_ANSWER, MASK_REQUEST, PARTICIPANT
 from hanse_operations.servers.program import find_binary, free_ports
 from hanse_site.link import result_for
 from masked_sites import mask_request, masked_sites
+from observability.monitored import ALERTS, Monitored, hastened
 from prometheus import WHY_NOT, program
 
 pytestmark = [

@@ -1,6 +1,6 @@
 """Records runs of every kind by the real services of this release, by hand, before a release is left behind.
 
-    python tests/releases/record.py --release 0.1.0 --commit 21825c2 [--only NAME ...]
+    PYTHONPATH=tests python -m releases.record --release 0.1.0 --commit 21825c2 [--only NAME ...]
 
 The commit is the one that the recordings are of: the recorder refuses where `libs` or `services` differ from it. It
 takes minutes. Keys and credentials in recordings were made for them, on hubs that are gone: they are worth nothing.
@@ -21,9 +21,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))
 
 from hanse_fabric.messages import ModelVersion, PublishModel
 from hanse_fabric.subjects import AUDIT, MODELS, PUBLISH_MODEL, REGISTRY

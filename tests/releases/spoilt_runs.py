@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from deployed import START, DeployedHub, hand_in, honest, site, start_job, tensors
 
+from e2e.deployed import START, DeployedHub, hand_in, honest, site, start_job, tensors
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.messages import Task, TaskKind

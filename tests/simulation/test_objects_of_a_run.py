@@ -102,7 +102,7 @@ def test_a_coordinator_removes_what_the_one_before_died_with(tmp_path: Path) -> 
 
     async def crash(made: League) -> None:
         await made.until(lambda record: record.round == 1)
-        really, made.store.delete = made.store.delete, lambda _: None  # type: ignore[method-assign]
+        really, made.store.delete = made.store.delete, lambda _: None  # type: ignore[assignment, method-assign]
         await made.until(lambda record: record.round == 2)
         await made.processes["coordinator-0"].crash()
         before = stored(made)

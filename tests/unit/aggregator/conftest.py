@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +12,6 @@ from hanse_fabric.messages import JobKind, ObjectRef, ReduceJob, UpdateInput
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.tensors import digest, refs
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 LEAF = 64 << 10
 """Leaves are made small, so that small models cross their boundaries."""

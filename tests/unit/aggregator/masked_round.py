@@ -13,6 +13,7 @@ import numpy as np
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
 from hanse_fabric.messages.reductions import RingSum
+from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
@@ -56,7 +57,7 @@ class MaskedRound:
     """One round of `count` sites; `refs` and `tallies` can be replaced before `job` is asked for."""
 
     folder: Path
-    store: object
+    store: ObjectStore | None
     layout: Layout
     count: int = 3
     settings: SecureAggregation = field(default_factory=lambda: SecureAggregation(mode="compensator"))

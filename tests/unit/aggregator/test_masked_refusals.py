@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from masked_round import MaskedRound
 
 from hanse_fabric.messages import JobKind, ObjectRef
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
@@ -12,6 +11,7 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_privacy.ring.tally import encode_tally
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
+from unit.aggregator.masked_round import MaskedRound
 
 LAYOUT = Layout.of([
     Entry("w", "F32", (40_000,)), Entry("m", "F32", (9,), Rule.AVERAGE), Entry("n", "I64", (2,), Rule.KEEP_NEWEST),

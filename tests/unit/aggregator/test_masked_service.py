@@ -4,7 +4,6 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from masked_round import MaskedRound
 
 from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBus
@@ -12,6 +11,7 @@ from hanse_fabric.messages import JobKind, Reduced
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_reduction.engine import Engine
+from unit.aggregator.masked_round import MaskedRound
 
 LAYOUT = Layout.of([Entry("w", "F32", (40,))])
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from masked_round import MaskedRound, layout_of
 
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
@@ -17,6 +16,7 @@ from hanse_privacy.ring.codec import error_bound
 from hanse_privacy.ring.plan import ring_of
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
+from unit.aggregator.masked_round import MaskedRound, layout_of
 
 OPTIMIZERS = {
     "none": {},

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import make_mocked_request
-from tests.unit.coordinator_api.conftest import SCHEMA
 
 from hanse_coordinator.api.door import DoorRunner, HttpLimits, address_of
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_fabric.clock import SYSTEM_CLOCK
+from unit.coordinator_api.conftest import SCHEMA
 
 WHOLE = b"GET /v1/hub HTTP/1.1\r\nHost: hub\r\n\r\n"
 HALF_BODY = b"POST /v1/join HTTP/1.1\r\nHost: hub\r\nContent-Length: 200000\r\n\r\n{"

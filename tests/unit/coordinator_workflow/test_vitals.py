@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -142,11 +141,10 @@ def test_a_queue_is_what_was_asked_for_and_not_answered_and_is_shown_empty_too(c
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "_named", set())
     monkeypatch.setattr(catalogue.REFUSED, "_values", {})
     monkeypatch.setattr(catalogue.REFUSALS, "_values", {})
-    return
 
 
 @pytest.mark.usefixtures("fresh")

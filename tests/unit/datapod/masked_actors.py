@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from site_actors import CountingWorker, task
 
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
@@ -20,6 +19,7 @@ from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.binding import task_seed
 from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.masks.seal import SeedNote, open_sealed, public_key_of
+from unit.datapod.site_actors import CountingWorker, task
 
 PRIVATE = bytes(range(32))
 """The compensator's private key."""

@@ -14,15 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import numpy as np
-from masked_actors import TensorWorker, masked_task, policy
-from one_life import die_at
-from site_actors import Site
 
 from hanse_datapod.masking import answer as masked_answers
 from hanse_fabric.subjects import UPDATE
+from unit.datapod.masked_actors import TensorWorker, masked_task, policy
+from unit.datapod.one_life import die_at
+from unit.datapod.site_actors import Site
 
 
 def die_masked() -> None:

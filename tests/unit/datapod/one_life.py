@@ -1,7 +1,7 @@
 """One life of a datapod, as a process: it is given the same open task, and killed at the n-th sync or publication.
 
-Usage: one_life.py HOME [sync|before-publish|after-publish N]. Prints the bytes of the result and the
-update, in hexadecimal.
+Usage: python -m unit.datapod.one_life HOME [sync|before-publish|after-publish N]. Prints the bytes of the result and
+the update, in hexadecimal.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from site_actors import CountingWorker, Site, task
-
 from hanse_fabric import durable
 from hanse_fabric.bus.memory import MemoryBus
+from unit.datapod.site_actors import CountingWorker, Site, task
 
 
 def die_at(what: str, number: int) -> None:

@@ -143,7 +143,7 @@ class Site:
     def __init__(self, home: Path, *, worker: CountingWorker | None = None, policy: Policy | None = None) -> None:
         self.home = home
         self.identity = enrolled(home)
-        self.worker = worker or CountingWorker()
+        self.worker: Any = worker or CountingWorker()
         self.policy = policy or Policy()
         self.broker = MemoryBroker()
         self.hub = MemoryBus(self.broker)

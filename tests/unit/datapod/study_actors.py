@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from masked_actors import PUBLIC
-from site_actors import CountingWorker, task
 
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import STUDY_KINDS, WorkOutcome, WorkRequest
 from hanse_fabric.messages import Masking, MaskingMode, Ring, RingPlan, Task, TaskKind
 from hanse_fabric.tensors.file import layout_like, write_tensors
 from hanse_schemas.study import Study
+from unit.datapod.masked_actors import PUBLIC
+from unit.datapod.site_actors import CountingWorker, task
 
 RUN = "a" * 12
 COUNTS = {"counts": np.arange(12, dtype=np.int64).reshape(3, 4), "sums": np.linspace(-1, 1, 6)}

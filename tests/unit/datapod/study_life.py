@@ -10,11 +10,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from one_life import die_at
-from site_actors import Site
-from study_actors import Cohort, masked_step, study_policy
+from unit.datapod.one_life import die_at
+from unit.datapod.site_actors import Site
+from unit.datapod.study_actors import Cohort, masked_step, study_policy
 
 
 async def live(home: Path) -> None:

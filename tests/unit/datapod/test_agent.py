@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from site_actors import CountingWorker, Site, task
 
 from hanse_datapod.agent import watched_work
 from hanse_datapod.home.outbox import LOG, verify_log
@@ -18,6 +17,7 @@ from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import LINK, PRESENCE, TASK
 from hanse_fabric.tensors.digest import digest_bytes
+from unit.datapod.site_actors import CountingWorker, Site, task
 
 
 async def test_a_task_is_done_and_answered_with_a_signed_result(site: Site) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from masked_actors import masked_task, policy
-from site_actors import task
 
 from hanse_datapod.masking.binding import MARK, asked_of, check_binding
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 from hanse_learning.binding import request_digest, task_seed, work_digest
+from unit.datapod.masked_actors import masked_task, policy
+from unit.datapod.site_actors import task
 
 SETTINGS = {"config": {"model": {"name": "linear"}}}
 BOUND = masked_task(**SETTINGS)

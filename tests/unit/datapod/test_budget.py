@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from site_actors import Site, task
 
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
@@ -25,6 +24,7 @@ from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_privacy.ledger import NAME
+from unit.datapod.site_actors import Site, task
 
 # Two sensitivities of scale: epsilon 0.5 for each round, and no delta.
 LAPLACE = {"placement": "local", "mechanism": "laplace", "clip": 2.0, "noise_multiplier": 4.0}

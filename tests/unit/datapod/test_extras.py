@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from site_actors import Site, task
 
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.home.journal import FILE, TaskJournal
@@ -22,6 +21,7 @@ from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import LINK, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
+from unit.datapod.site_actors import Site, task
 
 CONTROL = b"the server's control variate"
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from site_actors import Site, task
 
 from hanse_datapod.home.outbox import RESERVE, RESERVE_BYTES, Leaving, Outbox, verify_log
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
+from unit.datapod.site_actors import Site, task
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from masked_actors import masked_task
-from site_actors import task
 
 from hanse_datapod.home.journal import FILE, FinishedTask, TaskJournal, work_of
 from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Outcome, Task
 from hanse_site.link import result_for
+from unit.datapod.masked_actors import masked_task
+from unit.datapod.site_actors import task
 
 
 def asked(number: int, **fields: object) -> Task:

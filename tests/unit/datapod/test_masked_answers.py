@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from masked_actors import PLAN, TensorWorker, evaluation, masked_task, model, opened, policy
-from site_actors import Site, task
 
 from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG
@@ -42,6 +40,8 @@ from hanse_privacy.masks.seal import roster_digest, statement
 from hanse_privacy.masks.total import mask_total, tally_mask_total
 from hanse_privacy.ring.tally import sum_tallies
 from hanse_site import link
+from unit.datapod.masked_actors import PLAN, TensorWorker, evaluation, masked_task, model, opened, policy
+from unit.datapod.site_actors import Site, task
 
 Arrays = dict[str, np.ndarray]
 

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG, verify_log
+from unit.datapod.lives import live
 
-LIFE = Path(__file__).parent / "masked_life.py"
+LIFE = "masked_life"
 # Of the life's nine syncs two are of its key, three of its start and two of its first bound task; its publications are
 # sign of life, update, tally, result.
 MOMENTS = [("sync", n) for n in (8, 9)] + [("masked", 1)]
 MOMENTS += [("before-publish", n) for n in (2, 3)] + [("after-publish", 3)]
-
-
-def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(LIFE), str(home), *map(str, kill_at)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("what", "number"), MOMENTS)
@@ -31,12 +23,12 @@ def test_a_datapod_killed_at_any_step_sends_what_it_had_written_down_and_nothing
     tmp_path: Path, what: str, number: int
 ) -> None:
     home = tmp_path / "site"
-    first = live(home, what, number)
+    first = live(LIFE, home, what, number)
     assert first.returncode == -9, first.stderr
     finished = b'"kind":"finished"' in (home / FILE).read_bytes()
     left = _left(home)
     assert finished or not left  # nothing leaves before it is written down
-    second, third = live(home), live(home)
+    second, third = live(LIFE, home), live(LIFE, home)
     assert second.returncode == 0, second.stderr
     assert second.stdout == third.stdout
     assert len((home / "trained").read_text()) == (1 if finished else 2)

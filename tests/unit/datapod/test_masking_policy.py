@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from site_actors import Site, task
 
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
@@ -24,6 +23,7 @@ from hanse_fabric.messages import (
     TaskKind,
 )
 from hanse_fabric.messages.privacy import Privacy
+from unit.datapod.site_actors import Site, task
 
 PINNED, OTHER = base64.b64encode(b"k" * 32).decode(), base64.b64encode(b"x" * 32).decode()
 

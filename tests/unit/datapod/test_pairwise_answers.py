@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from masked_actors import PLAN, TensorWorker, masked_task, policy
-from site_actors import Site
 
 from hanse_datapod.home.folders import PAIRWISE
 from hanse_datapod.masking.binding import asked_of
@@ -22,6 +20,8 @@ from hanse_privacy.pairwise.messages import ShareRequest
 from hanse_privacy.pairwise.recovering import recover
 from hanse_privacy.pairwise.streams import residual_masks
 from pairwise_sites import Rehearsal
+from unit.datapod.masked_actors import PLAN, TensorWorker, masked_task, policy
+from unit.datapod.site_actors import Site
 
 RUN, SESSION = "a" * 12, "r1-train"
 NAMES = ("east", "north", "south")

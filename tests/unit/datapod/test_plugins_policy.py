@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from site_actors import task
 
 from hanse_datapod.policy.plugins import PluginsPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.plugins import ALGORITHMS, find
 from installed_package import DAMPED, DAMPED_ENTRY, install
+from unit.datapod.site_actors import task
 
 TITLE = "algorithm damped_steps"
 

@@ -6,12 +6,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from site_actors import task
 
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, load_policy
 from hanse_datapod.process.participant import read_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Task, TaskKind
+from unit.datapod.site_actors import task
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "site-administrator.md"
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from masked_actors import PLAN, masked_task, model, opened
-from test_masked_answers import answers, elements, site_of, total_of
 
 from hanse_datapod.privacy.noise import noise_for
 from hanse_fabric.errors import HanseError
@@ -18,6 +16,8 @@ from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.seal import statement
 from hanse_privacy.noise.parts import Parts, open_parts
 from hanse_privacy.noise.shuffled import choose
+from unit.datapod.masked_actors import PLAN, masked_task, model, opened
+from unit.datapod.test_masked_answers import answers, elements, site_of, total_of
 
 COUNT = 65
 

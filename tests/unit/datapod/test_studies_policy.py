@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from site_actors import task
-from study_actors import masked_step, plan, study_policy, study_step
 
 from hanse_datapod.masking.plan import smallest_sum
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, Task, TaskKind
 from hanse_schemas.study import Study
+from unit.datapod.site_actors import task
+from unit.datapod.study_actors import masked_step, plan, study_policy, study_step
 
 OPEN_HEARTED: dict[str, Any] = {
     "minimum_participants": 1, "masking": {"minimum": 1},

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG, verify_log
+from unit.datapod.lives import live
 
-LIFE = Path(__file__).parent / "study_life.py"
+LIFE = "study_life"
 # The first three syncs are of the start, the first publication is the sign of life.
 MOMENTS = [("sync", 7), ("sync", 9), ("after-publish", 4)]
-
-
-def live(home: Path, *kill_at: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(LIFE), str(home), *map(str, kill_at)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("what", "number"), MOMENTS)
@@ -29,11 +21,11 @@ def test_a_datapod_killed_during_two_steps_gives_each_step_one_answer_whose_byte
     tmp_path: Path, what: str, number: int
 ) -> None:
     home = tmp_path / "site"
-    first = live(home, what, number)
+    first = live(LIFE, home, what, number)
     assert first.returncode == -9, first.stderr
     finished = (home / FILE).read_bytes().count(b'"kind":"finished"')
     computed = len((home / "computed").read_text())
-    second, third = live(home), live(home)
+    second, third = live(LIFE, home), live(LIFE, home)
     assert second.returncode == 0, second.stderr
     assert second.stdout == third.stdout
     assert len((home / "computed").read_text()) == computed + 2 - finished

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from masked_actors import opened
-from site_actors import Site, task
-from study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
 
 from hanse_datapod.answers.delivery import outbox_entries
 from hanse_datapod.home.journal import TaskJournal
@@ -20,6 +17,9 @@ from hanse_fabric.messages import HiddenFailure, MaskingMode, Outcome, Task, Tas
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.stream import MaskStream, Purpose
 from hanse_site import SiteLink
+from unit.datapod.masked_actors import opened
+from unit.datapod.site_actors import Site, task
+from unit.datapod.study_actors import COUNTS, RUN, Cohort, masked_step, plan, study_policy, study_step
 
 STEPS = [f"c{number:04}-counts" for number in range(6)]
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from site_actors import NoTransfer, enrolled, task
-from site_actors import Site as Life
 
 from hanse_aggregator.exchange import hold_session
 from hanse_datapod.agent.sums_under_way import open_sums
@@ -29,6 +27,8 @@ from hanse_fabric.subjects import EXCHANGE
 from hanse_privacy.ring.plan import AVERAGE, make_plan
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_site import OpenTask, SiteLink
+from unit.datapod.site_actors import NoTransfer, enrolled, task
+from unit.datapod.site_actors import Site as Life
 
 RUN = "a" * 12
 

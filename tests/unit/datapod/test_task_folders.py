@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from study_actors import RUN, masked_step
-
 from hanse_datapod.home.folders import TaskFolders
 from hanse_fabric.store.files import whole_file
+from unit.datapod.study_actors import RUN, masked_step
 
 
 def test_a_step_that_begins_leaves_the_unfinished_file_of_one_that_is_under_way_alone(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from site_rounds import Site
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import layout_of, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
+from unit.datapod_worker.site_rounds import Site
 
 CODE = """
 import numpy as np

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from site_rounds import MLP, Site, examples
 
 from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -16,6 +15,7 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import layout_of, read_tensors
 from hanse_learning.site.examples import Examples
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema
+from unit.datapod_worker.site_rounds import MLP, Site, examples
 
 NORMED = {**MLP, "batch_norm": True}
 STEPS: dict[str, Any] = {"epochs": 1, "batch_size": 8}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -78,7 +79,7 @@ class InPool(ProcessWorker):
 async def worker(data, tmp_path, request):
     """A process of the agent's own; in tests `in_both` one in a pool, too."""
     if getattr(request, "param", "process") == "process":
-        made = OwnWorker(data, schema=SCHEMA)
+        made: Any = OwnWorker(data, schema=SCHEMA)
     else:
         made = InPool(data, tmp_path / "shared", SCHEMA)
         await made.start()

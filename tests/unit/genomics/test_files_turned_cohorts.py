@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,9 @@ def prefixes(tmp_path_factory):
     """Three cohorts as they are, and the third one turned."""
     folder = tmp_path_factory.mktemp("turned")
     pairs = [list(np.random.default_rng(at).permutation(list(["AG", "AC", "GT", "CT"][at % 4]))) for at in range(SNPS)]
-    listed = [(CHROMOSOMES[at], 10 + at // 2, f"rs{at}", *map(str, pairs[at])) for at in range(SNPS)]
+    listed: list[tuple[Any, ...]] = [
+        (CHROMOSOMES[at], 10 + at // 2, f"rs{at}", *map(str, pairs[at])) for at in range(SNPS)
+    ]
     for cohort in range(3):
         prefix = write_plink(folder / f"c{cohort}", _copies(cohort), snps=listed, people=_people(cohort))
         _values(prefix, cohort)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from scripted_hub import as_json
-
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ModelVersion
 from hanse_fabric.messages.models import Lineage
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_schemas.http.models import ModelView
+from unit.hanse.scripted_hub import as_json
 
 
 @dataclass(frozen=True)

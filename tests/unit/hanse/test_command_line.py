@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from scripted_hub import JOB, ScriptedHub, error, frame, project_view, run_view, site_view, stream
-from signed_model import signed_model
 
 from hanse.cli import main
 from hanse.embedded.state import StateFolder
 from hanse_fabric.durable import write_durably
 from hanse_fabric.settings import describe, registered_settings
 from hanse_operations.servers.program import free_ports
+from unit.hanse.scripted_hub import JOB, ScriptedHub, error, frame, project_view, run_view, site_view, stream
+from unit.hanse.signed_model import signed_model
 
 PROJECT = "/v1/projects/triage"
 

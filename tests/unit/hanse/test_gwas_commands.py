@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from rich.console import Console
-from scripted_hub import ScriptedHub, frame, output_link, project_view, run_view, stream
 
 import hanse
 from hanse import studies
@@ -32,6 +31,7 @@ from hanse_genomics.__main__ import main as formatter_main
 from hanse_genomics.results import write
 from hanse_schemas.job import check_job
 from made_results import made_results
+from unit.hanse.scripted_hub import ScriptedHub, frame, output_link, project_view, run_view, stream
 
 PROJECT = "/v1/projects/triage"
 RUN = f"{PROJECT}/runs/run000000001"

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from scripted_hub import ScriptedHub, project_view, site_view
 
 from hanse.cli import main
 from hanse_fabric.identity.keys import SigningKey, roster_digest
 from hanse_schemas.schema import OpenSchema
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
+from unit.hanse.scripted_hub import ScriptedHub, project_view, site_view
 
 KEYS = [base64.b64encode(SigningKey.from_seed(bytes([n]) * 32).public_bytes).decode() for n in range(3)]
 DIGEST = roster_digest(base64.b64decode(key) for key in KEYS).hex()

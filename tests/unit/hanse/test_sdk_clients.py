@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_hub import ScriptedHub, error, frame, project_view, run_view, site_view, stream
-from signed_model import signed_model
 
 import hanse
 from hanse import aio
 from hanse import hub as sync
 from hanse_fabric.errors import ErrorCode, HanseError
+from unit.hanse.scripted_hub import ScriptedHub, error, frame, project_view, run_view, site_view, stream
+from unit.hanse.signed_model import signed_model
 
 PROJECT = "/v1/projects/triage"
 JOB = {"rounds": 3, "model": {"name": "mlp"}, "participants": {"minimum": 2}}

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from aiohttp import web
-from scripted_hub import ScriptedHub, project_view
-from signed_model import SignedModel, signed_model
 
 import hanse
 from hanse.files import record_path
@@ -21,6 +19,8 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ModelVersion
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Rule
+from unit.hanse.scripted_hub import ScriptedHub, project_view
+from unit.hanse.signed_model import SignedModel, signed_model
 
 MODEL = "/v1/projects/triage/models/1"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from rich.console import Console
-from scripted_hub import ScriptedHub, output_link, project_view, run_view
 
 import hanse
 from hanse.cli.progress import RunDisplay
 from hanse.hub import Run
 from hanse.views import Event, describe
 from hanse_fabric.errors import ErrorCode, HanseError
+from unit.hanse.scripted_hub import ScriptedHub, output_link, project_view, run_view
 
 RUN = "/v1/projects/triage/runs/run000000001"
 CONTENT = b"results" * 100

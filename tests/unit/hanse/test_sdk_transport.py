@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from scripted_hub import ScriptedHub, cut, error, frame, project_view, run_view, stream
 
 import hanse
 from hanse.hub import Hub, Run
@@ -16,6 +15,7 @@ from hanse.views import Event
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.telemetry import span, trace_ids
 from hanse_operations.servers.program import free_ports
+from unit.hanse.scripted_hub import ScriptedHub, cut, error, frame, project_view, run_view, stream
 
 EVENTS = "/v1/projects/triage/runs/run000000001/events"
 RUN = "/v1/projects/triage/runs/run000000001"

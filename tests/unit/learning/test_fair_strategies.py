@@ -108,10 +108,10 @@ def test_feddyn_follows_the_papers_server_for_three_rounds():
         theta = model
 
 
-def _flower(kind, rate, b1, b2, tau, changes):
+def _flower(kind, changes, lr, beta1, beta2, tau):
     """Adaptive strategies as Flower 1.41 computes them (flwr.serverapp.strategy), read in its source."""
     x, m, v = 1.0, 0.0, 0.0
-    b1 = 0.0 if kind == "adagrad" else b1
+    b1, b2 = 0.0 if kind == "adagrad" else beta1, beta2
     for number, d in enumerate(changes, start=1):
         m = b1 * m + (1 - b1) * d
         v = {
@@ -120,7 +120,7 @@ def _flower(kind, rate, b1, b2, tau, changes):
             "yogi": v - (1 - b2) * d * d * math.copysign(1, v - d * d),
         }[kind]
         norm = math.sqrt(1 - b2 ** (number + 1.0)) / (1 - b1 ** (number + 1.0)) if kind == "adam" else 1.0
-        x += rate * norm * m / (math.sqrt(v) + tau)
+        x += lr * norm * m / (math.sqrt(v) + tau)
     return x
 
 
@@ -135,7 +135,7 @@ def test_flower_compat_is_what_flower_computes(kind):
             section = {"optimizer": {"name": kind, **numbers, "flower_compat": compat}}
             model, state = _reduce(section, model, [np.array([change])], state=state)
         results.append(float(model[0]))
-    assert results[0] == pytest.approx(_flower(kind, *numbers.values(), changes), rel=1e-12)
+    assert results[0] == pytest.approx(_flower(kind, changes, **numbers), rel=1e-12)
     assert results[0] != pytest.approx(results[1], rel=1e-6)
 
 

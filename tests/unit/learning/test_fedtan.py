@@ -85,7 +85,7 @@ def run_round(
         done = dict(zip(data, pool.map(one, data), strict=True))
     total = sum(len(one) for one in data.values())
     mean = {
-        name: sum(done[site][0][name] * (len(data[site]) / total) for site in data)
+        name: np.asarray(sum(done[site][0][name] * (len(data[site]) / total) for site in data))
         if start[name].dtype.kind == "f"
         else done["a"][0][name]
         for name in start

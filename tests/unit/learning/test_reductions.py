@@ -11,11 +11,16 @@ from hanse_learning.server import reduction as reduction_module
 from hanse_learning.server.buffers import average, keep_newest, pool_variance
 from hanse_learning.server.bulyan import Bulyan
 from hanse_learning.server.order_statistics import Median, TrimmedMean
-from hanse_learning.server.reduction import normalize
+from hanse_learning.server.reduction import Reduction, normalize
 from hanse_learning.server.strategy import build_strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 
-REDUCTIONS = {"mean": WeightedMean(), "median": Median(), "trimmed": TrimmedMean(0.2), "bulyan": Bulyan(1)}
+REDUCTIONS: dict[str, Reduction] = {
+    "mean": WeightedMean(),
+    "median": Median(),
+    "trimmed": TrimmedMean(0.2),
+    "bulyan": Bulyan(1),
+}
 
 
 def _updates(count, columns, dtype=np.float32, seed=1):

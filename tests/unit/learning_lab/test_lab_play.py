@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from lab_experiments import cells, experiment, played
 
 from hanse_fabric import plugins
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_lab.cells import cells_of
 from hanse_lab.play import play
 from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
+from unit.learning_lab.lab_experiments import cells, experiment, played
 
 UNEVEN = {"uneven": {"name": "sizes", "alpha": 1.0, "least": 20}}
 FLOAT64 = {"name": "logistic", "dtype": "float64"}

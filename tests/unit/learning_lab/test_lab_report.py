@@ -11,7 +11,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from lab_experiments import cells, experiment
 
 from hanse_fabric.errors import HanseError
 from hanse_lab.cells import cells_of, merged
@@ -21,6 +20,7 @@ from hanse_lab.report import write_files, write_page
 from hanse_lab.runner import outcomes_of
 from hanse_lab.summary import Summary
 from hanse_lab.tables import claims_table, outcome_table, target_table
+from unit.learning_lab.lab_experiments import cells, experiment
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lab"
 

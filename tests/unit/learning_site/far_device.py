@@ -34,7 +34,7 @@ _MAY_MIX = ("aten._to_copy", "aten.copy_", "aten.index")  # as CUDA may: copies,
 class Far(torch.Tensor):
     """A tensor of the device; `inner` has its numbers."""
 
-    inner: torch.Tensor
+    inner: torch.Tensor  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Far:
@@ -46,7 +46,7 @@ class Far(torch.Tensor):
         self.inner = inner
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return compute(op, *args, **(kwargs or {}))
 
 

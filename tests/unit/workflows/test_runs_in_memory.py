@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from memory_sites import LinearSite, encoded
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import PrivacyTerms, Task, TaskKind
@@ -26,6 +25,7 @@ from hanse_workflows.rounds import train
 from hanse_workflows.workflow import workflow_of
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 from simulation.played import play
+from unit.workflows.memory_sites import LinearSite, encoded
 
 SITES = 4
 JOB: dict[str, Any] = {

@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from charts import Charts
-
+from deploy.charts import Charts
 from deploy.kube import assets
 from deploy.kube.e2e.plot import PARTS, Scene, newer_version, play
 from deploy.kube.e2e.stages import Stages

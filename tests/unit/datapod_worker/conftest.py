@@ -1,6 +1,0 @@
-"""The folder of these tests' helpers on the path."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
