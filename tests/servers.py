@@ -42,11 +42,13 @@ class NatsServer:
         cluster: ClusterNode | None = None,
         leaf: LeafListener | LeafRemote | None = None,
         websocket_port: int | None = None,
+        storage: int = 64 << 30,
     ) -> None:
         self.folder = folder
         self.authority = authority or BusAuthority(folder / "authority")
         self.port = free_ports(1)[0]
         self._tls, self._cluster, self._leaf, self._websocket_port = tls, cluster, leaf, websocket_port
+        self._storage = storage
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +58,7 @@ class NatsServer:
     def start(self) -> None:
         program = nats_program(
             self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf,
-            websocket_port=self._websocket_port,
+            websocket_port=self._websocket_port, storage=self._storage,
         )  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(program.argv, stdout=log, stderr=subprocess.STDOUT)

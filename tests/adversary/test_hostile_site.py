@@ -19,15 +19,17 @@ from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.port import Record
 from hanse_fabric.clock import SYSTEM_CLOCK
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
 from hanse_fabric.messages.state import RevocationRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import kept
-from hanse_fabric.subjects import PRESENCE, PROJECTS, RESULT, REVOCATIONS, Role
+from hanse_fabric.subjects import JOURNAL, PRESENCE, PROJECTS, RESULT, REVOCATIONS, UPDATE, Role
+from hanse_operations.bus.provision import provision
 from servers import NatsServer
 
+FILLING = bytes(1 << 19)
 RUBBISH = b'{"stream":"HANSE_PROGRESS","seq":7}'
 """What JetStream writes where a site names a record as the place for its acknowledgement."""
 
@@ -170,3 +172,33 @@ async def test_rubbish_in_place_of_a_revocation_leaves_the_key_revoked(hub: Nats
 
 async def test_the_sign_of_life_that_stands_for_all_others_is_read() -> None:
     assert Presence.decode(presence()).participant == "bad"
+
+
+async def test_full_streams_that_sites_write_leave_room_for_journals_and_records(tmp_path: Any) -> None:
+    server, storage = NatsServer(tmp_path, storage=96 << 20), 96 << 20
+    server.start()
+    try:
+        creds = server.authority.service_credentials(Role.PROVISIONER).read_text()
+        await provision(server.url, creds, storage=storage)
+        hub, (site, _) = await server.connect(Role.COORDINATOR), await server.enrol("triage", "bad")
+        before = await hub.publish(JOURNAL.of(project="other", run="r"), b"begun")
+
+        async def fill() -> None:
+            for step in range(storage >> 19):
+                await site.publish(RESULT.of(project="triage", run="r", step=f"s{step}", participant="bad"), FILLING)
+
+        with pytest.raises(HanseError) as full:
+            await fill()
+        assert full.value.code is ErrorCode.NO_SPACE
+        for number in range(400):
+            await site.publish(
+                UPDATE.of(project="triage", run="r", participant="bad", digest=f"{number:064x}"), FILLING
+            )
+        journal, record = JOURNAL.of(project="other", run="r"), PROJECTS.of(project="other")
+        assert await hub.publish(journal, bytes(1 << 20), expected_last=before) == before + 1
+        assert await hub.publish(record, bytes(1 << 16)) == 1
+        assert [each.sequence for each in await hub.snapshot(JOURNAL.stream, journal)] == [before, before + 1]
+        await site.close()
+        await hub.close()
+    finally:
+        server.kill()

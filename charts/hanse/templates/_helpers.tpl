@@ -116,6 +116,11 @@ ca: true
 {{- mulf (float64 $number) (get $units (trimPrefix $number $amount)) .share | int64 -}}
 {{- end -}}
 
+{{/* What JetStream may take of each server's volume; every stream has its share of it. Takes: the root. */}}
+{{- define "hanse.busStorage" -}}
+{{- .Values.nats.jetstream.maxFileStore | default (include "hanse.shareOf" (dict "amount" .Values.nats.persistence.size "share" 0.8)) -}}
+{{- end -}}
+
 {{/* GOMEMLIMIT of a server written in Go: what is given, else nine tenths of the memory limit. Takes: pod. */}}
 {{- define "hanse.goMemLimit" -}}
 {{- .pod.goMemLimit | default (include "hanse.shareOf" (dict "amount" .pod.resources.limits.memory "share" 0.9)) -}}

@@ -18,7 +18,7 @@ lame_duck_grace_period: "5s"
 lame_duck_duration: "30s"
 jetstream {
   store_dir: "/data/jetstream"
-  max_file_store: {{ $n.jetstream.maxFileStore | default (include "hanse.shareOf" (dict "amount" $n.persistence.size "share" 0.8)) }}
+  max_file_store: {{ include "hanse.busStorage" . }}
   max_memory_store: {{ $n.jetstream.maxMemoryStore | default "64MB" }}
 }
 {{- if .Values.tls.enabled }}

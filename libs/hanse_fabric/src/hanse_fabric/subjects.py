@@ -57,7 +57,9 @@ class Stream:
         name: as NATS knows it; `KV_...` for key-value buckets.
         max_age_s: seconds that a message is kept; 0 for ever.
         last_only: keep only the newest message of each subject.
-        max_bytes: size limit; 0 for none. The oldest messages go first.
+        max_bytes: the room that is reserved for it, of `SMALLEST_STORE`; a larger store gives more in proportion.
+        sheds: whether the oldest messages go when it is full. Where not, nothing more is taken: nothing that is still
+            needed is lost.
         workers: name of the durable consumer of a QUEUE.
         ack_wait_s: a job whose worker is silent for so long goes to another.
     """
@@ -66,7 +68,8 @@ class Stream:
     retention: Retention = Retention.KEEP
     max_age_s: int = 0
     last_only: bool = False
-    max_bytes: int = 0
+    max_bytes: int = 64 << 20
+    sheds: bool = False
     workers: str = ""
     ack_wait_s: float = 10.0
 
@@ -100,10 +103,13 @@ class Subject:
 
 _DAY = 86_400
 _MONTH = 30 * _DAY
+_MIB = 1 << 20
+SMALLEST_STORE = 8 << 30
+"""Bytes that the bus's servers must have for JetStream at least: all streams are reserved their room there."""
 
 
-def _bucket(name: str) -> Stream:
-    return Stream(name=f"KV_hanse_{name}", last_only=True)
+def _bucket(name: str, room: int = 64 * _MIB) -> Stream:
+    return Stream(name=f"KV_hanse_{name}", last_only=True, max_bytes=room)
 
 
 C, A, R, P = Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.PARTICIPANT
@@ -119,100 +125,114 @@ _RECORD = {PUBLISH, FOLLOW, LAST}
 
 TASK = Subject(
     f"hanse.{VERSION}.task.{{project}}.{{participant}}.{{run}}.{{step}}",
-    Stream("HANSE_TASKS", max_age_s=_MONTH, last_only=True),
+    Stream("HANSE_TASKS", max_age_s=_MONTH, last_only=True, max_bytes=512 * _MIB),
     _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}, participant={FOLLOW}),
 )
 """Open tasks: published when a step opens, purged when it closes, so that the stream holds what is open now."""
 
 RESULT = Subject(
     f"hanse.{VERSION}.result.{{project}}.{{run}}.{{step}}.{{participant}}",
-    Stream("HANSE_RESULTS", max_age_s=_MONTH),
+    Stream("HANSE_RESULTS", max_age_s=_MONTH, max_bytes=512 * _MIB),
     _rights(coordinator={FOLLOW, LAST, PURGE}, participant={PUBLISH}),
 )
 
 UPDATE = Subject(
     f"hanse.{VERSION}.update.{{project}}.{{run}}.{{participant}}.{{digest}}",
-    Stream("HANSE_UPDATES", max_age_s=_DAY, last_only=True),
+    Stream("HANSE_UPDATES", max_age_s=_DAY, last_only=True, max_bytes=1024 * _MIB, sheds=True),
     _rights(aggregator={LAST}, participant={PUBLISH}, coordinator={PURGE}),
 )
 """Updates up to INLINE_LIMIT, which the coordinator may not read; larger ones go through the object store."""
 
 EXCHANGE = Subject(
     f"hanse.{VERSION}.exchange.{{project}}.{{run}}.{{step}}.{{participant}}.{{key}}",
-    Stream("HANSE_EXCHANGE", max_age_s=_DAY),
+    Stream("HANSE_EXCHANGE", max_age_s=_DAY, max_bytes=256 * _MIB, sheds=True),
     _rights(aggregator={FOLLOW}, participant={PUBLISH}, coordinator={PURGE}),
 )
 
 EXCHANGED = Subject(
     f"hanse.{VERSION}.exchanged.{{project}}.{{run}}.{{step}}.{{key}}",
-    Stream("HANSE_EXCHANGED", max_age_s=_DAY, last_only=True),
+    Stream("HANSE_EXCHANGED", max_age_s=_DAY, last_only=True, max_bytes=128 * _MIB, sheds=True),
     _rights(aggregator={PUBLISH}, participant={FOLLOW}, coordinator={PURGE}),
 )
 
 JOB = Subject(
     f"hanse.{VERSION}.job.{{project}}.{{run}}.{{step}}.{{job}}",
-    Stream("HANSE_JOBS", retention=Retention.QUEUE, max_age_s=_MONTH, workers="aggregators", ack_wait_s=5.0),
+    Stream(
+        "HANSE_JOBS",
+        retention=Retention.QUEUE,
+        max_age_s=_MONTH,
+        workers="aggregators",
+        ack_wait_s=5.0,
+        max_bytes=256 * _MIB,
+    ),
     _rights(coordinator={PUBLISH, PURGE}, aggregator={WORK}),
 )
 
 REDUCED = Subject(
     f"hanse.{VERSION}.reduced.{{project}}.{{run}}.{{step}}.{{job}}",
-    Stream("HANSE_REDUCED", max_age_s=_MONTH, last_only=True),
+    Stream("HANSE_REDUCED", max_age_s=_MONTH, last_only=True, max_bytes=128 * _MIB, sheds=True),
     _rights(coordinator={FOLLOW, LAST, PURGE}, aggregator={PUBLISH, LAST}),
 )
 
 MASK_REQUEST = Subject(
     f"hanse.{VERSION}.mask-request.{{project}}.{{run}}.{{session}}",
-    Stream("HANSE_MASK_REQUESTS", retention=Retention.QUEUE, max_age_s=_MONTH, workers="compensators", ack_wait_s=5.0),
+    Stream(
+        "HANSE_MASK_REQUESTS",
+        retention=Retention.QUEUE,
+        max_age_s=_MONTH,
+        workers="compensators",
+        ack_wait_s=5.0,
+        max_bytes=128 * _MIB,
+    ),
     _rights(coordinator={PUBLISH, PURGE}, compensator={WORK}),
 )
 
 MASK_ANSWER = Subject(
     f"hanse.{VERSION}.mask-answer.{{project}}.{{run}}.{{session}}",
-    Stream("HANSE_MASK_ANSWERS", max_age_s=_MONTH, last_only=True),
+    Stream("HANSE_MASK_ANSWERS", max_age_s=_MONTH, last_only=True, max_bytes=64 * _MIB, sheds=True),
     _rights(coordinator={FOLLOW, LAST, PURGE}, compensator={PUBLISH, LAST}),
 )
 
 MASKS = Subject(
     f"hanse.{VERSION}.masks.{{project}}.{{run}}.{{session}}.{{digest}}",
-    Stream("HANSE_MASKS", max_age_s=_DAY, last_only=True),
+    Stream("HANSE_MASKS", max_age_s=_DAY, last_only=True, max_bytes=256 * _MIB, sheds=True),
     _rights(aggregator={LAST}, compensator={PUBLISH}, coordinator={PURGE}),
 )
 """Sums of masks up to INLINE_LIMIT, which the coordinator may not read; larger ones go through the object store."""
 
 JOURNAL = Subject(
     f"hanse.{VERSION}.journal.{{project}}.{{run}}",
-    Stream("HANSE_JOURNAL"),
+    Stream("HANSE_JOURNAL", max_bytes=1024 * _MIB),
     _rights(coordinator={PUBLISH, FOLLOW, LAST}),
 )
 
 EVENT = Subject(
     f"hanse.{VERSION}.event.{{project}}.{{run}}",
-    Stream("HANSE_EVENTS", max_age_s=_MONTH, max_bytes=1 << 30),
+    Stream("HANSE_EVENTS", max_age_s=_MONTH, max_bytes=512 * _MIB, sheds=True),
     _rights(coordinator={PUBLISH, FOLLOW, LAST}),
 )
 
 PROGRESS = Subject(
     f"hanse.{VERSION}.progress.{{project}}.{{run}}.{{participant}}",
-    Stream("HANSE_PROGRESS", max_age_s=3600, last_only=True),
+    Stream("HANSE_PROGRESS", max_age_s=3600, last_only=True, max_bytes=64 * _MIB, sheds=True),
     _rights(coordinator={FOLLOW}, participant={PUBLISH}),
 )
 
 PRESENCE = Subject(
     f"hanse.{VERSION}.presence.{{project}}.{{participant}}",
-    Stream("HANSE_PRESENCE", max_age_s=_DAY, last_only=True),
+    Stream("HANSE_PRESENCE", max_age_s=_DAY, last_only=True, max_bytes=64 * _MIB, sheds=True),
     _rights(coordinator={FOLLOW, LAST}, participant={PUBLISH}),
 )
 
 AUDIT = Subject(
     f"hanse.{VERSION}.audit.{{project}}",
-    Stream("HANSE_AUDIT"),
+    Stream("HANSE_AUDIT", max_bytes=512 * _MIB),
     _rights(coordinator={PUBLISH, FOLLOW}, model_registry={PUBLISH}),
 )
 
 SET_ASIDE = Subject(
     f"hanse.{VERSION}.set-aside.{{area}}.{{project}}.{{who}}",
-    Stream("HANSE_SET_ASIDE", max_age_s=_MONTH, max_bytes=64 << 20, last_only=True),
+    Stream("HANSE_SET_ASIDE", max_age_s=_MONTH, last_only=True, max_bytes=64 * _MIB, sheds=True),
     _rights(coordinator={PUBLISH, FOLLOW}, aggregator={PUBLISH}, compensator={PUBLISH}, model_registry={PUBLISH}),
 )
 """The newest message of each sender that could not be read, for the operator; `who` is `-` where it was no site."""
@@ -240,17 +260,23 @@ PROJECTS = Subject(
 )
 PARTICIPANTS = Subject(
     "$KV.hanse_participants.{project}.{participant}",
-    _bucket("participants"),
+    _bucket("participants", 192 * _MIB),
     _rights(coordinator=_RECORD, compensator={FOLLOW, LAST}),
 )
 COMPENSATORS = Subject(
     "$KV.hanse_compensators.{name}", _bucket("compensators"), _rights(coordinator={FOLLOW, LAST}, compensator=_RECORD)
 )
 MASK_RECORDS = Subject(
-    "$KV.hanse_mask_records.{project}.{run}.{session}", _bucket("mask_records"), _rights(compensator=_RECORD)
+    "$KV.hanse_mask_records.{project}.{run}.{session}",
+    _bucket("mask_records", 192 * _MIB),
+    _rights(compensator=_RECORD),
 )
-WORK_RECORDS = Subject("$KV.hanse_work_records.{work}", _bucket("work_records"), _rights(compensator=_RECORD))
-LEDGERS = Subject("$KV.hanse_ledgers.{project}.{participant}", _bucket("ledgers"), _rights(coordinator=_RECORD))
+WORK_RECORDS = Subject(
+    "$KV.hanse_work_records.{work}", _bucket("work_records", 192 * _MIB), _rights(compensator=_RECORD)
+)
+LEDGERS = Subject(
+    "$KV.hanse_ledgers.{project}.{participant}", _bucket("ledgers", 192 * _MIB), _rights(coordinator=_RECORD)
+)
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
 REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
@@ -263,11 +289,11 @@ STATE = Subject(
 )
 """The version of all that is stored here; every service looks at it when it starts."""
 
-RUNS = Subject("$KV.hanse_runs.{project}.{run}", _bucket("runs"), _rights(coordinator=_RECORD))
+RUNS = Subject("$KV.hanse_runs.{project}.{run}", _bucket("runs", 192 * _MIB), _rights(coordinator=_RECORD))
 LEASES = Subject("$KV.hanse_leases.{run}", _bucket("leases"), _rights(coordinator=_RECORD))
 MODELS = Subject(
     "$KV.hanse_models.{project}.{version}",
-    _bucket("models"),
+    _bucket("models", 192 * _MIB),
     _rights(coordinator={FOLLOW, LAST}, model_registry=_RECORD),
 )
 

@@ -51,6 +51,8 @@ def api_error(error: dict[str, Any], what: str) -> HanseError:
     text = f"bus: {what}: {error.get('description', 'unknown error')}"
     if code == 404:
         return HanseError(ErrorCode.NOT_FOUND, text, hint="run `python -m hanse_operations state`")
+    if "maximum bytes exceeded" in text:
+        return HanseError(ErrorCode.NO_SPACE, text, hint="give the bus more room: hanse_operations state --storage")
     if code == 503 or error.get("err_code") in _FOR_NOW:
         return HanseError(ErrorCode.UNAVAILABLE, text)
     return HanseError(ErrorCode.INTERNAL, text)

@@ -55,8 +55,8 @@ class _Log:
 
     def shed(self, now: float) -> None:
         """Remove the oldest messages that are past the stream's limits of age and size."""
-        age, most = self.stream.max_age_s or math.inf, self.stream.max_bytes or math.inf
-        while self.times and (self.size > most or next(iter(self.times.values())) < now - age):
+        age = self.stream.max_age_s or math.inf
+        while self.times and (self.size > self.stream.max_bytes or next(iter(self.times.values())) < now - age):
             self.remove(next(iter(self.times)))
 
 
@@ -153,6 +153,8 @@ class MemoryBroker:
         last = log.newest.get(subject, 0)
         if expected_last is not None and expected_last != last:
             raise conflict(subject, expected_last)
+        if not log.stream.sheds and log.size + len(data) > log.stream.max_bytes:
+            raise HanseError(ErrorCode.NO_SPACE, f"bus: publishing to {subject}: {log.stream.name} is full")
         log.sequence += 1
         record = Record(subject=subject, data=data, sequence=log.sequence, headers=headers)
         log.store(record, now)

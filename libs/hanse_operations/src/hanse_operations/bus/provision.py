@@ -23,12 +23,13 @@ from nats.js.errors import APIError, NotFoundError
 from hanse_fabric.bus.permissions import inbox_prefix
 from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import STREAMS, SUBJECTS, Retention, Role, Stream
+from hanse_fabric.subjects import SMALLEST_STORE, STREAMS, SUBJECTS, Retention, Role, Stream
 
 _LOG = logging.getLogger(__name__)
 _UNAVAILABLE, _NO_PEERS, _NO_CLUSTER = 503, 10005, 10074
 _DEDUPE_SECONDS = 120.0
 _MANY_ACKS_PENDING = 10_000
+_LEAST_ROOM = 1 << 20
 # Each follower is a consumer, and a server's own limit is 1,000 a stream (NATS 2.15): too few for that many sites.
 _MANY_CONSUMERS = 100_000
 
@@ -38,6 +39,7 @@ async def provision(
     credentials: str,
     *,
     replicas: int = 1,
+    storage: int = SMALLEST_STORE,
     timeout: float = 30.0,
     tls: ssl.SSLContext | None = None,
     streams: Sequence[Stream] = STREAMS,
@@ -47,6 +49,7 @@ async def provision(
     Args:
         credentials: text of the provisioner's `.creds` file.
         replicas: copies of each stream in the NATS cluster (3 in production).
+        storage: bytes that each server has for JetStream; streams are reserved their shares of it.
         tls: for a server with a certificate of a CA of one's own, or that wants one of the client.
 
     Raises:
@@ -58,7 +61,9 @@ async def provision(
             connection = await plain_client(url, credentials, tls=tls, inbox_prefix=inbox_prefix(Role.PROVISIONER))
             try:
                 jetstream = connection.jetstream(timeout=min(2.0, timeout))
-                await asyncio.gather(*(_patiently(jetstream, stream, replicas) for stream in streams))
+                await asyncio.gather(
+                    *(_patiently(jetstream, stream_config(stream, replicas, storage), stream) for stream in streams)
+                )
             finally:
                 await connection.close()
     except (OSError, TimeoutError, nats.errors.Error) as error:
@@ -71,11 +76,11 @@ async def provision(
         raise HanseError(ErrorCode.UNAVAILABLE, f"bus at {url}: could not be provisioned: {error}") from None
 
 
-async def _patiently(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:
+async def _patiently(jetstream: JetStreamContext, config: StreamConfig, stream: Stream) -> None:
     """Again while a cluster that has just started has no leader, or has not met enough of its servers."""
     while True:
         try:
-            return await _provision(jetstream, stream, replicas)
+            return await _provision(jetstream, config, stream)
         except (nats.errors.NoRespondersError, nats.errors.TimeoutError) as error:
             _LOG.debug("stream %s: %s", stream.name, error)
         except APIError as error:
@@ -85,8 +90,7 @@ async def _patiently(jetstream: JetStreamContext, stream: Stream, replicas: int)
         await asyncio.sleep(0.2)
 
 
-async def _provision(jetstream: JetStreamContext, stream: Stream, replicas: int) -> None:
-    config = stream_config(stream, replicas)
+async def _provision(jetstream: JetStreamContext, config: StreamConfig, stream: Stream) -> None:
     try:
         await jetstream.stream_info(stream.name)
         await jetstream.update_stream(config)
@@ -106,7 +110,7 @@ async def _provision(jetstream: JetStreamContext, stream: Stream, replicas: int)
         )
 
 
-def stream_config(stream: Stream, replicas: int) -> StreamConfig:
+def stream_config(stream: Stream, replicas: int, storage: int = SMALLEST_STORE) -> StreamConfig:
     """JetStream's form of a row of the table."""
     subjects = [row.wildcard() for row in SUBJECTS if row.stream is not None and row.stream.name == stream.name]
     if stream.name.startswith("KV_"):
@@ -116,9 +120,9 @@ def stream_config(stream: Stream, replicas: int) -> StreamConfig:
         subjects=subjects,
         retention=RetentionPolicy.WORK_QUEUE if stream.retention is Retention.QUEUE else RetentionPolicy.LIMITS,
         storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW if stream.name.startswith("KV_") else DiscardPolicy.OLD,
+        discard=DiscardPolicy.OLD if stream.sheds else DiscardPolicy.NEW,
         max_age=float(stream.max_age_s),
-        max_bytes=stream.max_bytes or -1,
+        max_bytes=max(_LEAST_ROOM, stream.max_bytes * storage // SMALLEST_STORE),
         max_msgs_per_subject=1 if stream.last_only else -1,
         max_consumers=_MANY_CONSUMERS,
         duplicate_window=_DEDUPE_SECONDS,

