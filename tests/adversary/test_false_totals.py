@@ -1,93 +1,130 @@
-"""False sums in the middle of a step (FedTAN's, attack 7): to each site the bus can tell another total.
+"""False sums in the middle of a step (FedTAN's, attack 7): the hub tells sites of one session different totals.
 
 What a site contributes next depends on the total that it heard. A hub that tells the others a total with which their
-next contributions are known, and the target the true one, would read the target's from the sum. The sites' part of the
-protocol is the true one, with its files; the hub's is in the test, because the totals that it tells are all of it.
+next contributions are known, and the target the true one, would read the target's from the sum. Sums are told by step,
+and a step's name is the hub's: the target is asked under another one, in the same session.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
+import base64
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from adversary.conftest import Attacked
+from adversary.lying_hub import MODEL, LyingHub
+from adversary.stage import FEATURES, Array, Regression
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Contribution, MaskingMode
+from hanse_fabric.messages.exchange import ExchangeSum
+from hanse_fabric.subjects import EXCHANGE, EXCHANGED
+from hanse_learning.binding import work_digest
 from hanse_privacy.pairwise.sums import SumMasks
-from hanse_privacy.ring.plan import make_plan
-from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
-from hanse_schemas.secure_aggregation import SecureAggregation
-from pairwise_sites import Rehearsal
+from hanse_privacy.ring.sums import decode_sum, sum_ring
 
-NAMES = ("site-0", "site-1", "site-2", "site-3")
-TARGET, SESSION = NAMES[0], "r1-train"
-RING = sum_ring(
-    make_plan(SecureAggregation(mode="pairwise", metrics=()), participants=len(NAMES), weighting="uniform")
-)  # fmt: skip
-KNOWN_MEAN = np.full(3, 1e4)
-"""With this total every site's variances are beyond the ring's bound, and known to be clipped to it."""
-Floats = NDArray[np.float64]
+TARGET, MEAN, SQUARES = "site-0", "l0-mean", "l0-squares"
+LARGEST = 2.0**16
+"""The bound of sums in the middle of a step: a layer's squares are cut to it."""
+KNOWN_MEAN = np.full(FEATURES, 1e4)
+"""With this total every site's squares are beyond the ring's bound, and known to be cut to it."""
+FEDTAN = {
+    "model": {"name": "mlp", "hidden": [4], "batch_norm": True},
+    "train": {"steps": 1, "algorithm": {"name": "fedtan", "patience": 20.0}},
+}
 
 
-def batch(name: str) -> Floats:
-    """A site's batch of 16 examples with 3 features."""
-    return np.random.default_rng([3, NAMES.index(name)]).normal(size=(16, 3))
+class Normalised(Regression):
+    """A worker that sums means, then squares about the mean that it heard, as FedTAN does; and gets no further."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        assert request.exchange is not None
+        total = np.frombuffer(await request.exchange(MEAN, self.x.mean(axis=0).tobytes()), "<f8")
+        await request.exchange(SQUARES, self.squares(total).tobytes())
+        raise HanseError(ErrorCode.TRAINING_FAILED, "both sums have come, and nothing else does")
+
+    def squares(self, total: Array) -> Array:
+        made: Array = np.minimum(np.mean((self.x - total / 4) ** 2, axis=0), LARGEST)
+        return made
 
 
-def squares(name: str, mean: Floats) -> Floats:
-    """The second contribution: mean squares about the total that was heard."""
-    made: Floats = np.minimum(np.mean((batch(name) - mean) ** 2, axis=0), RING.bound)
-    return made
+class Sums:
+    """The sums of one session, of which the hub hears each site's contribution and tells each site what it likes."""
+
+    def __init__(self, hub: LyingHub) -> None:
+        self.hub, self.ring = hub, sum_ring(hub.plan(mode="pairwise"))
+        assert self.ring.bound == LARGEST
+        self.steps = {name: "r1-apart" if name == TARGET else "r1-train" for name in hub.stage.names}
+
+    async def begin(self) -> asyncio.Task[object]:
+        hub, names = self.hub, self.hub.stage.names
+        work = work_digest(hub.task(TARGET, model=MODEL, config=FEDTAN))
+        request = hub.share_request(await hub.adverts(names), "s1", work=work)
+        orders = await hub.shared(request)
+        tasks = [
+            hub.task(name, self.steps[name], model=MODEL, mode=MaskingMode.PAIRWISE, session="s1",
+                     plan=hub.plan(mode="pairwise"), config=FEDTAN, payload=base64.b64encode(orders.payloads[name]))
+            for name in names
+        ]  # fmt: skip
+        assert set(orders.payloads) == set(names)
+        return asyncio.create_task(hub.ask(*tasks))
+
+    async def given(self, key: str) -> NDArray[np.uint64]:
+        """The sum of all contributions."""
+        where = {"project": self.hub.stage.project, "run": self.hub.stage.run, "key": key}
+        wanted = {EXCHANGE.of(participant=name, step=step, **where) for name, step in self.steps.items()}
+        async with asyncio.timeout(30):
+            while not wanted <= {subject for subject, _ in self.hub.heard}:
+                await asyncio.sleep(0.02)
+        said = dict(self.hub.heard)
+        parts = [np.frombuffer(Contribution.decode(said[subject]).values, "<u8") for subject in wanted]
+        return np.sum(parts, axis=0, dtype=np.uint64)
+
+    async def tell(self, key: str, total: bytes, step: str) -> None:
+        where = {"project": self.hub.stage.project, "run": self.hub.stage.run, "step": step, "key": key}
+        message = ExchangeSum(values=base64.b64encode(total), **where)
+        await self.hub.aggregator.publish(EXCHANGED.of(**where), message.encode())
+
+    def real(self, total: bytes) -> Array:
+        return np.frombuffer(decode_sum(total, self.ring), "<f8")
+
+    def elements(self, values: Array) -> bytes:
+        return np.rint(values * 2.0**self.ring.fraction).astype("<i8").tobytes()
 
 
-def sites_of(folder: Path) -> dict[str, SumMasks]:
-    all_sites = Rehearsal(folder, NAMES)
-    request = all_sites.open(SESSION)
-    orders = all_sites.share(request)
-    return {
-        name: all_sites.sites[name].sums(
-            all_sites.run, orders.payloads[name], session=SESSION, task=f"{SESSION}/{name}", begin=lambda _: None,
-            asked=all_sites.asked,
-        )
-        for name in NAMES
-    }  # fmt: skip
+async def played(hub: LyingHub, told: Array | None) -> float:
+    """How far from the target's own squares the sum of all squares is, less what the hub knows of the others'; they were
+    `told` this total of the means, None: the true one."""
+    sums, sites = Sums(hub), hub.stage.sites
+    asking = await sums.begin()
+    means = (await sums.given(MEAN)).tobytes()
+    await sums.tell(MEAN, means, sums.steps[TARGET])
+    await sums.tell(MEAN, means if told is None else sums.elements(told), "r1-train")
+    squares = sums.real((await sums.given(SQUARES)).tobytes())
+    mean = sums.real(means)
+    heard = mean if told is None else told
+    asking.cancel()
+    known = sum(site.worker.squares(heard) for name, site in sites.items() if name != TARGET)
+    return float(np.abs(squares - known - sites[TARGET].worker.squares(mean)).max())
 
 
-def contributed(masks: SumMasks, key: str, values: Floats) -> NDArray[np.uint64]:
-    return np.frombuffer(masks.mask(key, encode_sum(key, values.astype("<f8").tobytes(), RING)), "<u8")
+async def test_an_honest_total_leaves_sums_exact(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised) as hub:
+        assert await played(hub, None) < 1e-6
 
 
-def played(folder: Path, told: Floats | None) -> Floats:
-    """The second sum less what the hub knows of it; `told` to all but the target, None: the truth to everybody."""
-    sites = sites_of(folder)
-    total = np.sum([contributed(sites[name], "mean", batch(name).mean(axis=0)) for name in NAMES], axis=0, dtype="u8")
-    mean = np.frombuffer(decode_sum(total.tobytes(), RING), "<f8") / len(NAMES)
-    heard = {name: mean if told is None or name == TARGET else told for name in NAMES}
-    for name, masks in sites.items():
-        masks.hear("mean", heard[name].tobytes())
-    second = np.sum(
-        [contributed(sites[name], "squares", squares(name, heard[name])) for name in NAMES], axis=0, dtype="u8"
-    )
-    known = sum(squares(name, heard[name]) for name in NAMES if name != TARGET)
-    return np.frombuffer(decode_sum(second.tobytes(), RING), "<f8") - known
+async def test_under_false_totals_the_masks_do_not_cancel(attacked: Attacked) -> None:
+    async with attacked(worker=Normalised) as hub:
+        assert await played(hub, KNOWN_MEAN) > 1e3
 
 
-def off(read: Floats) -> float:
-    """How far what was read is from the target's own statistics."""
-    mean = np.mean([batch(name).mean(axis=0) for name in NAMES], axis=0)
-    return float(np.abs(read - squares(TARGET, mean)).max())
-
-
-def test_an_honest_total_leaves_sums_exact(tmp_path: Path) -> None:
-    assert off(played(tmp_path, None)) < 1e-6
-
-
-def test_under_false_totals_the_masks_do_not_cancel(tmp_path: Path) -> None:
-    assert off(played(tmp_path, KNOWN_MEAN)) > 1e3
-
-
-def test_control_where_masks_do_not_take_the_totals_a_false_one_tells_one_sites_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_control_where_masks_do_not_take_the_totals_a_false_one_tells_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SumMasks, "hear", lambda _masks, _key, _total: None)
-    assert off(played(tmp_path, KNOWN_MEAN)) < 1e-6
+    async with attacked(worker=Normalised) as hub:
+        assert await played(hub, KNOWN_MEAN) < 1e-6

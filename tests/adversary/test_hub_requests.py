@@ -19,7 +19,7 @@ from adversary.stage import FEATURES, Array
 from hanse_compensator import members
 from hanse_datapod.masking import answer, binding
 from hanse_datapod.masking.binding import MARK
-from hanse_fabric.messages import MaskingMode, Outcome, PrivacyTerms, TaskKind
+from hanse_fabric.messages import MaskingMode, Outcome, PrivacyTerms, RingPlan, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.messages import Agreement, UnmaskRequest
@@ -65,7 +65,7 @@ async def asked_apart(hub: LyingHub, other: Other, **all_of_them: Any) -> tuple[
     given = {name: {key: each[name] for key, each in all_of_them.get("own", {}).items()} for name in hub.stage.names}
     common = {key: value for key, value in all_of_them.items() if key != "own"}
     tasks = [hub.task(TARGET, model=MODEL, session="s1", **common, **given[TARGET])]
-    tasks += [hub.task(name, session="s1", **asked, **common, **given[name]) for name in names]
+    tasks += [hub.task(name, session="s1", **(common | asked), **given[name]) for name in names]
     return await hub.ask(*tasks), known * len(names)
 
 
@@ -126,14 +126,17 @@ async def test_a_bound_below_one_step_of_the_ring_is_refused_by_itself(attacked:
         assert "one step of the ring" in refused["site-1"]
 
 
-async def unmasked_apart(hub: LyingHub, other: Other, work: bytes | None = None) -> tuple[Array | None, float, str]:
+async def unmasked_apart(
+    hub: LyingHub, other: Other, work: bytes | None = None, *, plan: RingPlan | None = None, minimum: int = 3,
+    **own: Any,
+) -> tuple[Array | None, float, str]:  # fmt: skip
     """Attack 1 in mode pairwise, with everything that the hub can put together: the sum, what is known of it, and why
-    there is none."""
-    names = hub.stage.names
-    request = hub.share_request(await hub.adverts(names), "s1", work=work)
+    there is none. `own` are fields of tasks by site."""
+    names, plan = hub.stage.names, plan or hub.plan()
+    request = hub.share_request(await hub.adverts(names), "s1", work=work, minimum=minimum)
     orders = await hub.shared(request)
-    own = {"payload": {name: base64.b64encode(orders.payloads[name]) for name in names}}
-    results, known = await asked_apart(hub, other, mode=MaskingMode.PAIRWISE, own=own)
+    own["payload"] = {name: base64.b64encode(orders.payloads[name]) for name in names}
+    results, known = await asked_apart(hub, other, mode=MaskingMode.PAIRWISE, plan=plan, own=own)
     if refusals(results):
         return None, known, "; ".join(refusals(results).values())
     signed = {name: Agreement.decode(payload) for name, payload in payloads(results).items()}
@@ -146,7 +149,7 @@ async def unmasked_apart(hub: LyingHub, other: Other, work: bytes | None = None)
         return None, known, "; ".join(refusals(told).values())
     total = await hub.total(results)
     residual_masks(found.recovery).apply(total, 0)
-    return decode(total, hub.plan().default), known, ""
+    return decode(total, plan.default), known, ""
 
 
 @OTHERS
@@ -192,13 +195,31 @@ async def test_sites_that_were_told_other_shares_of_noise_are_not_summed(attacke
         assert (said.sum, said.code, said.refused) == (None, "conflict", (TARGET,))
 
 
+async def noised_apart_pairwise(hub: LyingHub, work: bytes | None = None) -> tuple[Array | None, str]:
+    told = {name: noise(1.0 if name == TARGET else 1e-5) for name in hub.stage.names}
+    plan = hub.plan(mode="pairwise", bound=64.0, bits=64)
+    total, _, why = await unmasked_apart(hub, lambda _: ({"model": MODEL}, 0.0), work, plan=plan, minimum=5, privacy=told)
+    return total, why
+
+
+async def test_peers_reveal_nothing_where_one_was_told_another_share_of_noise(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        total, why = await noised_apart_pairwise(hub)
+        assert total is None
+        assert "members and request of site-0" in why
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
 async def test_control_where_sites_sign_the_same_the_targets_noise_is_its_own_share_alone(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     signs_the_same(monkeypatch)
     async with attacked(sites=5) as hub:
-        plan = hub.plan(bound=64.0, bits=64)
-        total = await hub.sum(await noised_apart(hub), "s1", plan)
+        if mode == "pairwise":
+            total, why = await noised_apart_pairwise(hub, SAME.work)
+            assert total is not None, why
+        else:
+            total = await hub.sum(await noised_apart(hub), "s1", hub.plan(bound=64.0, bits=64))
         left = total - hub.stage.sites[TARGET].update(MODEL, clip=1.0)
         # The others' answers are nothing. Of the variance that the ledger counts on, a fifth is there.
         assert np.sqrt(np.mean(left**2)) < 0.95 * SIGMA

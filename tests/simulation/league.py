@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hanse_aggregator.service import Aggregator
+from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator, announce
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import Buckets, RunRecord
@@ -128,7 +129,8 @@ class League:
 
         async def sum_masks(bus: MemoryBus) -> None:
             await announce(bus, "compensator", self.sealing, self.clock)
-            await Compensator(bus, self.store, self.sealing, clock=self.clock).run(asyncio.Event())
+            own = OwnMemory(self.folder / "compensator")
+            await Compensator(bus, self.store, self.sealing, own=own, clock=self.clock).run(asyncio.Event())
 
         for number in range(coordinators):
             name = f"coordinator-{number}"
@@ -164,12 +166,12 @@ class League:
         """Have a site behave so from now on; without faults, as it should."""
         self.conduct[site].faults = faults
 
-    async def submit(self, **job: Any) -> None:
+    async def submit(self, run: str = RUN, **job: Any) -> None:
         now = self.clock.now()
         record = RunRecord(
-            project=PROJECT, run=RUN, job=check_job(job), created_at=now, updated_at=now, created_by="key:owner"
+            project=PROJECT, run=run, job=check_job(job), created_at=now, updated_at=now, created_by="key:owner"
         )
-        await self.buckets.runs.create(record, **KEY)
+        await self.buckets.runs.create(record, project=PROJECT, run=run)
 
     async def versions(self) -> list[ModelVersion]:
         """What is in the registry, the newest last."""
@@ -231,12 +233,12 @@ class League:
         """The run's record as it is."""
         return await self.until(lambda _: True)
 
-    async def ended(self) -> RunRecord:
+    async def ended(self, run: str = RUN) -> RunRecord:
         """The run's record when it has ended."""
-        return await self.until(lambda record: record.state in ENDED)
+        return await self.until(lambda record: record.state in ENDED, run)
 
-    async def until(self, condition: Callable[[RunRecord], bool]) -> RunRecord:
-        async with self.clock.timeout(7 * 86_400), self.buckets.runs.watch(**KEY) as changes:
+    async def until(self, condition: Callable[[RunRecord], bool], run: str = RUN) -> RunRecord:
+        async with self.clock.timeout(7 * 86_400), self.buckets.runs.watch(project=PROJECT, run=run) as changes:
             async for change in changes:
                 if change is not None and change.value is not None and condition(change.value):
                     return change.value
