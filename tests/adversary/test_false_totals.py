@@ -97,7 +97,7 @@ class Sums:
 
 
 async def played(hub: LyingHub, told: Array | None) -> float:
-    """How far from the target's own squares the sum of all squares is, less what the hub knows of the others'; they were
+    """How far the sum of all squares, less what the hub knows of the others', is from the target's own; they were
     `told` this total of the means, None: the true one."""
     sums, sites = Sums(hub), hub.stage.sites
     asking = await sums.begin()

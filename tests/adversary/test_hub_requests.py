@@ -198,7 +198,9 @@ async def test_sites_that_were_told_other_shares_of_noise_are_not_summed(attacke
 async def noised_apart_pairwise(hub: LyingHub, work: bytes | None = None) -> tuple[Array | None, str]:
     told = {name: noise(1.0 if name == TARGET else 1e-5) for name in hub.stage.names}
     plan = hub.plan(mode="pairwise", bound=64.0, bits=64)
-    total, _, why = await unmasked_apart(hub, lambda _: ({"model": MODEL}, 0.0), work, plan=plan, minimum=5, privacy=told)
+    total, _, why = await unmasked_apart(
+        hub, lambda _: ({"model": MODEL}, 0.0), work, plan=plan, minimum=5, privacy=told
+    )
     return total, why
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from adversary import workers
 from adversary.canaries import PLACES, SHOWN, Place
@@ -23,6 +27,7 @@ from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Result, TaskKind
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.telemetry.metrics import prometheus_text
+from hanse_fabric.telemetry.traces import use_tracer
 from hanse_privacy.ledger import NAME
 from hanse_privacy.witness import Witness, signed_head
 from hanse_schemas.study import Study
@@ -35,7 +40,19 @@ def named(place: Place) -> str:
     return place.name
 
 
-async def everything_that_leaves(attacked: Attacked, folder: Path, place: Place) -> tuple[Result, bytes]:
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    """What goes to a collector of traces."""
+    kept, tracers = InMemorySpanExporter(), TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(kept))
+    use_tracer(tracers.get_tracer("hanse"))
+    yield kept
+    use_tracer(None)
+
+
+async def everything_that_leaves(
+    attacked: Attacked, folder: Path, place: Place, spans: InMemorySpanExporter
+) -> tuple[Result, bytes]:
     """Have a site with a canary in its data work for the widest-open project: (its answer, all that left it)."""
     (folder / "data").mkdir()
     settings = place.make(folder / "data")
@@ -52,7 +69,9 @@ async def everything_that_leaves(attacked: Attacked, folder: Path, place: Place)
         stored = [hub.stage.store.get(key, limit=1 << 20) for key in hub.stage.store.keys("updates/")]
         outbox = (hub.stage.sites["site-0"].home / "outbox.jsonl").read_bytes()
         said = [subject.encode() + data for subject, data in hub.heard]
-        return answer, b"\n".join([*said, *stored, outbox, prometheus_text().encode()])
+    traced = [each.to_json().encode() for each in spans.get_finished_spans()]
+    assert traced
+    return answer, b"\n".join([*said, *stored, *traced, outbox, prometheus_text().encode()])
 
 
 async def asked(hub: LyingHub, place: Place, digest: str) -> dict[str, Result]:
@@ -70,10 +89,10 @@ async def asked(hub: LyingHub, place: Place, digest: str) -> dict[str, Result]:
 
 @pytest.mark.parametrize("place", PLACES, ids=named)
 async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
-    attacked: Attacked, tmp_path: Path, place: Place, caplog: pytest.LogCaptureFixture
+    attacked: Attacked, tmp_path: Path, place: Place, caplog: pytest.LogCaptureFixture, spans: InMemorySpanExporter
 ) -> None:
     caplog.set_level(logging.INFO)
-    answer, left = await everything_that_leaves(attacked, tmp_path, place)
+    answer, left = await everything_that_leaves(attacked, tmp_path, place, spans)
     assert answer.reason, "the place has its reader refuse the file, or the trainer fail"
     for shown in SHOWN:
         assert shown.encode() not in left, answer.reason
@@ -83,10 +102,10 @@ async def test_no_message_stream_log_metric_or_object_has_content_of_the_data(
 
 @pytest.mark.parametrize("place", QUOTED, ids=named)
 async def test_control_where_messages_tell_what_was_found_each_canary_leaves(
-    attacked: Attacked, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    attacked: Attacked, tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter
 ) -> None:
     monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
-    answer, left = await everything_that_leaves(attacked, tmp_path, place)
+    answer, left = await everything_that_leaves(attacked, tmp_path, place, spans)
     assert any(shown.encode() in left for shown in SHOWN), answer.reason
 
 

@@ -1,4 +1,4 @@
-"""An owner with an honest hub who submits jobs whose models differ by one site (attack 3), by the true services.
+"""An owner with an honest hub: jobs whose models differ by one site (attack 3), and the list of runs that failed.
 
 Two jobs of one round, full batches and uniform weights: one of all ten sites, one with `fraction: 0.9` and a seed that
 leaves the target out. Ten times the first mean less nine times the second is the target's update.
@@ -6,15 +6,20 @@ leaves the target out. Ten times the first mean less nine times the second is th
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from adversary import workers
+from adversary.canaries import PLACES, SHOWN, Place
 from clocks import in_virtual_time
 from hanse_compensator.memory import Memory
+from hanse_coordinator.api.runs import _view
 from hanse_datapod.masking.remembered import Remembered
+from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_fabric.virtual_time import VirtualClock
@@ -97,3 +102,47 @@ async def test_control_where_nobody_remembers_works_two_jobs_tell_one_sites_upda
         read, why = await target_by_two_jobs(made, mode, model)
         assert read is not None, why
         assert np.abs(read - update_of_target(clock)).max() < 1e-5
+
+
+def failing_job(place: Place) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(a job over data that make it fail, what sites allow)."""
+    digest = hashlib.sha256(place.code.encode()).hexdigest()
+    job = job_of(rounds=1) if not place.code else job_of(rounds=1, code={"name": "code", "digest": digest}, model={})
+    if place.studies:
+        few = {"few_cohorts": True, "few_samples": True, "phenotype": "ill", "covariates": ["AGE"]}
+        masks = {"mode": "compensator"}
+        job = {"workflow": "association_study", "study": {"test": "logistic"} | few, "secure_aggregation": masks}
+        job["participants"] = {"minimum": 3, "deadline": 30.0, "patience": 30.0}
+    return job, {"site_code": {"digests": [digest]}}
+
+
+async def all_that_a_run_tells(clock: VirtualClock, folder: Path, place: Place) -> bytes:
+    """What `hanse run list` and `show` answer, and every message, of a run whose sites have canaries in their data."""
+    (folder / "data").mkdir()
+    settings, code = place.make(folder / "data"), folder / "code.py"
+    code.write_text(place.code)
+    job, rules = failing_job(place)
+    there = {"worker": lambda *_: workers.on(settings, code if place.code else None), "schema": place.schema}
+    async with hub_of(clock, folder, *SITES[:3], rules=rules, **there) as made:
+        await made.submit(**job)
+        record = await made.ended()
+        assert record.state == "failed", place
+        listed = _view(record).model_dump_json()
+        return b"\n".join([listed.encode(), *(said.data for said in made.network.published)])
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@in_virtual_time
+async def test_no_list_of_runs_has_content_of_the_data(clock: VirtualClock, tmp_path: Path, place: Place) -> None:
+    told = await all_that_a_run_tells(clock, tmp_path, place)
+    for shown in SHOWN:
+        assert shown.encode() not in told
+
+
+@in_virtual_time
+async def test_control_where_messages_tell_what_was_found_the_list_of_runs_has_a_cell(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HanseError, "__str__", lambda self: self.whole)
+    told = await all_that_a_run_tells(clock, tmp_path, PLACES[0])
+    assert SHOWN[0].encode() in told
