@@ -121,6 +121,15 @@ class LyingHub:
         async with asyncio.timeout(PATIENCE_S):
             return await answer
 
+    async def said(self, subject: str) -> bytes:
+        """The first message of a subject, awaited."""
+        heard = [data for said, data in self.heard if said == subject]
+        if heard:
+            return heard[0]
+        waiting = self._waiting[subject] = asyncio.get_running_loop().create_future()
+        async with asyncio.timeout(PATIENCE_S):
+            return await waiting
+
     async def close_steps(self, *tasks: Task) -> None:
         """Withdraw tasks, as when a step closes."""
         for task in tasks:

@@ -49,15 +49,15 @@ class Files:
     prefixes: Mapping[str, Path]
 
     @classmethod
-    def written(cls, folder: Path) -> Files:
-        return cls(dict(simulate(PLAN, folder, pooled_files=False).cohorts))
+    def written(cls, folder: Path, plan: Plan = PLAN) -> Files:
+        return cls(dict(simulate(plan, folder, pooled_files=False).cohorts))
 
     def covariates(self, name: str) -> Path:
         return self.prefixes[name].with_name(self.prefixes[name].name + ".cov")
 
     def worker(self, clock: Clock, number: int) -> ProcessWorker:
-        """For the league: the worker of one of `COHORTS`."""
-        name = COHORTS[number]
+        """For the league: the worker of a cohort, by its place in the plan."""
+        name = tuple(self.prefixes)[number]
         settings = DataSettings(train=self.prefixes[name], kind="plink", covariates=self.covariates(name))
         return ProcessWorker(settings, ThreadedProcess(clock, 0.1, studies=True))
 
