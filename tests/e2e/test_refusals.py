@@ -129,23 +129,13 @@ def test_a_clock_an_hour_off_is_refused_and_the_token_stays_good(
         pass
 
 
-def test_a_revoked_site_is_cut_off(project: Project, tmp_path: Path) -> None:
-    with hanse.join(project_url(project), project.invite("north"), home=tmp_path) as joined:
-        project.revoke("north")
-        bus, own = joined._link.bus, RESULT.of(project=project.name, run="r" * 12, step="s", participant="north")
-
-        def until_cut_off() -> None:
-            while True:
-                joined._worker.do(bus.publish(own, b"{}", timeout=5.0))
-
-        refusal_of(until_cut_off, ErrorCode.UNAUTHENTICATED)
-
-
-def test_a_site_reaches_no_subject_but_its_own(project: Project, tmp_path: Path) -> None:
+def test_a_site_reaches_no_subject_but_its_own_and_none_once_it_is_revoked(project: Project, tmp_path: Path) -> None:
     project.invite("south")
     with hanse.join(project_url(project), project.invite("north"), home=tmp_path) as joined:
         bus, do = joined._link.bus, joined._worker.do
-        other = RESULT.of(project=project.name, run="r" * 12, step="s", participant="south")
+        own, other = (
+            RESULT.of(project=project.name, run="r" * 12, step="s", participant=name) for name in ("north", "south")
+        )
         refusal_of(lambda: do(bus.publish(other, b"{}")), ErrorCode.FORBIDDEN)
 
         async def read_tasks_of_south() -> None:
@@ -154,6 +144,14 @@ def test_a_site_reaches_no_subject_but_its_own(project: Project, tmp_path: Path)
                 await anext(records)
 
         refusal_of(lambda: do(read_tasks_of_south()), ErrorCode.FORBIDDEN)
+        do(bus.publish(own, b"{}"))
+        project.revoke("north")
+
+        def until_cut_off() -> None:
+            while True:
+                do(bus.publish(own, b"{}", timeout=5.0))
+
+        refusal_of(until_cut_off, ErrorCode.UNAUTHENTICATED)
 
 
 # Updates

@@ -1,14 +1,16 @@
-"""A site in memory for tests: linear regression by gradient descent, in numpy; the arithmetic of the simulation's."""
+"""Sites in memory for tests, and a small job: linear regression by gradient descent, in numpy, as the simulation's."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
+from hanse_schemas.job import Job, check_job
 from hanse_workflows.memory import Made
 from simulation.trainer import EXAMPLES, FEATURES, RATE, STEPS, TRUE
 
@@ -39,3 +41,17 @@ class LinearSite:
 def encoded(weight: np.ndarray) -> bytes:
     arrays = {"weight": weight.astype(np.float32)}
     return encode_tensors(layout_like(arrays), arrays)
+
+
+SITES = 4
+JOB: dict[str, Any] = {
+    "rounds": 3, "model": {"name": "linear"}, "seed": 7, "participants": {"minimum": SITES, "deadline": 600.0},
+}  # fmt: skip
+
+
+def job_of(**changes: Any) -> Job:
+    return check_job({**JOB, **changes})
+
+
+def sites() -> dict[str, LinearSite]:
+    return {f"site-{number}": LinearSite(number) for number in range(SITES)}

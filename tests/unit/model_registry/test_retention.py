@@ -1,0 +1,180 @@
+"""What the registry deletes, by itself and when it is asked to, and what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from clocks import in_virtual_time
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import (
+    AuditEvent,
+    ModelVersion,
+    RegistryReply,
+    RegistryRequest,
+    Stage,
+)
+from hanse_fabric.subjects import AUDIT, PUBLISH_MODEL, REGISTRY
+from hanse_fabric.telemetry import catalogue
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_model_registry.registry import Registry
+from hanse_model_registry.service import RegistryService
+from unit.model_registry.registry_hub import PROJECT, Hub, a_model
+
+
+async def test_retention_keeps_newest_final_staged_and_referenced_versions(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=2)
+    made = []
+    for number in range(1, 9):
+        made.append(await hub.put(number, parent=made[-1].digest if made else None))
+    await hub.put(9, final=True, parent=made[-1].digest)
+    await hub.put(1, run="zzzzzzzzzzzz")
+    await hub.promote(4)
+    await hub.promote(1, Stage.STAGING)
+    # Kept: production 4 and its parent 3, staging 1, final 9 and its parent 8, the newest 7 and 8, a run's only 10.
+    assert await hub.registry.sweep(PROJECT) == [2, 5, 6]
+    assert sorted(await hub.stages()) == [1, 3, 4, 7, 8, 9, 10]
+    assert not hub.store.exists(made[4].key)
+    assert hub.store.exists(made[6].key)
+    assert await hub.replica().sweep(PROJECT) == []
+
+
+async def test_bytes_that_a_living_version_shares_are_not_deleted(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=1)
+    same = b"the same bits"
+    await hub.put(1, content=same)
+    await hub.put(2)
+    shared = await hub.put(1, run="zzzzzzzzzzzz", content=same)
+    assert await hub.registry.sweep(PROJECT) == [1]
+    assert hub.store.exists(shared.key)
+    await hub.put(2, run="zzzzzzzzzzzz")
+    assert await hub.registry.sweep(PROJECT) == [3]
+    assert not hub.store.exists(shared.key)
+    revived = await hub.put(5, run="yyyyyyyyyyyy", content=same)
+    await hub.registry.sweep(PROJECT)
+    assert hub.store.exists(revived.key)
+
+
+async def test_a_version_in_use_is_not_deleted_and_a_deleted_one_is_gone(hub: Hub) -> None:
+    first = await hub.put(1)
+    await hub.put(2, parent=first.digest)
+    await hub.promote(2)
+    for version in (1, 2):
+        with pytest.raises(HanseError) as refusal:
+            await hub.registry.delete(PROJECT, version, actor="key:o", reason="old")
+        assert refusal.value.code is ErrorCode.CONFLICT
+    third = await hub.put(3)
+    assert (await hub.registry.delete(PROJECT, 3, actor="key:o", reason="old")).deleted
+    assert not hub.store.exists(third.key)
+    with pytest.raises(HanseError) as gone:
+        await hub.promote(3)
+    assert gone.value.code is ErrorCode.GONE
+    with pytest.raises(HanseError) as unknown:
+        await hub.promote(4)
+    assert unknown.value.code is ErrorCode.NOT_FOUND
+
+
+@in_virtual_time
+async def test_the_service_answers_over_the_bus_and_sweeps_later(clock: VirtualClock, tmp_path: Path) -> None:
+    hub = Hub(tmp_path)
+    registry = Registry(hub.bus, hub.store, hub.key, clock, keep=1)
+    stopping, ready = asyncio.Event(), asyncio.Event()
+    service = RegistryService(hub.bus, registry, clock, sweep_after=5.0, link_for=timedelta(minutes=15))
+
+    async def ask(request: RegistryRequest) -> RegistryReply:
+        return RegistryReply.decode(await hub.bus.request(REGISTRY.of(project=PROJECT), request.encode()))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(service.run(stopping, on_ready=ready.set))
+        await ready.wait()
+        for number in (1, 2):
+            subject = PUBLISH_MODEL.of(project=PROJECT)
+            reply = RegistryReply.decode(await hub.bus.request(subject, a_model(number).encode()))
+            assert reply.version is not None
+            assert reply.version.version == number
+        linked = await ask(RegistryRequest(action="link", project=PROJECT, version=1, actor="key:o"))
+        assert linked.url.startswith("file:")
+        refused = await ask(RegistryRequest(action="promote", project=PROJECT, version=9, actor="key:o"))
+        assert refused.code == "invalid-input"
+        absent = await ask(
+            RegistryRequest(action="promote", project=PROJECT, version=9, stage=Stage.STAGING, actor="key:o")
+        )
+        assert absent.code == "not-found"
+        wrong = RegistryRequest(action="rollback", project="other", actor="key:o")
+        assert "subject" in (await ask(wrong)).message
+        assert AUDIT.stream is not None
+        async with hub.bus.follow(AUDIT.stream, AUDIT.of(project=PROJECT)) as records:
+            async for record in records:
+                event = AuditEvent.decode(record.data)
+                if event.action == "model.expire":
+                    break
+        assert event.subject == "model:1"
+        stopping.set()
+
+
+async def test_retention_keeps_the_newest_rounds_whatever_the_order_of_their_publication(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=2)
+    for number in (4, 2, 3, 1):
+        await hub.put(number)
+    assert sorted(await hub.registry.sweep(PROJECT)) == [2, 4]
+    assert sorted(await hub.stages()) == [1, 3]
+
+
+async def test_retention_that_keeps_none_keeps_the_newest_version_of_a_run(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=0)
+    for number in (1, 2):
+        await hub.put(number)
+    assert await hub.registry.sweep(PROJECT) == [1]
+    assert await hub.registry.sweep(PROJECT) == []
+
+
+async def test_five_candidates_of_a_run_are_kept_where_nothing_else_is_said(hub: Hub) -> None:
+    hub.registry = Registry(hub.bus, hub.store, hub.key, hub.clock)
+    for number in range(1, 8):
+        await hub.put(number)
+    assert await hub.registry.sweep(PROJECT) == [1, 2]
+
+
+async def test_a_version_that_is_promoted_while_retention_runs_stays_with_its_bytes(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 8):
+        await hub.put(number)
+    ledger = hub.registry._ledger
+    before, read = await ledger.all(PROJECT), ledger.all
+    await hub.promote(1)
+
+    async def behind(project: str) -> list[ModelVersion]:
+        monkeypatch.setattr(ledger, "all", read)
+        return before
+
+    monkeypatch.setattr(ledger, "all", behind)
+    assert await hub.registry.sweep(PROJECT) == [2]
+    assert (await hub.stages())[1] is Stage.PRODUCTION
+    assert hub.store.exists(before[0].key)
+
+
+async def test_versions_that_are_recorded_and_deleted_are_counted(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=1)
+    recorded, deleted = catalogue.VERSIONS.value(), catalogue.DELETED_VERSIONS.value()
+    for number in (1, 2, 3):
+        await hub.put(number)
+    await hub.registry.publish(a_model(3))
+    assert catalogue.VERSIONS.value() == recorded + 3
+    await hub.registry.sweep(PROJECT)
+    await hub.registry.sweep(PROJECT)
+    assert catalogue.DELETED_VERSIONS.value() == deleted + 2
+
+
+async def test_who_may_not_delete_a_version_is_told_what_to_do_first(hub: Hub) -> None:
+    await hub.put(1)
+    for stage in (Stage.STAGING, Stage.PRODUCTION):
+        await hub.promote(1, stage)
+        with pytest.raises(HanseError, match=f"is in {stage.value}") as caught:
+            await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")
+        assert caught.value.hint == "archive it first"
+    await hub.promote(1, Stage.ARCHIVED)
+    assert (await hub.registry.delete(PROJECT, 1, actor="key:o", reason="old")).deleted

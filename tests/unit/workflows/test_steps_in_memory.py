@@ -1,0 +1,67 @@
+"""A workflow's steps in memory: a key is used once, for one question, with an outcome that can be told again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode
+from hanse_workflows import RunFailure, Verbs, Workflow, first_model, gather, reduce
+from hanse_workflows.memory import Journal, conduct
+from hanse_workflows.round_asks import training
+from unit.workflows.memory_sites import job_of, sites
+
+
+async def careless(run: Verbs) -> None:
+    """Trains at two sites of one round under the same keys."""
+    model = await first_model(run)
+    for name in await run.participants("r1-participants"):
+        asked = replace(training(run.job, (name,), 1, model), needed=1)
+        answers = (await gather(run, "r1-train", asked)).answers
+        model = (await reduce(run, "r1-reduce", round=1, answers=answers, model=model, needed=1)).model
+
+
+def test_a_key_that_is_used_twice_ends_the_run() -> None:
+    with pytest.raises(RunFailure, match="step r1-train: the workflow has used this key already") as raised:
+        conduct(job_of(workflow="careless"), sites(), workflow=Workflow(careless))
+    assert raised.value.code is ErrorCode.STEP_CHANGED
+
+
+def test_another_job_over_the_journal_of_a_run_is_told_apart() -> None:
+    journal = Journal()
+    conduct(job_of(), sites(), journal=journal)
+    with pytest.raises(RunFailure, match="the run's journal has it with fingerprint") as raised:
+        conduct(job_of(seed=8), sites(), journal=journal)
+    assert raised.value.code is ErrorCode.STEP_CHANGED
+
+
+@pytest.mark.parametrize("key", ["R1", "r1_train", "", "r" * 65, "r1\n"])
+def test_a_key_that_a_hub_would_not_take_is_refused(key: str) -> None:
+    async def conduct_it(run: Verbs) -> None:
+        await run.participants(key)
+
+    with pytest.raises(RunFailure, match="a key has 1 to 64 lower-case letters, digits and hyphens"):
+        conduct(job_of(), sites(), workflow=Workflow(conduct_it))
+
+
+@pytest.mark.parametrize("outcome", [{"pair": (1, 2)}, {"by": {1: 2}}, {"loss": float("inf")}, {"names": {"a"}}])
+def test_an_outcome_that_a_replay_would_read_otherwise_is_refused(outcome: dict[str, Any]) -> None:
+    async def once(run: Verbs) -> None:
+        async def do() -> dict[str, Any]:
+            return outcome
+
+        await run.once("mine", {}, do)
+
+    with pytest.raises(RunFailure, match="step mine: its outcome is not the same after a replay"):
+        conduct(job_of(), sites(), workflow=Workflow(once))
+
+
+@pytest.mark.parametrize("asked", [{"rate": float("nan")}, {"what": object()}, {"mixed": {1, "a"}}])
+def test_a_question_without_a_fingerprint_is_refused(asked: dict[str, Any]) -> None:
+    async def once(run: Verbs) -> None:
+        await run.once("mine", asked, NotImplemented)
+
+    with pytest.raises(RunFailure, match="what a step asks has no fingerprint: "):
+        conduct(job_of(), sites(), workflow=Workflow(once))
