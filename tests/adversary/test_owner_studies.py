@@ -37,6 +37,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files.written(tmp_path_factory.mktemp("cohorts"), replace(PLAN, cohorts=cohorts))
 
 
+@pytest.fixture(scope="module")
+def own(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Arrays:
+    """The results of the target's people alone, which nobody may know."""
+    study = Study.model_validate({"test": "chi_square", "few_cohorts": True})
+    return rehearse(study, {TARGET: files.cohort(TARGET, study)}, tmp_path_factory.mktemp("own")).results
+
+
 async def studied(made: League, run: str, chunk: int) -> tuple[Arrays | None, str]:
     await made.submit(
         run, workflow="association_study", study={"test": "chi_square", "chunk": chunk},
@@ -76,7 +83,7 @@ async def test_a_study_is_not_made_again_without_one_cohort_however_it_is_cut(
 
 @in_virtual_time
 async def test_control_where_nobody_remembers_two_studies_tell_one_cohorts_counts(
-    clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    clock: VirtualClock, tmp_path: Path, files: Files, own: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def claims_nothing(self: Memory, claim: object) -> None:
         """In place of the compensator's memory of works and of fixed members."""
@@ -86,8 +93,6 @@ async def test_control_where_nobody_remembers_two_studies_tell_one_cohorts_count
         whole, rest, why = await twice(clock, tmp_path, files)
     assert rest is not None, why
     assert whole is not None
-    study = Study.model_validate({"test": "chi_square", "few_cohorts": True})
-    own = rehearse(study, {TARGET: files.cohort(TARGET, study)}, tmp_path / "own").results
     same = (whole["minor"] == rest["minor"]) & (whole["minor"] == own["minor"])
     assert same.sum() > 100
     read = whole["counts"] - rest["counts"]  # (SNPs, 4) alleles: of cases and controls, the minor and the other
