@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from exact_noise import measure_noise
 from oblivious import measure_oblivious
 from pairwise import measure_pairwise
 from rounds import SCHEMA, sized_job, time_rounds, write_site
@@ -115,12 +116,18 @@ async def oblivious(folder: Path) -> Figures:  # noqa: ARG001 - the sections' fo
     return {"oblivious_1000": measure_oblivious(1000)}
 
 
+async def exact(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
+    """Exact noise on one core: the slowest of the Gaussian kinds, and of the discrete ones."""
+    return measure_noise()
+
+
 SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "cipher": cipher,
     "masked": masked,
     "pairwise": pairwise,
     "hundred": hundred,
     "oblivious": oblivious,
+    "exact": exact,
 }
 
 

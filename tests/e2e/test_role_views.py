@@ -27,7 +27,7 @@ from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.attacks.views import Secret, find_secret
-from hanse_privacy.noise import exact, exchange, shuffled
+from hanse_privacy.noise import distributed, exchange, polya, shuffled
 from hanse_privacy.noise.shuffled import PairedNoise
 from light_sites import TAIL, Fate, LightSite, update_of
 from overhearing import with_all_rights
@@ -129,9 +129,9 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
     monkeypatch.setattr(masked_answers, "secrets", SimpleNamespace(token_bytes=remembered))
     monkeypatch.setattr(PairedNoise, "draw", drawn(PairedNoise.draw))
     # Drawn noise, and the differences that sites seal for the compensator, or for each other.
-    polya_difference, pack = drawn(exact.polya_difference), drawn(shuffled.pack)
+    polya_difference, pack = drawn(polya.polya_difference), drawn(shuffled.pack)
     for module, name, replaced in (
-        (exact, "polya_difference", polya_difference), (shuffled, "polya_difference", polya_difference),
+        (distributed, "polya_difference", polya_difference), (shuffled, "polya_difference", polya_difference),
         (exchange, "pack", pack), (shuffled, "pack", pack),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, replaced)

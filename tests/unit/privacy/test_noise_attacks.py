@@ -46,7 +46,9 @@ def test_adversaries_reach_their_closed_forms(
     found = outcomes[noise, attack]
     assert found.r2 == pytest.approx(r2, abs=0.05)
     assert found.predicted_r2 == pytest.approx(r2, abs=0.01)
-    assert found.residual == pytest.approx(found.predicted_residual, rel=0.25)
+    # A hundredth of a Laplace variable has kurtosis 300: of its variance over 1,000 draws, one deviation is 55 %.
+    within = 0.75 if noise == "distributed-gamma" else 0.25
+    assert found.residual == pytest.approx(found.predicted_residual, rel=within)
     assert found.spread == pytest.approx(4.107, rel=0.1)
 
 

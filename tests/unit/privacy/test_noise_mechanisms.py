@@ -12,9 +12,10 @@ from scipy import stats
 
 from hanse_fabric.errors import HanseError
 from hanse_privacy.noise.distributed import whole_steps
-from hanse_privacy.noise.exact import discrete_gaussian, discrete_laplace, polya_difference
+from hanse_privacy.noise.exact import discrete_gaussian, discrete_laplace
 from hanse_privacy.noise.gaussian import concentrated_epsilon, gaussian_delta, gaussian_epsilon
 from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
+from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.staircase import Staircase
 
@@ -55,24 +56,12 @@ def test_a_noise_source_gives_no_word_twice() -> None:
 def test_draws_below_a_bound_are_below_it(bound: int, seed: int) -> None:
     drawn = source(seed).below(bound, 100)
     assert int(drawn.max()) < bound
-    assert int(source(seed).below(np.full(100, bound, dtype=np.uint64)).max()) < bound
 
 
 @pytest.mark.parametrize("bound", [2, 3, 10, 64])
 def test_draws_below_a_bound_are_even(bound: int) -> None:
-    for drawn in (source().below(bound, N), source(1).below(np.full(N, bound, dtype=np.uint64))):
-        assert stats.chisquare(np.bincount(drawn.astype(int), minlength=bound)).pvalue > 0.001
-
-
-@pytest.mark.parametrize(("numerator", "denominator"), [(0, 5), (1, 1), (3, 7), (2**40 - 1, 2**41)])
-def test_coins_of_an_exponential_have_its_probability(numerator: int, denominator: int) -> None:
-    heads = source().exp_minus(np.full(N, numerator, dtype=np.uint64), denominator).mean()
-    exact = math.exp(-numerator / denominator)
-    assert abs(heads - exact) < 4 * math.sqrt(exact * (1 - exact) / N) + 1e-12
-
-
-def test_poisson_variables_have_mean_one() -> None:
-    assert fits(source().poisson_one(N), {k: math.exp(-1) / math.factorial(k) for k in range(6)}) > 0.001
+    drawn = source().below(bound, N)
+    assert stats.chisquare(np.bincount(drawn.astype(int), minlength=bound)).pvalue > 0.001
 
 
 @pytest.mark.parametrize("scale", [1, 2, 7])
@@ -174,7 +163,7 @@ def test_noisy_values_lie_on_a_grid(mechanism: Mechanism) -> None:
     values = np.linspace(-1, 1, 2000).reshape(20, 100)
     noisy = add(values, mechanism, source())
     assert noisy.shape == values.shape
-    assert np.array_equal(noisy / mechanism.step, np.rint(noisy / mechanism.step))
+    assert np.allclose(noisy / mechanism.step, np.rint(noisy / mechanism.step), rtol=2**-52, atol=0)
     assert abs((noisy - values).mean()) < 5 * (noisy - values).std() / math.sqrt(values.size)
 
 

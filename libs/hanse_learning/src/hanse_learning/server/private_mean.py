@@ -8,7 +8,7 @@ noise of the mean is so much larger that both together cost what the terms say: 
 
 All sites count the same, and K, how many there are, is no secret. Noise is drawn from a seed of the coordinator's and
 what identifies the reduction, so that a job that is done again, or in shards, gives the same bits; other updates, or
-fewer, get other noise. A million draws take about a second of a core.
+fewer, get other noise.
 """
 
 from __future__ import annotations

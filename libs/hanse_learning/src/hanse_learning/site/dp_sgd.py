@@ -5,13 +5,14 @@ gradients gets noise and is divided by the *expected* size of the batch; an empt
 is sampled, and the noise, come from the operating system's randomness, not from the job's seed: the same task done
 twice gives other bits. A site that is asked again sends the answer that it wrote down.
 
-The noise is whole steps of a grid of 2^-24 of its scale, and the sum is rounded to that grid (`hanse_privacy.noise`),
-so that no low bits tell what was under it. Rounding lets one example change the sum by sqrt(d) such steps more than
-`clip`: below 1e-4 of it for d = 1e6 parameters. A million draws take about a second of a core.
+The noise is whole steps of a grid of 2^-30 of its scale, and the sum is rounded to that grid (`hanse_privacy.noise`),
+so that no low bits tell what was under it. Rounding lets one example change the sum by sqrt(d) such steps more, so
+gradients of d parameters are clipped to as much less.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -83,12 +84,13 @@ def train_privately(
     count = sum(parameter.numel() for parameter in named.values())
     part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
     mechanism = Gaussian(private.scale)
+    clip = private.clip - math.sqrt(count) * mechanism.step
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
         total = np.zeros(count)
         for chosen in torch.split(poisson_sample(len(data), private.rate, source), part):
             if len(chosen):
-                total += clipped_sum(gradients_of(named, x[chosen], y[chosen]), private.clip)
+                total += clipped_sum(gradients_of(named, x[chosen], y[chosen]), clip)
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)

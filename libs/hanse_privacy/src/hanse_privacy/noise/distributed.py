@@ -4,7 +4,8 @@ Nothing is rounded after the noise: values are rounded at random to multiples of
 shares are whole numbers of that step from exact samplers. The sum of the sites' shares is thus exactly the law that is
 stated: a discrete Laplace from any n - t shares of `distributed-gamma`, of which more shares make a discrete
 variance-gamma law; a sum of n discrete Laplace variables for whole ones; a sum of discrete Gaussians, which is within
-`gaussian_gap` of a discrete Gaussian (Kairouz, Liu, Steinke 2021).
+`gaussian_gap` of a discrete Gaussian (Kairouz, Liu, Steinke 2021), and hides no less than normal noise of the scale
+that was asked for (`noise.exact`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.noise import exact
 from hanse_privacy.noise.aggregate import GAUSSIAN, check_distributed, parts_of
 from hanse_privacy.noise.exact import Integers
+from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 
 LEAST_GAUSSIAN_STEPS = 4
@@ -43,7 +45,7 @@ class NoiseShare:
         """Independent shares: (count,) steps of the grid."""
         if self.gaussian:
             return exact.discrete_gaussian(self.steps, count, source)
-        return exact.polya_difference(self.steps, self.parts, count, source)
+        return polya_difference(self.steps, self.parts, count, source)
 
 
 def make_share(terms: PrivacyTerms, scale: float, fraction: int) -> NoiseShare:
@@ -60,7 +62,8 @@ def make_share(terms: PrivacyTerms, scale: float, fraction: int) -> NoiseShare:
     check_distributed(privacy, terms.active)
     parts, step = parts_of(privacy, terms.active), 2.0**-fraction
     if privacy.mechanism in GAUSSIAN:
-        sigma = whole_steps(scale / math.sqrt(parts), step)
+        variance = (scale**2 + float(exact.SMOOTH) * step**2) / parts  # of which the sum hides what `scale` hides
+        sigma = whole_steps(math.sqrt(variance), step)
         if sigma < LEAST_GAUSSIAN_STEPS:
             raise invalid(
                 "privacy", f"a share's noise of {sigma} steps", f"{LEAST_GAUSSIAN_STEPS} steps of 2^-{fraction}"

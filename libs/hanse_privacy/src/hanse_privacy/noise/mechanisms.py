@@ -2,11 +2,12 @@
 
 All are sampled on a grid, with integers alone (`hanse_privacy.noise.exact`): `add` rounds the values to the grid,
 toward zero, so that no norm grows by it, and adds noise of whole steps, which thus hides the values' low bits too.
-The grid of the continuous kinds is 2^-24 of their scale and finer: their discrete namesakes to within it.
+The grid is 2^-30 (Gaussian) and 2^-40 (Laplace) of the scale, and the noise hides no less than the continuous one: it
+is that one, rounded to the grid.
 
 The unit of privacy is whatever the sensitivity bounds the change of: `clip` for a site's whole clipped update against
 zeros, twice that against another update. (For values that are not clipped, rounding adds a step to each coordinate of
-the change: 2^-24 of the scale.)
+the change.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from hanse_privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_GRID_BITS = 24
+_LARGEST_STEPS = 2.0**62
+_GAUSSIAN_STEPS = 2**30
+_LAPLACE_STEPS = 2**40
 
 
 class Mechanism(Protocol):
@@ -47,11 +50,11 @@ def add(values: Floats, mechanism: Mechanism, source: NoiseSource) -> Floats:
     """The values, rounded to the grid toward zero, with noise: of the values' shape.
 
     Raises:
-        HanseError: INVALID_INPUT where a value is not finite or has more steps than 2^52 (its noise would be lost).
+        HanseError: INVALID_INPUT where a value is not finite or has more steps than 2^62.
     """
     steps = np.trunc(np.asarray(values, dtype=np.float64) / mechanism.step)
-    if not np.all(np.abs(steps) < 2.0**52):
-        raise HanseError(ErrorCode.INVALID_INPUT, f"values: not finite, or beyond 2^52 steps of {mechanism.step:g}")
+    if not np.all(np.abs(steps) < _LARGEST_STEPS):
+        raise HanseError(ErrorCode.INVALID_INPUT, f"values: not finite, or beyond 2^62 steps of {mechanism.step:g}")
     noise = mechanism.sample_steps(steps.size, source).reshape(steps.shape)
     return np.asarray((steps.astype(np.int64) + noise) * mechanism.step, dtype=np.float64)
 
@@ -67,10 +70,10 @@ class Laplace:
 
     @property
     def step(self) -> float:
-        return _grid(self.scale)
+        return self.scale / _LAPLACE_STEPS
 
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
-        return exact.discrete_laplace(math.ceil(self.scale / self.step), count, source)
+        return exact.floored_laplace(_LAPLACE_STEPS, count, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +87,10 @@ class Gaussian:
 
     @property
     def step(self) -> float:
-        return _grid(self.sigma)
+        return self.sigma / math.sqrt(_GAUSSIAN_STEPS**2 - exact.SMOOTH)
 
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
-        return exact.discrete_gaussian(math.ceil(self.sigma / self.step), count, source)
-
-
-def _grid(scale: float) -> float:
-    """A power of two, from 2^-25 to 2^-24 of the scale."""
-    return math.ldexp(1.0, math.frexp(scale)[1] - 1 - _GRID_BITS)
+        return exact.discrete_gaussian(_GAUSSIAN_STEPS, count, source)
 
 
 def check_positive(**numbers: float) -> None:

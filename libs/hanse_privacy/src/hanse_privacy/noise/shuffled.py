@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import MaskShape
-from hanse_privacy.noise.exact import Integers, check_scale, polya_difference
+from hanse_privacy.noise.exact import Integers, check_scale
 from hanse_privacy.noise.parts import Parts, width_for
+from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.noise.exact import geometric
 from hanse_privacy.noise.mechanisms import check_positive
 from hanse_privacy.noise.source import NoiseSource
+from hanse_privacy.noise.tables import Table
+from hanse_privacy.noise.weights import UNIT_BITS, exp_in_units
 
 _GRID_BITS = 24
+_CELLS = 1 << _GRID_BITS
 _LARGEST_EPSILON = 20.0
 
 
@@ -43,33 +48,19 @@ class Staircase:
         return math.ldexp(self.sensitivity, -_GRID_BITS - 1)
 
     def sample_steps(self, count: int, source: NoiseSource) -> NDArray[np.int64]:
-        """Signed middles of cells: a period, each e^-epsilon as likely as the one before, a step of it, a cell of that.
-
-        The choice of the step is by a coin of 64 bits, off by at most 2^-64; all others are exact.
-        """
-        cells = 1 << _GRID_BITS
-        gamma = 1 / (1 + math.exp(self.epsilon / 2))
-        upper = min(max(1, round(gamma * cells)), cells)
-        with localcontext(prec=50):
-            lower = (cells - upper) * (-Decimal(self.epsilon)).exp()
-            threshold = int(lower / (upper + lower) * 2**64)
-        low = source.words(count) < np.uint64(threshold)
-        cell = np.empty(count, dtype=np.uint64)
-        cell[low] = np.uint64(upper) + source.below(cells - upper, int(low.sum())) if upper < cells else 0
-        cell[~low] = source.below(upper, int((~low).sum()))
-        period = np.zeros(count, dtype=np.int64)
-        going = np.arange(count)
-        while going.size:
-            going = going[self._falls(going.size, source)]
-            period[going] += 1
-        size = 2 * (period * cells + cell.astype(np.int64)) + 1
+        """Signed middles of cells: (count,). A period, a step of it, a cell of that, a sign."""
+        upper, coin = _steps(self.epsilon)
+        period = geometric(Fraction(self.epsilon), count, source)
+        low = coin.draw(count, source).astype(np.bool_)
+        cell = np.empty(count, dtype=np.int64)
+        cell[low] = upper + source.below(_CELLS - upper, int(low.sum())).view(np.int64)
+        cell[~low] = source.below(upper, int((~low).sum())).view(np.int64)
+        size = 2 * (period * _CELLS + cell) + 1
         return np.where(source.bits(count), size, -size)
 
-    def _falls(self, count: int, source: NoiseSource) -> NDArray[np.bool_]:
-        """Coins of exp(-epsilon); epsilon in steps of 2^-40, from below."""
-        whole, rest = divmod(math.floor(self.epsilon * 2**40), 2**40)
-        fell = source.exp_minus(np.full(count, rest, dtype=np.uint64), 2**40)
-        for _ in range(whole):
-            left = np.flatnonzero(fell)
-            fell[left] = source.exp_minus_one(left.size)
-        return fell
+
+@lru_cache(maxsize=8)
+def _steps(epsilon: float) -> tuple[int, Table]:
+    """Cells of the upper step of a period, and the coin between it and the lower one."""
+    upper = min(max(1, round(_CELLS / (1 + math.exp(epsilon / 2)))), _CELLS - 1)
+    return upper, Table([upper << UNIT_BITS, (_CELLS - upper) * exp_in_units(Fraction(-epsilon))])
