@@ -54,7 +54,8 @@ def test_a_draw_that_the_first_word_leaves_open_is_decided_by_further_bits() -> 
     slot = 1
     threshold = int(table._packed[slot]) >> 2 << 128 | int(table._tails[slot][0]) << 64 | int(table._tails[slot][1])
     head, tail = threshold >> 128, threshold & (1 << 128) - 1
-    assert 0 < head and 0 < tail < (1 << 128) - 1
+    assert head > 0
+    assert 0 < tail < (1 << 128) - 1
     drawn = [
         int(table.draw(1, Told(slot << 30 | head, more >> 64, more & (1 << 64) - 1))[0]) for more in (tail - 1, tail)
     ]
