@@ -39,6 +39,7 @@ def test_one_mini_batch_a_round_preserves_utility_and_the_finding_names_its_cond
     ("changes", "component", "why"),
     [
         ({"model": {"name": "mlp", "batch_norm": True}}, "model", "mixes the examples"),
+        ({"model": {"name": "knresnet13"}}, "model.kernel.dropout", "dropout of the statistics is random"),
         ({"model": {"name": "resnet18"}}, "model", "mixes the examples"),
         ({"model": {"name": "mlp", "dropout": 0.5}}, "model.dropout", "random"),
         ({"train": {"algorithm": "fedfgd", "optimizer": {"name": "adam"}}}, "train.optimizer", "not linear"),

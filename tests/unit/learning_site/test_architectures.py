@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -10,9 +10,12 @@ from torch import nn
 
 from hanse_fabric.errors import HanseError
 from hanse_learning.config import BUILT_IN, check_model, has_batch_statistics
-from hanse_learning.config.models import SMALLEST_SIDE
+from hanse_learning.config.models import SMALLEST_LARGE, SMALLEST_SIDE
+from hanse_learning.config.normalization import Normalization
 from hanse_learning.site.examples import Problem
+from hanse_learning.site.layers import KernelNorm2d, KNConv2d
 from hanse_learning.site.models import BUILDERS, build
+from hanse_learning.site.models.parts import WholeUnit
 from hanse_schemas.schema import ArraySchema
 
 
@@ -45,6 +48,21 @@ def parameters(module: nn.Module) -> int:
         ({"name": "lenet"}, (28, 28), 10, 61_706),
         ({"name": "vgg11"}, (3, 32, 32), 10, 9_225_610),
         ({"name": "vgg11", "normalization": "batch"}, (3, 32, 32), 10, 9_231_114),
+        ({"name": "knresnet13"}, (3, 32, 32), 10, 2_041_034),  # Nasirigerdeh et al., 2023
+        ({"name": "resnet8", "normalization": "kernel"}, (3, 32, 32), 10, 1_856_394),
+        ({"name": "vgg6", "normalization": "kernel"}, (3, 32, 32), 10, 3_915_914),
+        ({"name": "knresnet18"}, (3, 32, 32), 100, 11_215_840),  # Nasirigerdeh et al., 2024, Tables 1, 2 and 4
+        ({"name": "knresnet18"}, (3, 32, 32), 1000, 11_677_540),
+        ({"name": "knresnet18", "stem": "large"}, (3, 224, 224), 1000, 11_685_220),
+        ({"name": "knresnet18"}, (3, 32, 32), 10, 11_169_670),
+        ({"name": "knresnet34"}, (3, 32, 32), 100, 21_323_450),
+        ({"name": "knresnet34", "stem": "large"}, (3, 224, 224), 1000, 21_792_830),
+        ({"name": "knresnet34"}, (3, 32, 32), 10, 21_277_280),
+        ({"name": "knresnet50"}, (3, 32, 32), 100, 23_681_570),
+        ({"name": "knresnet50", "stem": "large"}, (3, 224, 224), 1000, 25_556_390),
+        ({"name": "knresnet50"}, (3, 32, 32), 10, 23_497_160),
+        ({"name": "alexnet"}, (3, 224, 224), 1000, 61_100_840),  # as torchvision has it
+        ({"name": "fedltn_cnn"}, (3, 32, 32), 10, 62_006),  # 0.24 MB
     ],
     ids=lambda value: value.get("name") if isinstance(value, dict) else None,
 )
@@ -61,7 +79,10 @@ def test_resnet20_has_the_papers_batch_statistics() -> None:
     assert sum(2 * norm.num_features for norm in norms) == 1_376
 
 
-SMALL = {"2cfnn": (28, 28), "lenet": (28, 28), "logistic": (4,), "linear": (4,), "mlp": (4,)}
+ALL_SIZES = {(name, "small"): side for name, side in SMALLEST_SIDE.items()} | {
+    (name, "large"): side for name, side in SMALLEST_LARGE.items()
+}
+SMALL = {"alexnet": (3, 64, 64), "2cfnn": (28, 28), "lenet": (28, 28), "logistic": (4,), "linear": (4,), "mlp": (4,)}
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
@@ -78,20 +99,52 @@ def test_every_built_in_model_has_a_builder() -> None:
     assert set(BUILDERS) == BUILT_IN
 
 
-@pytest.mark.parametrize("normalization", ["none", "batch", "group", "layer"])
-@pytest.mark.parametrize("name", ["vgg6", "resnet8", "resnet9", "resnet18", "resnet20", "preact_resnet18"])
+@pytest.mark.parametrize("normalization", get_args(Normalization))
+@pytest.mark.parametrize("name", sorted(BUILT_IN - {"logistic", "linear", "lenet", "2cfnn", "3cfnn"}))
 def test_each_normalization_is_the_one_that_was_chosen(name: str, normalization: str) -> None:
-    config = {"name": name, "normalization": normalization, "groups": 16}
-    kinds = {type(part) for part in module_of(config, (3, 32, 32), 10).modules()}
-    assert (nn.BatchNorm2d in kinds) == (normalization == "batch") == has_batch_statistics(check_model(config))
+    groups = {"fedltn_cnn": 2, "knresnet18": 4, "knresnet34": 1, "knresnet50": 1}.get(name, 16)
+    config = {"name": name, "normalization": normalization, "groups": groups}
+    module = module_of(config, (4,) if name == "mlp" else (3, 64, 64), 10)
+    kinds = {type(part) for part in module.modules()}
+    batch = bool({nn.BatchNorm1d, nn.BatchNorm2d} & kinds)
+    assert batch == (normalization == "batch") == has_batch_statistics(check_model(config))
     assert (nn.GroupNorm in kinds) == (normalization in ("group", "layer"))
+    assert bool({KNConv2d, WholeUnit} & kinds) == (normalization == "kernel")
+    if normalization == "kernel":
+        assert nn.Conv2d not in kinds
 
 
-def test_examples_do_not_depend_on_each_other_without_batch_statistics() -> None:
-    config = {"name": "resnet8", "normalization": "group", "groups": 32}
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"name": "resnet8", "normalization": "group", "groups": 32},
+        {"name": "knresnet13", "kernel": {"dropout": 0, "final_dropout": 0}},
+        {"name": "cnn", "normalization": "kernel", "kernel": {"dropout": 0, "final_dropout": 0}},
+    ],
+)
+def test_examples_do_not_depend_on_each_other_without_batch_statistics(config: dict[str, Any]) -> None:
     module = build(check_model(config), Problem(shape=(3, 16, 16), outputs=4, task="classification"))
     x = torch.randn(3, 3, 16, 16)
     assert torch.allclose(module(x)[1], module(x[1:2])[0], atol=1e-5)
+
+
+def test_dropout_of_statistics_is_as_the_papers_have_it_or_as_the_job_says() -> None:
+    def shares(config: dict[str, Any]) -> tuple[float, float]:
+        parts = list(module_of(config, (3, 32, 32), 10).modules())
+        first = next(part for part in parts if isinstance(part, KNConv2d))
+        last = next(part for part in parts if isinstance(part, KernelNorm2d))
+        return round(first.keep.p, 4), round(last.keep.p, 4)
+
+    assert shares({"name": "knresnet18"}) == (0.05, 0.25)
+    assert shares({"name": "knresnet13"}) == (0.1, 0.5)
+    assert shares({"name": "resnet8", "normalization": "kernel"}) == (0.1, 0.25)
+    assert shares({"name": "resnet20", "normalization": "kernel"}) == (0.1, 0.25)
+    assert shares({"name": "knresnet18", "kernel": {"dropout": 0, "final_dropout": 0.75}}) == (0.0, 0.75)
+
+
+def test_batch_norm_of_older_jobs_is_a_normalization() -> None:
+    assert check_model({"name": "mlp", "batch_norm": True}) == check_model({"name": "mlp", "normalization": "batch"})
+    assert check_model({"name": "cnn", "batch_norm": False}) == check_model({"name": "cnn"})
 
 
 @pytest.mark.parametrize(
@@ -105,6 +158,14 @@ def test_examples_do_not_depend_on_each_other_without_batch_statistics() -> None
         ({"name": "3cfnn"}, (3, 8, 8), "3cfnn"),
         ({"name": "vgg16"}, (3, 8, 8), "vgg16"),
         ({"name": "lenet"}, (13,), "lenet"),
+        ({"name": "knresnet18", "normalization": "group"}, (3, 32, 32), "32 does not divide 4"),
+        ({"name": "mlp", "hidden": [6, 4], "normalization": "group", "groups": 4}, (4,), "4 does not divide 2"),
+        ({"name": "mlp", "batch_norm": True, "normalization": "layer"}, (4,), "batch_norm: true, and normalization"),
+        ({"name": "mlp", "batch_norm": 2}, (4,), "batch_norm: true or false was expected, 2 is given"),
+        ({"name": "resnet8", "kernel": {}}, (3, 32, 32), "kernel: is of normalization kernel, batch is given"),
+        ({"name": "knresnet13", "kernel": {"dropout": 1}}, (3, 32, 32), "dropout"),
+        ({"name": "knresnet13", "kernel": {"eps": 0}}, (3, 32, 32), "eps"),
+        ({"name": "knresnet50", "stem": "large"}, (3, 28, 28), "knresnet50"),
     ],
 )
 def test_a_model_that_cannot_be_built_is_refused_with_the_reason(
@@ -115,10 +176,14 @@ def test_a_model_that_cannot_be_built_is_refused_with_the_reason(
     assert said in caught.value.message
 
 
-@pytest.mark.parametrize("name", sorted(SMALLEST_SIDE))
-def test_images_that_are_too_small_are_refused_when_the_job_is_submitted(name: str) -> None:
-    least = SMALLEST_SIDE[name]
-    config = {"name": name, **({"hidden": [4]} if name == "vgg16" else {})}
+@pytest.mark.parametrize(("name", "stem"), sorted(ALL_SIZES))
+def test_images_that_are_too_small_are_refused_when_the_job_is_submitted(name: str, stem: str) -> None:
+    least = ALL_SIZES[name, stem]
+    config = {
+        "name": name,
+        **({"hidden": [4]} if name == "vgg16" else {}),
+        **({"stem": stem} if stem == "large" else {}),
+    }
 
     def schema(side: int) -> ArraySchema:
         return ArraySchema(kind="array", shape=(3, side, side), task="classification", classes=4)
@@ -131,6 +196,16 @@ def test_images_that_are_too_small_are_refused_when_the_job_is_submitted(name: s
         check_model(config, schema(least - 1))
     with pytest.raises(HanseError, match=name):
         module_of(config, (3, least - 1, least - 1), 4)
+
+
+def test_a_side_less_is_too_small_for_the_layers_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hanse_learning.site.models.registry.least_side", lambda _config: 1)
+    for (name, stem), least in ALL_SIZES.items():
+        if name.startswith("vgg"):
+            continue  # these say so themselves
+        config = {"name": name, **({"stem": stem} if stem == "large" else {})}
+        with pytest.raises((HanseError, RuntimeError, ValueError)), torch.device("meta"):
+            module_of(config, (3, least - 1, least - 1), 4)(torch.zeros(2, 3, least - 1, least - 1))
 
 
 @pytest.mark.parametrize("name", ["resnet20", "resnet18", "resnet50", "preact_resnet18", "cnn"])

@@ -15,7 +15,7 @@ import yaml
 
 from hanse_fabric.plugins import ALGORITHMS, built_in
 from hanse_learning.config import BUILT_IN, FocalConfig, check_learning, check_model
-from hanse_learning.config.models import Normalization
+from hanse_learning.config.normalization import Normalization
 from hanse_learning.config.state import StateRule
 from hanse_learning.config.training import Loss
 from hanse_learning.server.config import checks

@@ -20,6 +20,7 @@ from hanse_learning.config import (
     AnyModel,
     FedTanConfig,
     MlpConfig,
+    Normalized,
     SgdConfig,
     TrainConfig,
     check_model,
@@ -97,6 +98,11 @@ def _of_model(model: AnyModel, train: TrainConfig) -> Iterator[Finding]:
         yield Finding("model", model.name, True, "every layer treats each example by itself")
     if isinstance(model, MlpConfig) and model.dropout:
         yield Finding("model.dropout", f"{model.dropout:g}", False, "dropout is random, so the model is no function")
+    if isinstance(model, Normalized) and model.normalization == "kernel":
+        kernel = model.kernel_settings
+        share = max(kernel.dropout, kernel.final_dropout)
+        reason = "dropout of the statistics is random, so the model is no function" if share else "no value is left out"
+        yield Finding("model.kernel.dropout", f"{share:g}", not share, reason)
     for rule in model.state:
         if rule.keep != "global":
             group = rule.match or rule.layers

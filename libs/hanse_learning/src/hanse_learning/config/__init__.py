@@ -20,8 +20,12 @@ from hanse_learning.config.combinations import state_rules
 from hanse_learning.config.exchange_patience import patience_of
 from hanse_learning.config.models import (
     BUILT_IN,
+    AlexnetConfig,
     AnyModel,
     CnnConfig,
+    DensenetConfig,
+    FedLtnCnnConfig,
+    KnresnetConfig,
     LenetConfig,
     MlpConfig,
     ResnetConfig,
@@ -30,6 +34,7 @@ from hanse_learning.config.models import (
     VggConfig,
     has_batch_statistics,
 )
+from hanse_learning.config.normalization import Normalized
 from hanse_learning.config.state import StateRule
 from hanse_learning.config.training import (
     ALL_EXAMPLES,
@@ -44,19 +49,24 @@ __all__ = [
     "ALL_EXAMPLES",
     "BUILT_IN",
     "AdamConfig",
+    "AlexnetConfig",
     "AlgorithmConfig",
     "AnyModel",
     "CnnConfig",
+    "DensenetConfig",
     "DittoConfig",
     "FedAvgConfig",
     "FedDynConfig",
+    "FedLtnCnnConfig",
     "FedProxConfig",
     "FedRepConfig",
     "FedTanConfig",
     "FocalConfig",
+    "KnresnetConfig",
     "LenetConfig",
     "MlpConfig",
     "MoonConfig",
+    "Normalized",
     "PerFedAvgConfig",
     "ResnetConfig",
     "ScaffoldConfig",

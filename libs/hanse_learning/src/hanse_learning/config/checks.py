@@ -13,11 +13,11 @@ from hanse_learning.config.combinations import check_groups, check_together
 from hanse_learning.config.models import (
     BUILT_IN,
     OF_IMAGES,
-    SMALLEST_SIDE,
     AnyModel,
     LinearConfig,
     LogisticConfig,
     ModelConfig,
+    least_side,
 )
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.config.training import TrainConfig
@@ -115,7 +115,7 @@ def _fits(model: AnyModel, schema: TabularSchema | ArraySchema) -> None:
     shape = (len(schema.features),) if isinstance(schema, TabularSchema) else schema.shape
     if isinstance(model, OF_IMAGES) and len(shape) not in (2, 3):
         raise invalid("model.name", model.name, f"a model for examples of shape {list(shape)}", hint="use mlp")
-    least = SMALLEST_SIDE.get(model.name, 1)
+    least = least_side(model)
     if isinstance(model, OF_IMAGES) and min(shape[-2:]) < least:
         raise invalid("model.name", model.name, f"a model for images as small as {list(shape[-2:])}; it takes {least}")
     if model.inputs is not None and model.inputs != shape:

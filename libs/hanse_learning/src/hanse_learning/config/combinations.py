@@ -13,10 +13,9 @@ from hanse_learning.config.models import (
     LinearConfig,
     LogisticConfig,
     MlpConfig,
-    ResnetConfig,
-    VggConfig,
     has_batch_statistics,
 )
+from hanse_learning.config.normalization import Normalized
 from hanse_learning.config.state import StateRule
 from hanse_learning.config.training import TrainConfig
 
@@ -27,9 +26,7 @@ def check_groups(model: AnyModel) -> None:
     Raises:
         HanseError: INVALID_INPUT.
     """
-    normalized = has_batch_statistics(model) or (
-        isinstance(model, VggConfig | ResnetConfig) and model.normalization != "none"
-    )
+    normalized = isinstance(model, Normalized) and model.normalization not in ("none", "kernel")  # kernels have none
     there = {
         "batch_norm": has_batch_statistics(model),
         "statistics": has_batch_statistics(model),
@@ -100,7 +97,11 @@ def _takes_all(rule: StateRule, model: AnyModel) -> bool:
     """Whether a rule fits every parameter. Sites check other patterns before the first round."""
     if _has_one_layer(model):
         return rule.match == "*" or rule.layers in ("linear", "output")
-    return rule.match == "*" or (rule.layers == "linear" and isinstance(model, MlpConfig) and not model.batch_norm)
+    return rule.match == "*" or (rule.layers == "linear" and _all_linear(model))
+
+
+def _all_linear(model: AnyModel) -> bool:
+    return isinstance(model, MlpConfig) and model.normalization in ("none", "kernel")
 
 
 def _all_local(rules: tuple[StateRule, ...], model: AnyModel) -> bool:

@@ -23,6 +23,11 @@ Form = tuple[str, Shape]
 """A safetensors dtype such as F32, and a shape."""
 
 _SHOWN = 8
+_OF_NORMS = {
+    "batch": ("weight", "bias", "running_mean", "running_var"),
+    "group": ("weight", "bias"),
+    "layer": ("weight", "bias"),
+}
 
 
 def check_first_model(job: Job, entries: Mapping[str, Form], schema: DataSchema | None = None) -> tuple[str, ...]:
@@ -101,9 +106,9 @@ def _expected(job: Job, model: AnyModel, schema: DataSchema | None) -> dict[str,
     for number, hidden in enumerate(model.hidden if isinstance(model, MlpConfig) else ()):
         found[f"hidden{number}.weight"] = (dtype, (hidden, width))
         found[f"hidden{number}.bias"] = (dtype, (hidden,))
-        if isinstance(model, MlpConfig) and model.batch_norm:
-            named = ("weight", "bias", "running_mean", "running_var")
-            found |= {f"norm{number}.{name}": (dtype, (hidden,)) for name in named}
+        kind = model.normalization if isinstance(model, MlpConfig) else "none"
+        found |= {f"norm{number}.{name}": (dtype, (hidden,)) for name in _OF_NORMS.get(kind, ())}
+        if kind == "batch":
             found[f"norm{number}.num_batches_tracked"] = ("I64", ())
         width = hidden
     return found | {"output.weight": (dtype, (outputs, width))}

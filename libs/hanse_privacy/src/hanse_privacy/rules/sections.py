@@ -10,7 +10,7 @@ from typing import Any
 
 from hanse_schemas.job import Job
 
-_BATCH_BY_DEFAULT = ("resnet", "preact_resnet")
+_BATCH_BY_DEFAULT = ("resnet", "preact_resnet", "densenet")
 LAYERS = ("norm0", "features.1")
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 

@@ -185,7 +185,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_sgd",
-        "model.batch_norm, normalization batch (the default of ResNets)",
+        "model.batch_norm, normalization batch (the default of ResNets and DenseNet)",
         "batch norm makes one example's gradient depend on the others of its batch, so that clipping it bounds nothing",
         "use a model without batch norm, or normalization: group",
         private(at.batches),

@@ -3,7 +3,9 @@
 The last layer of each is called `output`. Modules take (n, *shape) and give (n, outputs).
 """
 
-from hanse_learning.site.models import basic, convolutional, residual, vgg
+from hanse_learning.site.models import alexnet, basic, convolutional, dense, kernel_residual, residual, vgg
 from hanse_learning.site.models.registry import BUILDERS, build, builder
 
-__all__ = ["BUILDERS", "basic", "build", "builder", "convolutional", "residual", "vgg"]
+__all__ = [
+    "BUILDERS", "alexnet", "basic", "build", "builder", "convolutional", "dense", "kernel_residual", "residual", "vgg",
+]  # fmt: skip

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from torch import Tensor, nn
 
 from hanse_learning.config import AnyModel, CnnConfig, MlpConfig
 from hanse_learning.site.examples import Problem
+from hanse_learning.site.models.parts import Parts
 from hanse_learning.site.models.registry import builder, image_shape
-
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU}
 
 
 class Image(nn.Module):
@@ -30,13 +28,13 @@ def linear(config: AnyModel, problem: Problem) -> nn.Module:  # noqa: ARG001 - a
 @builder("mlp")
 def mlp(config: MlpConfig, problem: Problem) -> nn.Module:
     """A perceptron."""
+    parts = Parts.of(config)
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     width = _length(problem.shape)
     for i, hidden in enumerate(config.hidden):
         layers[f"hidden{i}"] = nn.Linear(width, hidden)
-        if config.batch_norm:
-            layers[f"norm{i}"] = nn.BatchNorm1d(hidden)
-        layers[f"activation{i}"] = _ACTIVATIONS[config.activation]()
+        layers |= _named(f"norm{i}", parts.flat_norm(hidden))
+        layers[f"activation{i}"] = parts.act()
         if config.dropout:
             layers[f"dropout{i}"] = nn.Dropout(config.dropout)
         width = hidden
@@ -47,20 +45,25 @@ def mlp(config: MlpConfig, problem: Problem) -> nn.Module:
 @builder("cnn")
 def cnn(config: CnnConfig, problem: Problem) -> nn.Module:
     """A block per entry of `channels`."""
+    parts = Parts.of(config)
     layers: OrderedDict[str, nn.Module] = OrderedDict(image=Image())
     depth, height, width = image_shape(config.name, problem)
     for i, channels in enumerate(config.channels):
-        layers[f"conv{i}"] = nn.Conv2d(depth, channels, 3, padding=1)
-        if config.batch_norm:
-            layers[f"norm{i}"] = nn.BatchNorm2d(channels)
-        layers[f"activation{i}"] = _ACTIVATIONS[config.activation]()
+        layers[f"conv{i}"] = parts.conv(depth, channels, 3, padding=1, bias=True)
+        layers |= _named(f"norm{i}", parts.norm(channels))
+        layers[f"activation{i}"] = parts.act()
         layers[f"halve{i}"] = nn.MaxPool2d(2, ceil_mode=True)
         depth, height, width = channels, -(-height // 2), -(-width // 2)
+    layers |= parts.last()
     layers["flatten"] = nn.Flatten()
     layers["hidden"] = nn.Linear(depth * height * width, config.hidden)
-    layers["activation"] = _ACTIVATIONS[config.activation]()
+    layers["activation"] = parts.act()
     layers["output"] = nn.Linear(config.hidden, problem.outputs)
     return nn.Sequential(layers)
+
+
+def _named(name: str, layer: nn.Module) -> dict[str, nn.Module]:
+    return {} if isinstance(layer, nn.Identity) else {name: layer}
 
 
 def _length(shape: tuple[int, ...]) -> int:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
-from hanse_learning.site.models.normalization import Norm
-
-Act = Callable[[], nn.Module]
-_ANY_WIDTH = 1024
+from hanse_learning.site.models.parts import Parts
 
 
 class Basic(nn.Module):
@@ -17,16 +12,16 @@ class Basic(nn.Module):
 
     expansion = 1
 
-    def __init__(self, wide: int, channels: int, stride: int, norm: Norm, act: Act, *, option_a: bool = False) -> None:
+    def __init__(self, wide: int, channels: int, stride: int, parts: Parts, *, option_a: bool = False) -> None:
         super().__init__()
-        biased = _needs_bias(norm)
-        self.conv1 = nn.Conv2d(wide, channels, 3, stride, 1, bias=biased)
+        norm, act = parts.norm, parts.act
+        self.conv1 = parts.conv(wide, channels, 3, stride, 1)
         self.norm1, self.act1 = norm(channels), act()
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=biased)
+        self.conv2 = parts.conv(channels, channels, 3, 1, 1)
         self.norm2, self.act2 = norm(channels), act()
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or wide != channels:
-            self.shortcut = Skip(stride, channels - wide) if option_a else projection(wide, channels, stride, norm)
+            self.shortcut = Skip(stride, channels - wide) if option_a else projection(wide, channels, stride, parts)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm2(self.conv2(self.act1(self.norm1(self.conv1(x)))))
@@ -39,18 +34,18 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, wide: int, channels: int, stride: int, norm: Norm, act: Act) -> None:
+    def __init__(self, wide: int, channels: int, stride: int, parts: Parts) -> None:
         super().__init__()
-        biased, out = _needs_bias(norm), channels * self.expansion
-        self.conv1 = nn.Conv2d(wide, channels, 1, bias=biased)
+        norm, act, out = parts.norm, parts.act, channels * self.expansion
+        self.conv1 = parts.conv(wide, channels, 1)
         self.norm1, self.act1 = norm(channels), act()
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride, 1, bias=biased)
+        self.conv2 = parts.conv(channels, channels, 3, stride, 1)
         self.norm2, self.act2 = norm(channels), act()
-        self.conv3 = nn.Conv2d(channels, out, 1, bias=biased)
+        self.conv3 = parts.conv(channels, out, 1)
         self.norm3, self.act3 = norm(out), act()
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or wide != out:
-            self.shortcut = projection(wide, out, stride, norm)
+            self.shortcut = projection(wide, out, stride, parts)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.act2(self.norm2(self.conv2(self.act1(self.norm1(self.conv1(x))))))
@@ -63,16 +58,16 @@ class Preactivated(nn.Module):
 
     expansion = 1
 
-    def __init__(self, wide: int, channels: int, stride: int, norm: Norm, act: Act) -> None:
+    def __init__(self, wide: int, channels: int, stride: int, parts: Parts) -> None:
         super().__init__()
-        biased = _needs_bias(norm)
+        norm, act = parts.norm, parts.act
         self.norm1, self.act1 = norm(wide), act()
-        self.conv1 = nn.Conv2d(wide, channels, 3, stride, 1, bias=biased)
+        self.conv1 = parts.conv(wide, channels, 3, stride, 1)
         self.norm2, self.act2 = norm(channels), act()
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=biased)
+        self.conv2 = parts.conv(channels, channels, 3, 1, 1)
         self.shortcut: nn.Module | None = None
         if stride != 1 or wide != channels:
-            self.shortcut = nn.Conv2d(wide, channels, 1, stride, bias=biased)
+            self.shortcut = parts.conv(wide, channels, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         activated = self.act1(self.norm1(x))
@@ -104,11 +99,6 @@ class Residual(nn.Module):
         return out
 
 
-def projection(wide: int, channels: int, stride: int, norm: Norm) -> nn.Sequential:
+def projection(wide: int, channels: int, stride: int, parts: Parts) -> nn.Sequential:
     """A normalized 1x1 convolution."""
-    return nn.Sequential(nn.Conv2d(wide, channels, 1, stride, bias=_needs_bias(norm)), norm(channels))
-
-
-def _needs_bias(norm: Norm) -> bool:
-    """A normalization takes a convolution's bias away, and has its own."""
-    return isinstance(norm(_ANY_WIDTH), nn.Identity)
+    return nn.Sequential(parts.conv(wide, channels, 1, stride), parts.norm(channels))

@@ -10,7 +10,7 @@ from torch import nn
 
 from hanse_fabric.errors import invalid
 from hanse_learning.config import AnyModel
-from hanse_learning.config.models import SMALLEST_SIDE
+from hanse_learning.config.models import OF_IMAGES, least_side
 from hanse_learning.site.examples import Problem
 
 Builder = Callable[[Any, Problem], nn.Module]
@@ -34,7 +34,14 @@ def build(config: AnyModel, problem: Problem, *, seed: int = 0) -> nn.Module:
     """The module with weights drawn from `seed`, which are the same values in either dtype.
 
     Torch's global generator is left as it was.
+
+    Raises:
+        HanseError: INVALID_INPUT for examples that are no images, or too small, where the model is for images.
     """
+    if isinstance(config, OF_IMAGES):
+        image_shape(config.name, problem)
+        if min(problem.shape[-2:]) < least_side(config):
+            raise invalid("model.name", config.name, f"a model for images as small as {list(problem.shape[-2:])}")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         module = BUILDERS[config.name](config, problem)
@@ -45,11 +52,9 @@ def image_shape(name: str, problem: Problem) -> tuple[int, int, int]:
     """(channels, height, width) of the problem's images.
 
     Raises:
-        HanseError: INVALID_INPUT where its examples are no images, or too small for the model.
+        HanseError: INVALID_INPUT where its examples are no images.
     """
     if len(problem.shape) not in (2, 3):
         raise invalid("model.name", name, f"a model for examples of shape {list(problem.shape)}", hint="use mlp")
-    if min(problem.shape[-2:]) < SMALLEST_SIDE.get(name, 1):
-        raise invalid("model.name", name, f"a model for images as small as {list(problem.shape[-2:])}")
     depth = problem.shape[0] if len(problem.shape) == 3 else 1
     return depth, problem.shape[-2], problem.shape[-1]

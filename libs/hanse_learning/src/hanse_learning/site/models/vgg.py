@@ -10,7 +10,7 @@ from hanse_fabric.errors import invalid
 from hanse_learning.config import VggConfig
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.models.basic import Image
-from hanse_learning.site.models.normalization import activation, normalization
+from hanse_learning.site.models.parts import Parts
 from hanse_learning.site.models.registry import builder, image_shape
 
 PLANS: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -29,15 +29,16 @@ def vgg(config: VggConfig, problem: Problem) -> nn.Module:
     the last block, too, and flatten (vgg16: 65,087,304 for 150x150 in colour and 8 classes).
     """
     depth, height, width = image_shape(config.name, problem)
-    norm, act = normalization(config.normalization, config.groups), activation(config.activation)
+    parts = Parts.of(config)
+    act = parts.act
     layers: OrderedDict[str, nn.Module] = OrderedDict(image=Image())
     blocks = PLANS[config.name]
     mean = config.name == "vgg6"
     number = 0
     for block, widths in enumerate(blocks):
         for channels in widths:
-            layers[f"conv{number}"] = nn.Conv2d(depth, channels, 3, padding=1)
-            layers[f"norm{number}"] = norm(channels)
+            layers[f"conv{number}"] = parts.conv(depth, channels, 3, padding=1, bias=True)
+            layers[f"norm{number}"] = parts.norm(channels)
             layers[f"act{number}"] = act()
             depth, number = channels, number + 1
         if block < len(blocks) - 1 or not mean:
