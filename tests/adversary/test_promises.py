@@ -24,7 +24,7 @@ NAMED = {
 """Tests by the number that cells refer to them with."""
 
 
-OTHERS = (Path(__file__).name, "test_hostile_site.py", "test_fuzzed_decoders.py")
+OTHERS = (Path(__file__).name, "test_hostile_site.py", "test_hostile_joining.py", "test_fuzzed_decoders.py")
 """Not of this page: this test, and sites that want to do harm instead of to learn."""
 
 

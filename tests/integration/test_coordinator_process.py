@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from hanse_fabric.messages import Presence
 from hanse_fabric.subjects import PRESENCE, Role
 from hanse_operations.bus.server import ServerTls
 from hanse_operations.servers.program import free_ports
+from hanse_site.joining import proved
 from servers import NatsServer
 
 IDLE_MIB = 80
@@ -117,13 +117,13 @@ async def invite(client: httpx.AsyncClient, url: str, project: str) -> str:
     return str(answer.raise_for_status().json()["token"])
 
 
-def joining(token: str, bus_key: KeyPair) -> dict[str, str]:
-    return {
-        "token": token,
-        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
-        "bus_key": bus_key.public,
-        "sent_at": datetime.now(UTC).isoformat(),
-    }
+async def join(
+    client: httpx.AsyncClient, url: str, token: str, bus_key: KeyPair, signing: SigningKey | None = None
+) -> httpx.Response:
+    """Join as a site does: the hub's challenge, and its answer to the proof."""
+    given = (await client.post(f"{url}/v1/join/challenge", json={"token": token})).raise_for_status().json()
+    body = proved(token, given["challenge"], signing or SigningKey.create(), bus_key, datetime.now(UTC))
+    return await client.post(f"{url}/v1/join", json=body)
 
 
 async def say_hello(bus: NatsBus, project: str) -> None:
@@ -137,16 +137,19 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
     replica = start(nats_server)
     async with client_of(api_key) as client:
         await ready(replica, client)
-        project, key = "joins-and-leaves", KeyPair.create(KeyKind.USER)
+        project, key, signing = "joins-and-leaves", KeyPair.create(KeyKind.USER), SigningKey.create()
         token = await invite(client, replica.url, project)
-        joined = (await client.post(f"{replica.url}/v1/join", json=joining(token, key))).raise_for_status().json()
-        site = await NatsBus.connect(
-            joined["bus_url"],
-            "site",
-            creds=credentials(joined["bus_jwt"], key),
-            inbox_prefix=f"_INBOX.{project}.north",
-        )
+
+        async def joins(key: KeyPair) -> tuple[dict[str, str], NatsBus]:
+            joined = (await join(client, replica.url, token, key, signing)).raise_for_status().json()
+            creds, inbox = credentials(joined["bus_jwt"], key), f"_INBOX.{project}.north"
+            return joined, await NatsBus.connect(joined["bus_url"], "site", creds=creds, inbox_prefix=inbox)
+
+        _, former = await joins(KeyPair.create(KeyKind.USER))
+        joined, site = await joins(key)
         try:
+            with pytest.raises(HanseError):
+                await say_hello(former, project)  # it joined again with another bus key, and this one is void
             await say_hello(site, project)
             member = f"{replica.url}/v1/projects/{project}/participants/north"
             async with asyncio.timeout(60):
@@ -157,6 +160,7 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
             with pytest.raises(HanseError):
                 await say_hello(site, project)
         finally:
+            await former.close()
             await site.close()
         with pytest.raises(HanseError):
             await NatsBus.connect(joined["bus_url"], "site", creds=credentials(joined["bus_jwt"], key))
@@ -172,10 +176,7 @@ async def test_one_of_two_replicas_racing_for_one_token_wins_and_both_know_the_k
         await asyncio.gather(*(ready(replica, client) for replica in replicas))
         token = await invite(client, replicas[0].url, "raced-for")
         answers = await asyncio.gather(
-            *(
-                client.post(f"{replicas[place % 2].url}/v1/join", json=joining(token, KeyPair.create(KeyKind.USER)))
-                for place in range(6)
-            )
+            *(join(client, replicas[place % 2].url, token, KeyPair.create(KeyKind.USER)) for place in range(6))
         )
         assert sum(answer.status_code == 200 for answer in answers) == 1
         (key,) = [answer.json()["api_key"] for answer in answers if answer.status_code == 200]
@@ -224,7 +225,7 @@ async def test_every_link_may_be_mutual_tls(
         await ready(replica, client)
         key = KeyPair.create(KeyKind.USER)
         token = await invite(client, replica.url, "sealed")
-        joined = (await client.post(f"{replica.url}/v1/join", json=joining(token, key))).raise_for_status().json()
+        joined = (await join(client, replica.url, token, key)).raise_for_status().json()
         assert joined["bus_ca"] == ca.cert.read_text()
         site = await NatsBus.connect(
             joined["bus_url"],

@@ -1,117 +1,22 @@
-"""A hub's API on a bus in memory: the real handlers behind a real HTTP server, the real model registry beside."""
+"""A hub's API with its keys, and the real model registry beside."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 
 from clocks import HandClock
-from hanse_coordinator.api.hub import Hub, HubInfo
-from hanse_coordinator.api.server import application
-from hanse_coordinator.api.table import ROUTES
-from hanse_coordinator.auth import KeyRing
-from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
-from hanse_coordinator.records import ApiKeyRecord, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_model_registry.registry import Registry
 from hanse_model_registry.service import RegistryService
-from hanse_schemas.http.keys import ApiRole
-
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
-JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}, "participants": {"minimum": 2}}
-
-
-class FakeCredentials:
-    """Stands for the bus's keys, which are tested with the real server elsewhere; remembers what was revoked."""
-
-    def __init__(self) -> None:
-        self.revoked: list[str] = []
-
-    async def issue(self, project: str, participant: str, bus_key: str) -> str:
-        return f"jwt for {project}/{participant}/{bus_key}"
-
-    async def revoke(self, bus_key: str) -> None:
-        self.revoked.append(bus_key)
-
-
-class Api:
-    """One replica, and a client to talk to it."""
-
-    def __init__(self, hub: Hub, client: TestClient[Any, Any], clock: HandClock) -> None:
-        self.hub, self.client, self.clock = hub, client, clock
-
-    async def make_key(self, role: str, project: str | None = None, **more: Any) -> str:
-        """Register a key; returns its text."""
-        key = make_api_key()
-        record = ApiKeyRecord(
-            id=key.id, hash=key.hash, role=ApiRole(role), project=project, created_at=self.clock.now(), **more
-        )
-        entry = await self.hub.buckets.keys.create(record, key=key.id)
-        self.hub.keys.note(entry.value, entry.revision)
-        return key.text
-
-    async def call(
-        self, method: str, path: str, key: str | None = None, body: Any = None, **more: Any
-    ) -> tuple[int, Any]:
-        """(status, decoded JSON)."""
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with self.client.request(method, path, json=body, headers=headers, **more) as response:
-            return response.status, await response.json()
-
-    async def ok(self, method: str, path: str, key: str | None = None, body: Any = None) -> Any:
-        """The JSON of an answer that must be good."""
-        status, answer = await self.call(method, path, key, body)
-        assert status in (200, 201), answer
-        return answer
-
-    async def refused(self, method: str, path: str, key: str | None = None, body: Any = None) -> tuple[int, str, str]:
-        """(status, code, message) of an answer that must be a refusal."""
-        status, answer = await self.call(method, path, key, body)
-        assert status >= 400, answer
-        assert set(answer) == {"error"}
-        assert set(answer["error"]) == {"code", "message", "hint"}
-        return status, answer["error"]["code"], answer["error"]["message"]
-
-
-@asynccontextmanager
-async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Api]:
-    """A coordinator's API on a broker that others may share."""
-    bus = MemoryBus(broker)
-    buckets = Buckets.on(bus)
-    hub = Hub(
-        bus=bus,
-        store=DirectoryStore(folder),
-        buckets=buckets,
-        keys=KeyRing(buckets.keys, clock),
-        presence=PresenceBoard(bus, clock),
-        compensators=CompensatorBoard(bus),
-        credentials=FakeCredentials(),
-        clock=clock,
-        info=HubInfo(name="test hub", instance="one", bus_url="nats://bus.example.org:4222"),
-        started_at=clock.now(),
-    )
-    tasks = [asyncio.create_task(watch) for watch in (hub.keys.watch(), hub.presence.watch(), hub.compensators.watch())]
-    await hub.keys.ready.wait()
-    try:
-        async with TestClient(TestServer(application(hub, ROUTES))) as client:
-            yield Api(hub, client, clock)
-    finally:
-        hub.stopping.set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        await bus.close()
+from hub_api import SCHEMA, START, Api, replica
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ async def test_a_key_opens_the_routes_of_its_role_and_project_and_no_others(
 
 
 def test_every_route_but_two_needs_a_key() -> None:
-    assert {route.path for route in ROUTES if not route.roles} == {"/v1/hub", "/v1/join"}
+    assert {route.path for route in ROUTES if not route.roles} == {"/v1/hub", "/v1/join", "/v1/join/challenge"}
 
 
 async def test_a_scoped_key_lists_its_own_project_alone(api: Any, owner: str) -> None:

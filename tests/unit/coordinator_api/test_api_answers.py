@@ -11,10 +11,11 @@ from openapi_spec_validator import validate
 
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.table import ROUTES
-from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.identity.keys import SigningKey, VerifyKey
+from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
+from hanse_site.joining import proved
+from hub_api import Site
 
 JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}}
 
@@ -87,14 +88,9 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
 
 async def _members(walk: Walk, api: Any) -> None:
     invited = await walk("create_invitation", {"participant": "north", "expires_in": 60}, project="alpha")
-    join = {
-        "token": invited["token"],
-        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
-        "bus_key": KeyPair.create(KeyKind.USER).public,
-        "version": "0.1.0",
-        "sent_at": api.clock.now().isoformat(),
-    }
-    await walk("join", join)
+    challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
+    site = Site()
+    await walk("join", proved(invited["token"], challenge, site.signing, site.bus, api.clock.now()))
     other = await walk("create_invitation", {"participant": "south"}, project="alpha")
     await walk("list_invitations", project="alpha")
     await walk("revoke_invitation", project="alpha", invitation=other["id"])

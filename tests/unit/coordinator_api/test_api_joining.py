@@ -10,20 +10,14 @@ from typing import Any
 import pytest
 
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.identity.keys import SigningKey
+from hub_api import Site
 
 MEMBER = "/v1/projects/alpha/participants/north"
 
 
-def _site(api: Any, token: str, **changes: Any) -> dict[str, Any]:
+async def _site(api: Any, token: str, **changes: Any) -> dict[str, Any]:
     """What a site with fresh keys sends."""
-    return {
-        "token": token,
-        "public_key": base64.b64encode(SigningKey.create().public_bytes).decode(),
-        "bus_key": KeyPair.create(KeyKind.USER).public,
-        "version": "0.1.0",
-        "sent_at": api.clock.now().isoformat(),
-    } | changes
+    return await Site().body(api, token, **changes)
 
 
 @pytest.fixture
@@ -33,7 +27,7 @@ async def token(api: Any, owner: str) -> str:
 
 
 async def test_a_site_joins_and_its_key_opens_its_project(api: Any, owner: str, token: str) -> None:
-    body = _site(api, token)
+    body = await _site(api, token)
     answer = await api.ok("POST", "/v1/join", body=body)
     assert answer["bus_jwt"] == f"jwt for alpha/north/{body['bus_key']}"
     assert answer["schema"]["classes"] == 10
@@ -44,31 +38,52 @@ async def test_a_site_joins_and_its_key_opens_its_project(api: Any, owner: str, 
 
 
 async def test_the_same_site_may_show_its_token_again_after_a_crash(api: Any, token: str) -> None:
-    body = _site(api, token)
-    await api.ok("POST", "/v1/join", body=body)
-    again = await api.ok("POST", "/v1/join", body=body)
+    site = Site()
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+    again = await api.ok("POST", "/v1/join", body=await site.body(api, token))
     assert again["participant"] == "north"
     await api.ok("GET", MEMBER, again["api_key"])
 
 
 async def test_another_key_cannot_use_a_used_token(api: Any, token: str) -> None:
-    await api.ok("POST", "/v1/join", body=_site(api, token))
-    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
+    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token))
     assert (status, code) == (409, "conflict")
     assert "enrolled already, with another key" in message
 
 
 async def test_a_used_token_whose_site_is_gone_is_refused_to_others(api: Any, token: str) -> None:
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
     await api.hub.buckets.participants.delete(project="alpha", participant="north")
-    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token))
     assert (status, code) == (410, "gone")
     assert "used already, by another key" in message
 
 
+async def test_a_proof_is_taken_once_and_for_the_last_challenge_alone(api: Any, other_api: Any, token: str) -> None:
+    site = Site()
+    older, newer = await site.body(api, token), await site.body(other_api, token)
+    for body in (older, newer):
+        if body is newer:
+            await other_api.ok("POST", "/v1/join", body=newer)
+        _, code, message = await api.refused("POST", "/v1/join", body=body)
+        assert (code, message.partition(":")[0]) == ("conflict", "challenge")
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+
+
+async def test_a_site_of_release_0_1_0_is_told_to_upgrade_and_its_token_stays_good(api: Any, token: str) -> None:
+    body = await _site(api, token)
+    for name in ("challenge", "signature", "bus_signature"):
+        del body[name]
+    status, answer = await api.call("POST", "/v1/join", body=body)
+    assert (status, answer["error"]["code"]) == (403, "forbidden")
+    assert "upgrade the site's software" in answer["error"]["hint"]
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
+
+
 async def test_an_expired_token_is_gone(api: Any, token: str) -> None:
     api.clock.advance(3601)
-    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token))
     assert (status, code) == (410, "gone")
     assert "expired at 2026-05-01 13:00:00 UTC" in message
 
@@ -76,35 +91,39 @@ async def test_an_expired_token_is_gone(api: Any, token: str) -> None:
 async def test_a_revoked_token_is_gone(api: Any, owner: str, token: str) -> None:
     invitation = token.split("_")[1]
     await api.ok("DELETE", f"/v1/projects/alpha/invitations/{invitation}", owner)
-    _, code, message = await api.refused("POST", "/v1/join", body=_site(api, token))
+    _, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token))
     assert code == "gone"
     assert "revoked" in message
 
 
 async def test_a_token_with_a_wrong_secret_is_unknown_and_stays_good(api: Any, token: str) -> None:
-    _, code, _ = await api.refused("POST", "/v1/join", body=_site(api, token[:-43] + "x" * 43))
-    assert code == "unauthenticated"
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    wrong = token[:-43] + "x" * 43
+    for path, body in (
+        ("/v1/join/challenge", {"token": wrong}),
+        ("/v1/join", await _site(api, token) | {"token": wrong}),
+    ):
+        assert (await api.refused("POST", path, body=body))[1] == "unauthenticated"
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
 
 
 async def test_clocks_an_hour_apart_are_named_both_and_the_token_stays_good(api: Any, token: str) -> None:
     late = (api.clock.now() - timedelta(hours=1)).isoformat()
-    status, code, message = await api.refused("POST", "/v1/join", body=_site(api, token, sent_at=late))
+    status, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, sent_at=late))
     assert (status, code) == (409, "clock-skew")
     assert "11:00:00" in message
     assert "12:00:00" in message
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
 
 
 @pytest.mark.parametrize("public_key", ["", "!!", base64.b64encode(b"short").decode()])
 async def test_an_invalid_public_key_is_refused_by_field(api: Any, token: str, public_key: str) -> None:
-    _, code, message = await api.refused("POST", "/v1/join", body=_site(api, token, public_key=public_key))
+    _, code, message = await api.refused("POST", "/v1/join", body=await _site(api, token, public_key=public_key))
     assert code == "invalid-input"
     assert message.startswith("public_key:")
 
 
 async def test_one_of_two_replicas_racing_for_one_token_wins(api: Any, other_api: Any, token: str) -> None:
-    bodies = [_site(api, token) for _ in range(8)]
+    bodies = [await _site(api, token) for _ in range(8)]
     answers = await asyncio.gather(
         *((api, other_api)[place % 2].call("POST", "/v1/join", body=body) for place, body in enumerate(bodies))
     )
@@ -119,8 +138,8 @@ async def test_one_of_two_replicas_racing_for_one_token_wins(api: Any, other_api
 async def test_two_tokens_for_one_name_enrol_one_site(api: Any, other_api: Any, owner: str, token: str) -> None:
     invitation = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
     answers = await asyncio.gather(
-        api.call("POST", "/v1/join", body=_site(api, token)),
-        other_api.call("POST", "/v1/join", body=_site(api, invitation["token"])),
+        api.call("POST", "/v1/join", body=await _site(api, token)),
+        other_api.call("POST", "/v1/join", body=await _site(api, invitation["token"])),
     )
     assert sorted(status for status, _ in answers) == [200, 409]
 
@@ -128,27 +147,27 @@ async def test_two_tokens_for_one_name_enrol_one_site(api: Any, other_api: Any, 
 async def test_revoking_a_participant_stops_its_keys_at_every_replica(
     api: Any, other_api: Any, owner: str, token: str
 ) -> None:
-    body = _site(api, token)
-    joined = await api.ok("POST", "/v1/join", body=body)
+    site = Site()
+    joined = await api.ok("POST", "/v1/join", body=await site.body(api, token))
     await other_api.ok("GET", MEMBER, joined["api_key"])
     answer = await api.ok("POST", f"{MEMBER}/revoke", owner)
     assert answer["revoked"] is True
-    assert api.hub.credentials.revoked == [body["bus_key"]]
+    assert api.hub.credentials.revoked == [site.bus.public]
     for one in (api, other_api):
         await one.hub.bus.ready()
         assert (await one.refused("GET", MEMBER, joined["api_key"]))[0] == 401
-    _, code, message = await api.refused("POST", "/v1/join", body=body)
+    _, code, message = await api.refused("POST", "/v1/join", body=await site.body(api, token))
     assert code == "gone"
     assert "revoked" in message
 
 
 async def test_a_revoked_name_may_be_invited_again_with_new_keys(api: Any, owner: str, token: str) -> None:
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
     _, code, _ = await api.refused("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
     assert code == "conflict"
     await api.ok("POST", f"{MEMBER}/revoke", owner)
     again = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
-    body = _site(api, again["token"])
+    body = await _site(api, again["token"])
     await api.ok("POST", "/v1/join", body=body)
     seen = await api.ok("GET", MEMBER, owner)
     assert (seen["public_key"], seen["revoked"]) == (body["public_key"], False)
@@ -157,30 +176,31 @@ async def test_a_revoked_name_may_be_invited_again_with_new_keys(api: Any, owner
 async def test_a_token_from_before_a_revocation_lets_the_site_in_no_more(api: Any, owner: str, token: str) -> None:
     second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
     elsewhere = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "south"}))["token"]
-    body = _site(api, token)
-    await api.ok("POST", "/v1/join", body=body)
+    site = Site()
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
     await api.ok("POST", f"{MEMBER}/revoke", owner)
-    _, code, message = await api.refused("POST", "/v1/join", body=body | {"token": second})
+    _, code, message = await api.refused("POST", "/v1/join", body=await site.body(api, second))
     assert (code, "revoked" in message) == ("gone", True)
-    await api.ok("POST", "/v1/join", body=_site(api, elsewhere))
+    await api.ok("POST", "/v1/join", body=await _site(api, elsewhere))
 
 
 async def test_all_keys_that_a_site_ever_had_are_revoked_together(api: Any, owner: str, token: str) -> None:
     second = (await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"}))["token"]
-    body = _site(api, token)
-    api_keys = []
-    for number, shown in enumerate((token, token, second)):
-        body |= {"token": shown, "bus_key": KeyPair.create(KeyKind.USER).public}
-        body["version"] = str(number)
-        api_keys.append((body["bus_key"], (await api.ok("POST", "/v1/join", body=body))["api_key"]))
+    site, had = Site(), []
+    for shown in (token, token, second):
+        site.bus = KeyPair.create(KeyKind.USER)
+        joined = await api.ok("POST", "/v1/join", body=await site.body(api, shown))
+        # Those of before are void as soon as it joins with others.
+        assert set(api.hub.credentials.revoked) == {bus_key for bus_key, _ in had}
+        had.append((site.bus.public, joined["api_key"]))
     await api.ok("POST", f"{MEMBER}/revoke", owner)
-    assert set(api.hub.credentials.revoked) == {bus_key for bus_key, _ in api_keys}
-    for _, key in api_keys:
+    assert set(api.hub.credentials.revoked) == {bus_key for bus_key, _ in had}
+    for _, key in had:
         assert (await api.refused("GET", "/v1/projects/alpha", key))[0] == 401
 
 
 async def test_a_used_invitation_cannot_be_revoked(api: Any, owner: str, token: str) -> None:
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
     path = f"/v1/projects/alpha/invitations/{token.split('_')[1]}"
     _, code, message = await api.refused("DELETE", path, owner)
     assert code == "gone"
@@ -189,13 +209,13 @@ async def test_a_used_invitation_cannot_be_revoked(api: Any, owner: str, token: 
 
 async def test_wrong_tokens_from_an_address_keep_no_good_one_out(api: Any, token: str) -> None:
     for _ in range(40):
-        await api.refused("POST", "/v1/join", body=_site(api, token[:-43] + "x" * 43))
+        await api.refused("POST", "/v1/join/challenge", body={"token": token[:-43] + "x" * 43})
     assert api.hub.keys.limiter.exhausted("127.0.0.1")
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
 
 
 async def test_the_audit_tells_who_invited_who_joined_and_who_revoked(api: Any, owner: str, token: str) -> None:
-    await api.ok("POST", "/v1/join", body=_site(api, token))
+    await api.ok("POST", "/v1/join", body=await _site(api, token))
     await api.ok("POST", f"{MEMBER}/revoke", owner)
     events = (await api.ok("GET", "/v1/projects/alpha/audit", owner))["events"]
     actor = f"key:{owner.split('_')[1]}"

@@ -8,7 +8,7 @@ from typing import Any
 from hanse_fabric.errors import HanseError, invalid
 from hanse_fabric.set_aside import Aside, kept
 from hanse_fabric.subjects import PRESENCE, PROJECTS
-from unit.coordinator_api.conftest import SCHEMA
+from hub_api import SCHEMA
 
 WRONG: HanseError = invalid("sent_at", "2026", "a time with its zone")
 

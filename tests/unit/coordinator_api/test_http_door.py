@@ -16,7 +16,7 @@ from hanse_coordinator.api.door import DoorRunner, HttpLimits, address_of
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_fabric.clock import SYSTEM_CLOCK
-from unit.coordinator_api.conftest import SCHEMA
+from hub_api import SCHEMA
 
 WHOLE = b"GET /v1/hub HTTP/1.1\r\nHost: hub\r\n\r\n"
 HALF_BODY = b"POST /v1/join HTTP/1.1\r\nHost: hub\r\nContent-Length: 200000\r\n\r\n{"

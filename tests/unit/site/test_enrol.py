@@ -31,6 +31,10 @@ class Hub:
         self.url = ""
         self.clock_ahead = timedelta()
 
+    async def challenge(self, request: web.Request) -> web.Response:
+        assert set(await request.json()) == {"token"}
+        return web.json_response({"challenge": "c" * 32})
+
     async def join(self, request: web.Request) -> web.Response:
         body = await request.json()
         headers = {"Date": format_datetime(datetime.now(UTC) + self.clock_ahead, usegmt=True)}
@@ -52,6 +56,7 @@ async def hub() -> AsyncIterator[Hub]:
     made = Hub()
     app = web.Application()
     app.router.add_post("/v1/join", made.join)
+    app.router.add_post("/v1/join/challenge", made.challenge)
     server = TestServer(app)
     await server.start_server()
     made.url = str(server.make_url("/"))

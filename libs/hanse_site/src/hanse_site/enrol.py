@@ -7,18 +7,9 @@ key: a crash at any moment leaves a home that the same command completes.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
 
-import aiohttp
-from pydantic import ValidationError
-
-from hanse_fabric import __version__
-from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
@@ -27,11 +18,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages.base import explain
-from hanse_fabric.tls import client_context
-from hanse_schemas.http.errors import ErrorAnswer
-from hanse_schemas.http.joining import Join, Joined
-from hanse_schemas.http.reading import read, write
+from hanse_schemas.http.joining import Joined
 from hanse_site.identity import (
     BUS_CA,
     BUS_CREDS,
@@ -42,11 +29,8 @@ from hanse_site.identity import (
     SiteIdentity,
     SiteRecord,
     load_identity,
-    parse_schema,
 )
-
-ALLOWED_SKEW_S = 300.0
-_MAX_REPLY = 1 << 20
+from hanse_site.joining import join
 
 
 async def enrol(
@@ -78,32 +62,9 @@ async def enrol(
             hint="give another --home for another enrolment",
         )
     signing, bus = await asyncio.to_thread(_own_keys, home)
-    key = base64.b64encode(signing.public_bytes).decode()
-    body = write(Join, token=token, public_key=key, bus_key=bus.public, version=__version__, sent_at=clock.now())
-    reply = await _post(url.rstrip("/") + "/v1/join", body, ca, timeout, clock)
-    return await asyncio.to_thread(_store, home, url.rstrip("/"), token_id, bus, reply, clock.now())
-
-
-def check_clock(date: str | None, here: datetime) -> None:
-    """Compare this machine's clock with an HTTP Date header.
-
-    Raises:
-        HanseError: CLOCK_SKEW naming both times when they are more than ALLOWED_SKEW_S apart.
-    """
-    if date is None:
-        return
-    try:
-        theirs = parsedate_to_datetime(date)
-    except ValueError:
-        return
-    apart = (here - theirs).total_seconds()
-    if abs(apart) > ALLOWED_SKEW_S:
-        raise HanseError(
-            ErrorCode.CLOCK_SKEW,
-            f"clock: {here:%Y-%m-%d %H:%M:%S} UTC here, {theirs:%Y-%m-%d %H:%M:%S} UTC at the hub, "
-            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
-            hint="synchronise this machine's clock (NTP) and join again; the token is still good",
-        )
+    hub = url.rstrip("/")
+    reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock)
+    return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now())
 
 
 def _token_id(token: str) -> str:
@@ -120,49 +81,6 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
         write_durably(seed, KeyPair.create(KeyKind.USER).seed.encode())
     sync_folder(home)
     return signing, KeyPair.from_seed(seed.read_text())
-
-
-async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, clock: Clock) -> Joined:
-    context = client_context(ca) if ca is not None or url.startswith("https:") else True
-    limit = aiohttp.ClientTimeout(total=timeout)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=limit) as session,
-            session.post(url, json=body, ssl=context, allow_redirects=False) as answer,
-        ):
-            check_clock(answer.headers.get("Date"), clock.now())
-            data = await answer.content.read(_MAX_REPLY)
-            status = answer.status
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"hub {url}: its certificate is refused ({error.certificate_error})",
-            hint="give the file of its authority: --ca FILE, for a datapod --hub-ca FILE, in Python ca=FILE",
-        ) from error
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise HanseError(
-            ErrorCode.UNAVAILABLE,
-            f"hub {url}: {error or type(error).__name__}",
-            hint="check the address and the network",
-        ) from error
-    return _read_reply(url, status, data)
-
-
-def _read_reply(url: str, status: int, data: bytes) -> Joined:
-    try:
-        body = json.loads(data)
-        if status != 200 and status != 201:
-            told = read(ErrorAnswer, body).error
-            raise HanseError(ErrorCode.of(told.code), told.message, hint=told.hint)
-        parse_schema(body["schema"])
-        joined = read(Joined, body)
-        servers_of(joined.bus_url, f"hub {url}: bus_url")
-        return joined
-    except ValidationError as error:
-        reason = explain(error)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        reason = f"status {status}, not the JSON of a hub"
-    raise HanseError(ErrorCode.UNAVAILABLE, f"hub {url}: {reason}", hint="is this the address of a Hanse hub?")
 
 
 def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined, now: datetime) -> SiteIdentity:

@@ -35,9 +35,11 @@ class ProjectRecord(Message):
 
 
 class InvitationRecord(Message):
-    """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with."""
+    """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with; `challenge`: what the
+    proof of the next joining must hold."""
 
-    schema_id: ClassVar[str] = "hanse.invitation_record/1"
+    schema_id: ClassVar[str] = "hanse.invitation_record/2"
+    grown: ClassVar = ("hanse.invitation_record/1", frozenset({"challenge"}))
 
     id: str
     project: Slug
@@ -48,6 +50,7 @@ class InvitationRecord(Message):
     expires_at: Time
     used_by: str | None = None
     revoked: bool = False
+    challenge: str | None = None
 
 
 class ApiKeyRecord(Message):

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from typing import ClassVar
 
-from hanse_fabric.messages.base import Frozen
+from pydantic import AwareDatetime, Base64Bytes, ConfigDict, Field
+
+from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Slug
 from hanse_schemas.schema import DataSchema
+
+
+class AskChallenge(Frozen):
+    """A site is about to join with this token."""
+
+    token: str = Field(max_length=200)
+
+
+class Challenge(Frozen):
+    """What the site's proof must hold: good for one joining with this token, until the next is asked for."""
+
+    challenge: str = Field(max_length=100)
+
+
+class JoinProof(Message):
+    """What a joining site signs with both of its keys (the canonical bytes; they are not sent).
+
+    Attributes:
+        challenge: the hub's.
+        token: SHA-256 of the token's secret, hexadecimal: a proof for one token is none for another.
+        public_key: as in `Join`.
+        bus_key: as in `Join`: the two keys belong together.
+    """
+
+    schema_id: ClassVar[str] = "hanse.join_proof/1"
+
+    challenge: str
+    token: str
+    public_key: str
+    bus_key: str
 
 
 class Join(Frozen):
@@ -18,6 +50,9 @@ class Join(Frozen):
         bus_key: NATS user public key, `U...`.
         version: of the site's software.
         sent_at: the site's clock.
+        challenge: the hub's answer to `AskChallenge`; empty: from a site of release 0.1.0, which is told to upgrade.
+        signature: by `public_key`, over `JoinProof`.
+        bus_signature: by `bus_key`, over the same.
     """
 
     token: str = Field(max_length=200)
@@ -25,6 +60,9 @@ class Join(Frozen):
     bus_key: str = Field(max_length=100)
     version: str = Field(default="", max_length=100)
     sent_at: AwareDatetime
+    challenge: str = Field(default="", max_length=100)
+    signature: Base64Bytes = Field(default=b"", max_length=100)
+    bus_signature: Base64Bytes = Field(default=b"", max_length=100)
 
 
 class Joined(Frozen):

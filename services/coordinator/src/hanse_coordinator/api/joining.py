@@ -1,4 +1,4 @@
-"""Joining: a site shows its token and its public keys, and gets its credentials.
+"""Joining: a site shows its token, proves that it has its keys, and gets its credentials.
 
 The token is claimed first, by compare-and-set, for one public key. Everything after it may be repeated: the same site
 with the same key completes what a crash cut off, and nobody else can use the token.
@@ -7,14 +7,13 @@ with the same key completes what a crash cut off, and nobody else can use the to
 from __future__ import annotations
 
 import base64
-import binascii
 from datetime import datetime
 
-from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
+from hanse_coordinator.api.proof import check_proof, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Entry
@@ -22,16 +21,15 @@ from hanse_schemas.http.joining import Join, Joined
 from hanse_schemas.http.keys import ApiRole
 
 ALLOWED_SKEW_S = 300.0
-_KEY_BYTES = 32
 _MOST_BUS_KEYS = 100
 
 
 async def join(hub: Hub, request: Request) -> Joined:
     body: Join = request.body
-    _check_key(body.public_key)
     check_clock(body.sent_at, hub.clock.now())
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
-    found = await _invitation(hub, token, address_of(request.http, hub.info.proxies))
+    found = await invitation_of(hub, request, token)
+    check_proof(body, token)
     project = await hub.project(found.project)
     await _check_place(hub, found, body.public_key)
     # A credential that cannot be made must not use the token up.
@@ -73,29 +71,6 @@ def check_clock(theirs: datetime, ours: datetime) -> None:
         )
 
 
-def _check_key(text: str) -> None:
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        raw = b""
-    if len(raw) != _KEY_BYTES:
-        raise invalid("public_key", text, "a raw Ed25519 key: 32 bytes in base64")
-
-
-async def _invitation(hub: Hub, token: secrets.Credential, address: str) -> InvitationRecord:
-    limiter = hub.keys.limiter
-    with limiter.looking_up(address, "token"):
-        entry = await hub.buckets.invitations.get(invitation=token.id)
-    if entry is None or not token.matches(entry.value.hash):
-        limiter.failed(address)
-        raise HanseError(
-            ErrorCode.UNAUTHENTICATED,
-            "token: this join token is not known here",
-            hint="ask the project's owner for one",
-        )
-    return entry.value
-
-
 async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
     """The name must be free, or be this very site's."""
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
@@ -119,16 +94,24 @@ def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_k
 async def _claim(hub: Hub, token: secrets.Credential, body: Join) -> Entry[InvitationRecord]:
     now = hub.clock.now()
 
+    def claimed(record: InvitationRecord) -> InvitationRecord:
+        if record.challenge != body.challenge:
+            raise HanseError(
+                ErrorCode.CONFLICT, "challenge: it is not the last that was given for this token, or was answered",
+                hint="join again; the token is still good for this site",
+            )  # fmt: skip
+        return record.model_copy(update={"used_by": body.public_key, "challenge": None})
+
     def alter(record: InvitationRecord) -> InvitationRecord:
         if record.revoked:
             raise _gone("it was revoked")
         if record.used_by is not None:
             if record.used_by != body.public_key:
                 raise _gone("it was used already, by another key")
-            return record
+            return claimed(record)
         if record.expires_at <= now:
             raise _gone(f"it expired at {record.expires_at:%Y-%m-%d %H:%M:%S} UTC")
-        return record.model_copy(update={"used_by": body.public_key})
+        return claimed(record)
 
     return await hub.buckets.invitations.change(alter, invitation=token.id)
 
@@ -183,6 +166,9 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
                 ErrorCode.CONFLICT, f"bus_key: {invitation.participant!r} has had {_MOST_BUS_KEYS} others already",
                 hint="join with the bus key of before; or the owner revokes the site and invites it anew",
             )  # fmt: skip
+        # First: whoever is cut off here does it again. A site that has lost its keys is rid of whoever has them.
+        for former in sorted(had):
+            await hub.credentials.revoke(former)
         record = record.model_copy(update={"former_bus_keys": tuple(sorted(had)) or None})
         await hub.buckets.participants.update(record, there.revision, **name)
 
@@ -194,6 +180,6 @@ def _gone(why: str) -> HanseError:
 
 
 ROUTES = (
-    Route("POST", "/v1/join", PUBLIC, join, Joined, "Join a project with a one-time token; the token is the credential",
+    Route("POST", "/v1/join", PUBLIC, join, Joined, "Join a project with a one-time token and proof of one's keys",
           body=Join),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from hanse_coordinator.api import (
     outputs,
     participants,
     projects,
+    proof,
     runs,
     status,
     unreadable,
@@ -19,7 +20,7 @@ from hanse_coordinator.api import (
 from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
-    status, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
+    status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
     unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)

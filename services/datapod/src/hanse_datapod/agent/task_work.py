@@ -43,7 +43,7 @@ from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
 from hanse_site import OpenTask, SiteLink
-from hanse_site.enrol import ALLOWED_SKEW_S
+from hanse_site.joining import ALLOWED_SKEW_S
 from hanse_site.link import result_for
 
 _REFUSALS = frozenset(
