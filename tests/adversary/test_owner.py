@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,15 @@ from adversary.canaries import PLACES, SHOWN, Place
 from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from adversary.oracle import TERMS
-from adversary.stage import FEATURES
+from adversary.stage import FEATURES, Regression
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import restore_ledger
-from hanse_fabric.errors import HanseError
+from hanse_datapod.privacy.budget import Reservation, restore_ledger
+from hanse_datapod.privacy.metrics import CoveredMetrics
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Result, TaskKind
-from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Result, Task, TaskKind
+from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_fabric.telemetry.traces import use_tracer
 from hanse_privacy.ledger import NAME
@@ -135,6 +137,71 @@ async def test_control_where_evaluation_is_open_the_exact_loss_of_the_test_peopl
         worker = hub.stage.sites["site-0"].worker
         assert loss == np.mean((worker.x @ MODEL.astype(np.float32).astype(float) - worker.y) ** 2)
         assert not (hub.stage.sites["site-0"].home / f"{NAME}.jsonl").exists()
+
+
+EPSILON = 0.25
+CHARGED = TERMS.model_copy(
+    update={
+        "privacy": TERMS.privacy.model_copy(
+            update={"metrics": PrivateMetrics(epsilon=EPSILON, bounds={"loss": 4.0, "accuracy": 1.0})}
+        )
+    }
+)
+
+
+class Fails(Regression):
+    """A worker whose evaluation fails on the data, where a model is chosen for it."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        outcome = await super().work(request, on_progress)
+        if outcome.metrics["loss"] > 1e6:
+            raise HanseError(ErrorCode.TRAINING_FAILED, f"evaluation: the loss is {outcome.metrics['loss']}")
+        return outcome
+
+
+async def charged_evaluations(hub: LyingHub) -> list[Result]:
+    """Evaluations by models of which each is a question to the data, until one is refused."""
+    answers = []
+    for number in range(5):
+        task = hub.task(
+            "site-0", f"r{number}-evaluate", kind=TaskKind.EVALUATE, model=MODEL * 1e6 ** (number % 2), mode=None,
+            privacy=CHARGED,
+        )  # fmt: skip
+        answers.append((await hub.ask(task))["site-0"])
+    return answers
+
+
+async def test_each_evaluation_has_noise_and_is_paid_whether_or_not_it_fails(attacked: Attacked) -> None:
+    budget = {"required": True, "epsilon": 4 * EPSILON, "delta": 0.0}
+    async with attacked(worker=Fails, **(PRIVATE | {"privacy": budget})) as hub:
+        answers = await charged_evaluations(hub)
+        assert [answer.outcome for answer in answers] == [*[Outcome.DONE] * 4, Outcome.REFUSED]
+        assert "epsilon 1 of 1 is spent" in answers[-1].reason
+        worker = hub.stage.sites["site-0"].worker
+        exact = np.mean((worker.x @ MODEL.astype(np.float32).astype(float) - worker.y) ** 2)
+        told = [answer.metrics["loss"] for answer in answers[:4]]
+        assert all(abs(value - exact) > 1e-3 for value in told)
+        assert {tuple(answer.metrics) for answer in answers[:4]} == {("accuracy", "loss")}
+        assert {(answer.examples, answer.seconds, answer.reason) for answer in answers[:4]} == {(1, 0.0, "")}
+        heads = [answer.ledger.entries for answer in answers[:4] if answer.ledger is not None]
+        assert heads == [2, 4, 6, 8]  # each is charged, and settled
+
+
+def fails(_: Reservation, __: Task, error: HanseError, ___: int) -> WorkOutcome:
+    raise error
+
+
+async def test_control_where_noise_is_left_out_charged_evaluations_tell_exact_losses(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CoveredMetrics, "noisy", lambda _, outcome: outcome)
+    monkeypatch.setattr(Reservation, "without_answer", fails)
+    async with attacked(worker=Fails, **PRIVATE) as hub:
+        answers = await charged_evaluations(hub)
+        assert answers[1].outcome is Outcome.FAILED
+        worker = hub.stage.sites["site-0"].worker
+        exact = np.mean((worker.x @ MODEL.astype(np.float32).astype(float) - worker.y) ** 2)
+        assert answers[0].metrics["loss"] == exact
 
 
 async def private_numbers(hub: LyingHub) -> tuple[int, dict[str, float], float]:

@@ -61,6 +61,31 @@ async def test_work_beyond_the_budget_is_refused_before_it_begins_and_what_remai
     assert len(site.worker.requests) == 2
 
 
+async def test_an_evaluation_by_example_tells_the_noisy_number_of_examples_and_the_worker_cuts_each(site: Site) -> None:
+    site.policy = budgeted(required=True, epsilon=3e5)
+    asked = {"epsilon": 1e5, "bounds": {"loss": 4.0}}
+    section = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 4.0, "metrics": asked}
+    given = PrivacyTerms(privacy=Privacy.model_validate(section), rounds=10, round=1, active=3)
+    await site.start()
+    await site.give(task("r1-evaluate", kind=TaskKind.EVALUATE, privacy=given))
+    [(result, _)] = await site.results(1)
+    assert site.worker.requests[0].config["privacy"] == {"cut": {"loss": 4.0}}
+    assert (result.outcome, result.examples, result.seconds) == (Outcome.DONE, 10, 0.0)
+    assert result.metrics["loss"] == pytest.approx(0.5, abs=0.01)
+    assert result.metrics["loss"] != 0.5
+
+
+async def test_an_answer_that_the_budget_is_too_small_for_costs_nothing_of_its_parts(site: Site) -> None:
+    site.policy = budgeted(epsilon=0.7)
+    await site.start()
+    await site.give(task(privacy=terms(metrics={"epsilon": 0.3, "bounds": {"loss": 4.0}})))
+    [(result, _)] = await site.results(1)
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "epsilon 0 of 0.7 is spent" in result.reason
+    await site.give(task("r2-train", round=2, privacy=terms()))
+    assert (await site.results(2))[-1][0].outcome is Outcome.DONE
+
+
 async def test_a_site_that_was_never_charged_says_that_its_budget_is_too_small(site: Site) -> None:
     site.policy = budgeted(epsilon=0.1)
     await site.start()

@@ -1,5 +1,7 @@
 """Local training and evaluation: the arithmetic, the seeds, the refusals."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,18 @@ def test_training_learns_and_evaluation_counts_what_is_right():
     assert abs(before["matthews"]) < after["matthews"] <= 1
     assert seen[-1] == 1.0
     assert seen == sorted(seen)
+
+
+def test_means_of_cut_values_have_no_example_beyond_its_bound():
+    module = build(check_model({"name": "mlp", "hidden": [16]}), THREE, seed=1)
+    data = clouds(seed=9)
+    whole = evaluate(module, data, THREE)
+    same = evaluate(module, data, THREE, cut={"loss": 1e6, "accuracy": 1.0, "mse": 1.0})
+    assert same == {name: pytest.approx(whole[name]) for name in ("loss", "accuracy")}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(math.nan)
+    assert evaluate(module, data, THREE, cut={"loss": 2.5}) == {"loss": 2.5}
 
 
 def test_a_model_that_always_says_the_same_has_accuracy_and_no_correlation():

@@ -23,6 +23,7 @@ SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}
 LOCAL = {"placement": "local", "mechanism": "gaussian", "epsilon": 4.0}
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
 CENTRAL = {"placement": "central", "mechanism": "gaussian", "epsilon": 4.0}
+ASKED = {"epsilon": 0.1, "bounds": {"loss": 4.0}}
 NORM = {"name": "mlp", "batch_norm": True}
 CODE = {"name": "mine", "digest": "0" * 64}
 
@@ -51,6 +52,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "few": {"secure_aggregation": {"mode": "compensator", "minimum": 5}},
     "unsummed": {"secure_aggregation": {**MASKED, "metrics": ["loss"]}, "stop": {"metric": "accuracy", "target": 0.9}},
     "threshold": {"secure_aggregation": {"mode": "pairwise", "threshold": 5}},
+    "central_metrics": {"privacy": {**CENTRAL, "metrics": ASKED}, "weighting": "uniform"},
+    "metrics_of_groups": {"privacy": {**SGD, "metrics": {"epsilon": 0.1, "bounds": {"r2": 1.0}}}},
+    "untold_metric": {"privacy": {**LOCAL, "metrics": ASKED}, "stop": {"metric": "accuracy", "target": 0.9}},
     "mechanism": {"privacy": {**CENTRAL, "mechanism": "staircase"}},
     "no_delta": {"privacy": {**LOCAL, "delta": 0}},
     "unmasked_shares": {"privacy": SHARES, "weighting": "uniform", "secure_aggregation": {"mode": "ring"}},

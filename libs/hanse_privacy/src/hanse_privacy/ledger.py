@@ -12,7 +12,7 @@ import fcntl
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,11 +117,14 @@ class Ledger:
             for entry in read_chain(folder, NAME):
                 self._count(entry, entry["hash"])
 
-    def reserve(self, charge: Charge) -> Balance:
-        """Charge a release before it is made; it is on the disk when this returns.
+    def reserve(self, *charges: Charge) -> Balance:
+        """Charge what one answer releases, before it is made: all or nothing. It is on the disk when this returns.
+
+        Args:
+            charges: of one project.
 
         Returns:
-            the project's balance, this release included.
+            the project's balance, these included.
 
         Raises:
             HanseError: POLICY where a budget would be exceeded, saying what is spent and what remains; CONFLICT where
@@ -129,19 +132,12 @@ class Ledger:
         """
         with self._alone():
             self._catch_up()
-            known = self._open.get(_name(charge))
-            if known is not None and (known.event, known.count) == (charge.event, charge.count):
-                return self._balance(charge.project)
-            if known is not None:
-                raise HanseError(
-                    ErrorCode.CONFLICT,
-                    f"privacy ledger: {charge.work} of run {charge.run} was charged as {known.note or known.event}, "
-                    f"and is asked again as {charge.note or charge.event}",
-                    hint="the same work has the same noise; a new attempt has another name",
-                )
-            self._check(charge)
-            self._write(_body(charge))
-            return self._balance(charge.project)
+            new = [charge for charge in charges if not self._is_open(charge)]
+            if new:
+                self._check(new)
+            for charge in new:
+                self._write(_body(charge))
+            return self._balance(charges[0].project)
 
     def settle(self, charge: Charge) -> None:
         """Note, before the answer can leave, that it has been made: the same work again is charged again."""
@@ -206,20 +202,31 @@ class Ledger:
         self._log.append(body)
         self._count(body, self._log.newest)
 
-    def _check(self, charge: Charge) -> None:
+    def _is_open(self, charge: Charge) -> bool:
+        """Whether the same was charged, and has not been settled."""
+        known = self._open.get(_name(charge))
+        if known is not None and (known.event, known.count) != (charge.event, charge.count):
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"privacy ledger: {charge.work} of run {charge.run} was charged as {known.note or known.event}, "
+                f"and is asked again as {charge.note or charge.event}",
+                hint="the same work has the same noise; a new attempt has another name",
+            )
+        return known is not None
+
+    def _check(self, charges: Sequence[Charge]) -> None:
         self._witness.require_whole()
+        project, wanted = charges[0].project, Counter[Event]()
+        for charge in charges:
+            wanted[charge.event] += charge.count
         scopes = (
-            (
-                f"project {charge.project}",
-                self._budgets.of(charge.project),
-                self._totals.get(charge.project, Counter()),
-            ),
+            (f"project {project}", self._budgets.of(project), self._totals.get(project, Counter())),
             ("the whole site", self._budgets.site, self._all()),
         )
         for scope, budget, total in scopes:
             if budget is None:
                 continue
-            after = self._epsilon(total + Counter({charge.event: charge.count}), budget.delta)
+            after = self._epsilon(total + wanted, budget.delta)
             if not after <= budget.epsilon * _ROUNDING:  # nor where it is not a number
                 spent = self._epsilon(total, budget.delta)
                 raise HanseError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hanse_fabric.messages.privacy import Privacy
+from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
 from hanse_schemas.job import Job
@@ -128,20 +128,22 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
         "authority.",
         "The choice of hyper-parameters, clipping norm and number of rounds, where it was made on the same data.",
     ]
-    if job.evaluate.every:
+    if privacy.metrics is not None:
+        said.append(_metrics_in_words(privacy, privacy.metrics))
+    elif job.evaluate.every:
         masked = job.secure_aggregation is not None
         how = "only their sums over sites are seen, but" if masked else "they leave each site in the clear, and"
         said.append(
             f"Evaluation metrics on the sites' test data: {how} no noise is added to them. So a site whose policy has "
-            "privacy.required refuses to evaluate, unless its privacy.uncovered names evaluation; with such sites, set "
-            "evaluate: {every: 0}."
+            "privacy.required refuses to evaluate, unless its privacy.uncovered names evaluation; with such sites, "
+            "give the metrics noise by privacy.metrics, or set evaluate: {every: 0}."
         )
     if job.secure_aggregation is None and privacy.placement != "distributed":
         said.append(
             "The number of examples of each site, and how long it took: sites whose policy has privacy.required tell "
             "neither (their updates weigh 1), unless privacy.uncovered names examples, seconds. That a site took part."
         )
-    if job.stop is not None:
+    if job.stop is not None and privacy.metrics is None:
         said.append("Early stopping, which follows those metrics.")
     if job.initial_model is not None:
         said.append("The data that the initial model was trained on.")
@@ -151,6 +153,15 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
         said.append("The hub itself, and whoever breaks into it.")
         said.append("The means of the sites' training metrics, to which no noise is added.")
     return said
+
+
+def _metrics_in_words(privacy: Privacy, asked: PrivateMetrics) -> str:
+    names = ", ".join(f"{name} (to {bound:g})" for name, bound in sorted(asked.bounds.items()))
+    what = "each evaluation" if privacy.mechanism == "dp_sgd" else "each training and each evaluation"
+    return (
+        f"By the epsilon above, metrics: {names}. They are cut and have noise of their own, which costs epsilon "
+        f"{asked.epsilon:g} for {what} of a site, on top; each site's ledger adds it up."
+    )
 
 
 def _study(job: Job) -> str:

@@ -42,9 +42,12 @@ async def central_strategy(run: Verbs, step: str, ask: Ask, clip: float | None) 
 def with_noise(run: Verbs, ask: Ask, attempt: int) -> Ask:
     """The same, with the noise that the job wants, and as many answers as it takes to have that noise in their sum."""
     privacy = run.job.privacy
-    if privacy is None or ask.kind is not TaskKind.TRAIN:
+    charged = {TaskKind.TRAIN} | ({TaskKind.EVALUATE} if privacy is not None and privacy.metrics is not None else set())
+    if privacy is None or ask.kind not in charged:
         return ask
     terms = PrivacyTerms(privacy=privacy, rounds=run.job.rounds, round=ask.round, active=len(ask.to), attempt=attempt)
+    if ask.kind is TaskKind.EVALUATE:
+        return replace(ask, privacy=terms)  # each site's numbers have noise of their own
     least = least_answers(privacy, len(ask.to))
     return replace(ask, privacy=terms, needed=max(ask.needed, least), enough=ask.enough or ask.needed)
 

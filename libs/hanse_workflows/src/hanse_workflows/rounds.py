@@ -98,7 +98,7 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
     """
     step = f"r{ask.round}-evaluate"
     if protocol is None:
-        gathered = await gather(run, step, ask)
+        gathered = await gather(run, step, with_noise(run, ask, 1))
         return replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
     _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))

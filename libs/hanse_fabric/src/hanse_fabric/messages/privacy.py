@@ -5,12 +5,24 @@ The section stands here, among the messages, because every task of such a job ca
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Base64Bytes, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Digest, Slug
+
+
+class PrivateMetrics(Frozen):
+    """Metrics and numbers of people that leave with noise, and are charged (`hanse_privacy.noise.metrics`).
+
+    Attributes:
+        epsilon: of each answer, all its numbers together; on top of what the updates cost.
+        bounds: by name of a metric what it is cut to: to +-bound as a whole, with dp_sgd to 0..bound for each example.
+    """
+
+    epsilon: float = Field(gt=0, le=1e6)
+    bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(min_length=1, max_length=16)
 
 
 class Privacy(Frozen):
@@ -28,6 +40,7 @@ class Privacy(Frozen):
         noise: distributed: how the sites' shares of it are made (docs/privacy.md).
         colluding: `distributed-gamma`: how many sites may collude, without the noise of the others becoming short.
         scale: `calibrated`, or `literal`: as Mugunthan (2022) prints it, of which the true epsilon is larger.
+        metrics: what is told beside updates, with noise; None: nothing by sites with `privacy.required`.
         site_epsilon: by participant, where it differs from `epsilon` (local placements; Mugunthan, 2022, Table 5.2).
     """
 
@@ -42,6 +55,7 @@ class Privacy(Frozen):
     colluding: int = Field(default=0, ge=0)
     scale: Literal["calibrated", "literal"] = "calibrated"
     site_epsilon: dict[Slug, float] = {}
+    metrics: PrivateMetrics | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
 
     @model_validator(mode="after")
     def _determined(self) -> Privacy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -17,10 +18,16 @@ from hanse_learning.site.training import make_repeatable
 _BATCH = 1024
 
 
-def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, float]:
+def evaluate(
+    module: nn.Module, data: Examples, problem: Problem, *, cut: Mapping[str, float] | None = None
+) -> dict[str, float]:
     """Metrics: `loss`, `accuracy` and `matthews` for classification; `loss`, `mse` and `r2` for regression.
 
     `r2` is left out where the targets do not vary.
+
+    Args:
+        cut: what each example's value is cut to, by name; only means of such values are made then. None: nothing is
+            cut.
 
     Raises:
         HanseError: INVALID_INPUT without examples; TRAINING_FAILED where the model gives no finite loss.
@@ -32,6 +39,8 @@ def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, f
     x, y = tensors(data, problem, module)
     with torch.no_grad():
         outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
+    if cut is not None:
+        return _means(_each(outputs, y, problem), cut)
     if problem.task == "classification":
         outputs = class_logits(outputs)
         loss = float(nn.functional.cross_entropy(outputs, y))
@@ -52,3 +61,22 @@ def evaluate(module: nn.Module, data: Examples, problem: Problem) -> dict[str, f
             hint="lower train.optimizer.lr, or scale the features",
         )
     return metrics
+
+
+def _each(outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> dict[str, torch.Tensor]:
+    """The metrics that are means over examples, of each example: (n,)."""
+    if problem.task == "classification":
+        outputs = class_logits(outputs)
+        loss = nn.functional.cross_entropy(outputs, y, reduction="none")
+        return {"loss": loss, "accuracy": (outputs.argmax(dim=1) == y).double()}
+    squared = (outputs - y).double().square().reshape(len(y), -1).mean(dim=1)
+    return {"loss": squared, "mse": squared}
+
+
+def _means(values: Mapping[str, torch.Tensor], cut: Mapping[str, float]) -> dict[str, float]:
+    """Means of values that are cut to 0..bound; one that is no number counts as its bound."""
+    return {
+        name: float(each.double().nan_to_num(nan=cut[name]).clamp(0.0, cut[name]).mean())
+        for name, each in values.items()
+        if name in cut
+    }

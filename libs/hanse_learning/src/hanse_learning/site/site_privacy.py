@@ -50,6 +50,7 @@ class SitePrivacy(Frozen):
         clip: norm that the update (dp_sgd: each example's gradient) is clipped to.
         scale: standard deviation, or scale, of the noise; 0: clipped only, the noise is added elsewhere.
         steps, batch, rate: dp_sgd only.
+        metrics: names of those that the datapod adds noise to; no others are told.
     """
 
     mechanism: Literal["dp_sgd", "gaussian", "laplace", "staircase", "discrete_gaussian", "discrete_laplace"]
@@ -58,6 +59,11 @@ class SitePrivacy(Frozen):
     steps: int | None = Field(default=None, ge=1)
     batch: int | None = Field(default=None, ge=1)
     rate: float | None = Field(default=None, gt=0, le=1)
+    metrics: dict[str, float] = {}
+
+    def covered(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Those metrics that get noise."""
+        return {name: value for name, value in metrics.items() if name in self.metrics}
 
     def dp_sgd(self) -> DpSgd:
         """As `train_privately` takes them.

@@ -22,6 +22,8 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
     "central": frozenset({"gaussian", "laplace"}),
 }
 """Which mechanisms a placement has."""
+MEANS = frozenset({"loss", "accuracy", "mse"})
+"""Metrics that are means over examples."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""
 _RINGS = (
@@ -188,6 +190,26 @@ def own_code(job: Job, privacy: Privacy) -> str | None:
 def two_clips(job: Job, privacy: Privacy) -> str | None:
     clip = job.train.get("clip_norm")
     return f"train.clip_norm: {clip} with dp_sgd" if privacy.mechanism == "dp_sgd" and clip is not None else None
+
+
+def central_metrics(_job: Job, privacy: Privacy) -> str | None:
+    return (
+        "privacy.metrics: given with placement central" if _asked(privacy) and privacy.placement == "central" else None
+    )
+
+
+def metrics_of_groups(_job: Job, privacy: Privacy) -> str | None:
+    others = sorted(_asked(privacy) - MEANS) if privacy.mechanism == "dp_sgd" else []
+    return f"privacy.metrics.bounds: {', '.join(others)} with dp_sgd" if others else None
+
+
+def untold_metric(job: Job, privacy: Privacy) -> str | None:
+    metric = job.stop.metric if job.stop is not None and _asked(privacy) else None
+    return f"stop.metric: {metric}" if metric is not None and metric not in _asked(privacy) else None
+
+
+def _asked(privacy: Privacy) -> frozenset[str]:
+    return frozenset() if privacy.metrics is None else frozenset(privacy.metrics.bounds)
 
 
 def shares(_job: Job, privacy: Privacy) -> str | None:

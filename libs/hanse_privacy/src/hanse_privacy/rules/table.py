@@ -212,6 +212,27 @@ RULES: tuple[Rule, ...] = (
         private(at.two_clips),
     ),
     Rule(
+        "privacy.metrics",
+        "privacy.placement central",
+        "the hub, which adds the noise there, reads each site's metrics as they are",
+        "leave privacy.metrics out, or use placement local or distributed",
+        private(at.central_metrics),
+    ),
+    Rule(
+        "privacy.metrics of others than loss, accuracy, mse",
+        "privacy.mechanism dp_sgd",
+        "one example is hidden there in means over examples, which others are not",
+        "ask for loss, accuracy or mse",
+        private(at.metrics_of_groups),
+    ),
+    Rule(
+        "privacy.metrics",
+        "a stop.metric that is not among its bounds",
+        "sites with privacy.required tell no others",
+        "give the metric a bound in privacy.metrics",
+        private(at.untold_metric),
+    ),
+    Rule(
         "privacy.noise",
         "placements other than distributed, Gaussian kinds",
         "the shares of these modes add up to Laplace noise within a masked sum",

@@ -91,6 +91,8 @@ def conduct(
     if job.privacy is not None and job.privacy.placement != "central" and not sites_add_noise:
         expected = "central, in a run in memory: no site's ledger stands behind it"
         raise invalid("privacy.placement", job.privacy.placement, expected)
+    if job.privacy is not None and job.privacy.metrics is not None:
+        raise invalid("privacy.metrics", "given", "absent, in a run in memory: no site's ledger stands behind it")
     if initial is not None and job.initial_model is not None:
         entries = read_entries(len(initial), lambda offset, length: initial[offset : offset + length])
         for warning in check_first_model(submitted, entries, schema):

@@ -215,8 +215,13 @@ class TaskWork:
                 trained=task.trained,
                 exchange=exchange,
             )
-            with of_the_data(task):
-                outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+            try:
+                with of_the_data(task):
+                    outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+            except HanseError as error:
+                if reserved is None:
+                    raise
+                outcome = reserved.without_answer(task, error, examples)
         return outcome if reserved is None else reserved.keep_covered(outcome)
 
     def _prepare(self, task: Task) -> None:
@@ -234,7 +239,8 @@ class TaskWork:
                 if is_study_step(task) and task.masking is None:
                     finished = plain_study_answer(self._link, task, outcome)
                 elif task.masking is None or not masked(task):
-                    finished = plain_answer(self._link, self._policy, task, outcome)
+                    counted = reserved is not None and reserved.counts
+                    finished = plain_answer(self._link, self._policy, task, outcome, counted=counted)
                 else:
                     require_new_session(self._journal, task)
                     with of_the_data(task):

@@ -16,10 +16,15 @@ from hanse_site import SiteLink
 from hanse_site.link import result_for
 
 
-def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome) -> FinishedTask:
+def plain_answer(
+    link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcome, *, counted: bool = False
+) -> FinishedTask:
     """The signed answer of a task without masking. A large update is on the disk when this returns.
 
     Where the number of examples stays at the site, it says 1: an update weighs as every other.
+
+    Args:
+        counted: the number of examples has noise, and may be told.
 
     Raises:
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; NO_SPACE.
@@ -35,7 +40,7 @@ def plain_answer(link: SiteLink, policy: Policy, task: Task, outcome: WorkOutcom
         task,
         Outcome.DONE,
         update=ref,
-        examples=outcome.examples if policy.privacy.tells("examples") else min(outcome.examples, 1),
+        examples=outcome.examples if counted or policy.privacy.tells("examples") else min(outcome.examples, 1),
         metrics=metrics,
         seconds=outcome.seconds if policy.privacy.tells("seconds") else 0.0,
         reason=note_to_owner(withheld, outcome),

@@ -60,6 +60,13 @@ class PrivacyPolicy(Frozen):
         """Whether the site tells something that no noise covers: the one place where this is decided."""
         return not self.required if self.uncovered is None else what in self.uncovered
 
+    def _covers_metrics(self, task: Task) -> bool:
+        """Whether an evaluation's numbers have noise that is charged."""
+        privacy = None if task.privacy is None else task.privacy.privacy
+        if privacy is None or privacy.metrics is None or privacy.placement == "central":
+            return False
+        return privacy.placement in self.allowed
+
     def check(self, task: Task) -> None:
         """Check that the task's privacy terms are acceptable; the ledger checks the budget.
 
@@ -71,11 +78,11 @@ class PrivacyPolicy(Frozen):
                 "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
                 hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
             )  # fmt: skip
-        if task.kind is TaskKind.EVALUATE and not self.tells("evaluation"):
+        if task.kind is TaskKind.EVALUATE and not (self.tells("evaluation") or self._covers_metrics(task)):
             raise forbidden(
                 "privacy.uncovered", "evaluation, whose metrics no noise covers", self.uncovered or "nothing",
-                hint="the owner sets evaluate: {every: 0}, or the site's administrator opens it for people who are in "
-                "no guarantee then",
+                hint="the owner sets privacy.metrics, which gives them noise, or evaluate: {every: 0}; or the site's "
+                "administrator opens it for people who are in no guarantee then",
             )  # fmt: skip
         if task.kind is not TaskKind.TRAIN:
             return

@@ -1,4 +1,4 @@
-"""The site's privacy budget: each training task with privacy terms is charged before any noise for it is drawn.
+"""The site's privacy budget: each task with privacy terms is charged before any noise for it is drawn.
 
 The ledger (`hanse_privacy.ledger`) is opened, and numpy loaded, by the first task that has such terms. What the worker
 is told to do (clip, noise) is decided here, from the very number that was charged.
@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
+from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
 from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import Result, Task, TaskKind
+from hanse_fabric.messages import HiddenFailure, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
+from hanse_privacy.accounting.events import Event
 
 if TYPE_CHECKING:
-    from hanse_privacy.accounting.terms import RoundNoise
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
 
 WHOLE_SITE = "(site)"
@@ -35,20 +36,41 @@ class Reservation:
 
     Attributes:
         work: what the worker is told, as `config["privacy"]`: mechanism, clip (what it clips to), scale (standard
-            deviation, or scale of Laplace kinds; 0 where it adds none), and for dp_sgd steps and the expected batch.
-        noise: of this round, for those who add it elsewhere (placement distributed).
+            deviation, or scale of Laplace kinds; 0 where it adds none), and for dp_sgd steps and the expected batch;
+            `metrics`, where some leave.
+        covered: the metrics that leave with noise of their own; None: none leave.
     """
 
-    charge: Charge
-    noise: RoundNoise
+    charges: tuple[Charge, ...]
     work: dict[str, Any]
+    covered: CoveredMetrics | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the number of examples has noise, too."""
+        return self.covered is not None and self.covered.by_example
 
     def keep_covered(self, outcome: WorkOutcome) -> WorkOutcome:
-        """The outcome of private training, without metrics, numbers and notes that the noise does not cover."""
+        """The outcome without metrics, numbers and notes that no noise covers; noise is on those that are left."""
         if not self.work:
             return outcome
         require_update_alone(outcome)
-        return replace(outcome, metrics={}, info={}, note="")
+        kept = replace(outcome, info={}, note="")
+        return replace(kept, metrics={}) if self.covered is None else self.covered.noisy(kept)
+
+    def without_answer(self, task: Task, error: HanseError, examples: int) -> WorkOutcome:
+        """In place of an evaluation that failed on the data: noise alone, for whether it failed is told otherwise.
+
+        Args:
+            examples: of the site.
+
+        Raises:
+            HanseError: the error, where it is of anything else. Means over examples that are cut never fail on them.
+        """
+        failed = error.code is ErrorCode.of(HiddenFailure.FAILED.value)
+        if task.kind is not TaskKind.EVALUATE or not failed or self.counts:
+            raise error
+        return WorkOutcome(None, examples, {})
 
 
 class SiteBudget:
@@ -77,34 +99,39 @@ class SiteBudget:
             HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
                 site cannot keep; TAMPERED for a damaged ledger; NO_SPACE.
         """
-        if task.privacy is None or task.kind is not TaskKind.TRAIN:
+        covered = covered_metrics(task)
+        if task.privacy is None or not (task.kind is TaskKind.TRAIN or (task.kind is TaskKind.EVALUATE and covered)):
             return None
-        from hanse_privacy.ledger import Charge
-
-        noise, told = terms_of_work(
-            task.privacy, task.participant, task.config, examples=examples, model=model,
-            accountant=self._policy.accountant, ring=None if task.masking is None else task.masking.ring,
-        )  # fmt: skip
-        session = task.masking.session if task.masking is not None else "plain"
-        charge = Charge(
-            task.project, task.run, f"{task.step}/{task.privacy.attempt}/{session}/{task.id}", noise.event, noise.count,
-            f"{noise.mechanism}, {task.privacy.privacy.placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}",
-        )  # fmt: skip
+        told: dict[str, Any] = {}
+        charges = []
+        if task.kind is TaskKind.TRAIN:
+            noise, told = terms_of_work(
+                task.privacy, task.participant, task.config, examples=examples, model=model,
+                accountant=self._policy.accountant, ring=None if task.masking is None else task.masking.ring,
+            )  # fmt: skip
+            placement = task.privacy.privacy.placement
+            note = f"{noise.mechanism}, {placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}"
+            charges.append(_charge(task, noise.event, noise.count, note))
+        if covered is not None:
+            epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
+            charges.append(_charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
+            told |= covered.told
         ledger = self._open()
         self._look_back(ledger, task)
-        _report_metrics(task.project, ledger.reserve(charge))
+        _report_metrics(task.project, ledger.reserve(*charges))
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
-        return Reservation(charge, noise, told)
+        return Reservation(tuple(charges), told, covered)
 
     def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""
-        if reserved is not None:
-            self._open().settle(reserved.charge)
+        for charge in () if reserved is None else reserved.charges:
+            self._open().settle(charge)
 
     def with_head(self, task: Task, result: Result) -> Result:
         """The result of a task, with how far the ledger has come where the task was charged."""
-        if task.privacy is None or task.kind is not TaskKind.TRAIN or self._ledger is None or self._key is None:
+        charged = task.privacy is not None and task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE)
+        if not charged or self._ledger is None or self._key is None:
             return result
         from hanse_privacy.witness import signed_head
 
@@ -139,6 +166,15 @@ class SiteBudget:
             return self._ledger
 
 
+def _charge(task: Task, event: Event, count: int, note: str, part: str = "") -> Charge:
+    """What a task costs, or a part of it by a name of its own."""
+    from hanse_privacy.ledger import Charge
+
+    session = task.masking.session if task.masking is not None else "plain"
+    attempt = 1 if task.privacy is None else task.privacy.attempt
+    return Charge(task.project, task.run, f"{task.step}/{attempt}/{session}/{task.id}{part}", event, count, note)
+
+
 def _report_metrics(scope: str, balance: Balance) -> None:
     PRIVACY_SPENT.set(balance.spent, project=scope)
     if balance.epsilon is not None:
@@ -167,7 +203,6 @@ def restore_ledger(
     Args:
         project, spent: what they were charged for, and the epsilon that they had cost; None: nobody knows.
     """
-    from hanse_privacy.accounting.events import Event
     from hanse_privacy.ledger import Charge, Ledger
 
     lost = None

@@ -137,7 +137,7 @@ def noise_for(task: Task, masking: Masking, update: Path | None) -> AnswerNoise:
 
 
 def _oblivious(task: Task) -> bool:
-    privacy = None if task.privacy is None else task.privacy.privacy
+    privacy = None if task.privacy is None or task.kind is TaskKind.EVALUATE else task.privacy.privacy
     return privacy is not None and privacy.placement == "distributed" and privacy.noise == "oblivious"
 
 

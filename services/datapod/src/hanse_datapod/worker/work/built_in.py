@@ -38,7 +38,7 @@ def evaluate(work: WorkContext) -> WorkOutcome:
     module, problem, received = receive(work, examples)
     with on_device(module, work.device):
         note = adapt(_session(work, module, problem, received, work.data().train))
-        metrics = measure(module, examples, problem)
+        metrics = measure(module, examples, problem, cut=(work.config.get("privacy") or {}).get("cut"))
     return WorkOutcome(None, len(examples), metrics, note=note or received.note)
 
 
@@ -61,7 +61,7 @@ def train(work: WorkContext) -> WorkOutcome:
     if private is not None:
         if made.extras:
             raise invalid("train.algorithm", ", ".join(made.extras), "nothing beside the update, which has noise alone")
-        update, metrics = made_private(update, entries.travelling, private), {}
+        update, metrics = made_private(update, entries.travelling, private), private.covered(metrics)
         info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}
     write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
     extras = {name: extra_output(work.output, name) for name in made.extras}

@@ -79,7 +79,7 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     write_state(work.state, work.round, {LOCAL: in_layout(trained, local)} if local.entries else {}, given.state)
     update = update_of(given.arrays, trained, travelling)
     if private is not None:
-        update, metrics = made_private(update, travelling, private), {}
+        update, metrics = made_private(update, travelling, private), private.covered(metrics)
     write_tensors(work.output, travelling, update)
     return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=given.note)
 
