@@ -24,8 +24,14 @@ NAMED = {
 """Tests by the number that cells refer to them with."""
 
 
-OTHERS = (Path(__file__).name, "test_hostile_site.py", "test_hostile_joining.py", "test_fuzzed_decoders.py")
-"""Not of this page: this test, and sites that want to do harm instead of to learn."""
+OTHERS = (
+    Path(__file__).name,
+    "test_hostile_site.py",
+    "test_hostile_joining.py",
+    "test_hostile_site_code.py",
+    "test_fuzzed_decoders.py",
+)
+"""Not of this page: this test, and sites or site code that want to do harm instead of to learn."""
 
 
 def attacks() -> set[tuple[str, str]]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OBJECTS_KEPT = 24
 """Objects of studies: several steps are under way at once, each with a few."""
+RECEIVED = ("cache", "extras", "objects")
+"""Folders of a home, of what was fetched: models, what algorithms need beside them, and objects of studies."""
 _LOOKS_S = (0.2, 0.4, 0.8, 0.0)
 """Pauses after each look for an open task."""
 FRESH_S = 5.0
@@ -75,9 +77,9 @@ class SiteLink:
         self.bus = bus
         self.identity = identity
         self._transfer = transfer
-        self._cache = ModelCache(identity.home / "cache")
-        self._extras = ModelCache(identity.home / "extras")
-        self._objects = ModelCache(identity.home / "objects", kept=OBJECTS_KEPT)
+        models, extras, objects = (identity.home / name for name in RECEIVED)
+        self._cache, self._extras = ModelCache(models), ModelCache(extras)
+        self._objects = ModelCache(objects, kept=OBJECTS_KEPT)
 
     @classmethod
     async def connect(

@@ -9,15 +9,18 @@ import os
 import shutil
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.study.tasks import is_study_step
-from hanse_datapod.worker.port import SPARE, extra_output
+from hanse_datapod.worker.pool.files import take_over
+from hanse_datapod.worker.port import SPARE, WorkOutcome, extra_output
 from hanse_fabric import durable
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Task, TaskKind
+from hanse_site.link import RECEIVED
 
 PAIRWISE = "pairwise"
 """Folder of a home: keys and secrets of pairwise masking, by run."""
@@ -29,11 +32,27 @@ MARGIN, STUDY_MARGIN = 128 << 10, 32 << 20
 """Bytes of disk beside what a task is known to write."""
 _KEPT_S = 2 * 86_400
 _STUDY_KEPT_S = 40 * 86_400  # longer than a task can be open
-_STUDIES = "studies"
+_STUDIES, _MADE = "studies", "made"
+
+
+def worker_folders(home: Path) -> tuple[list[Path], list[Path]]:
+    """(folders of the home that the worker may read, folders that it may write in), which are made.
+
+    Raises:
+        HanseError: NO_SPACE.
+    """
+    given, own = ([home / name for name in names] for names in (RECEIVED, (_MADE, "state", _STUDIES)))
+    with durable.space_errors(home):
+        for folder in (*given, *own):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return given, own
 
 
 class TaskFolders:
-    """The folders `work`, `state` and `studies` of one home. Its methods block, and any thread may call them."""
+    """The folders `work`, `made`, `state` and `studies` of one home. Its methods block, and any thread may call them.
+
+    The worker writes in the last three. What it has made is moved to `work`, where it reaches it no more.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -45,7 +64,25 @@ class TaskFolders:
         return self._home / "work" / f"{task.run}.{task.id}.update"
 
     def worker_output(self, task: Task) -> Path:
-        """The file that the worker writes: another than `output`, and soon removed, where the answer is masked."""
+        """The file that the worker writes."""
+        return self._home / _MADE / self._taken(task).name
+
+    def take(self, task: Task, outcome: WorkOutcome) -> WorkOutcome:
+        """Move what the worker has made to where it cannot change it; the outcome with the files there.
+
+        Raises:
+            HanseError: TAMPERED where a link or no file lies in its place; NO_SPACE.
+        """
+        taken = self._taken(task)
+        update = None if outcome.update is None else taken
+        extras = {name: extra_output(taken, name) for name in outcome.extras}
+        for made, path in ((outcome.update, update), *((outcome.extras[name], extras[name]) for name in extras)):
+            if made is not None and path is not None:
+                take_over(made, path)
+        return replace(outcome, update=update, extras=extras)
+
+    def _taken(self, task: Task) -> Path:
+        """Another file than `output`, and soon removed, where the answer is masked."""
         output = self.output(task)
         return output.with_suffix(PLAIN) if masked(task) else output
 
@@ -59,38 +96,39 @@ class TaskFolders:
         Raises:
             HanseError: NO_SPACE.
         """
-        work = self._home / "work"
+        work, made = self._home / "work", self._home / _MADE
         with durable.space_errors(self._home):
             work.mkdir(exist_ok=True, mode=0o700)
+            made.mkdir(exist_ok=True, mode=0o700)
             self.state(task).mkdir(parents=True, exist_ok=True, mode=0o700)
             os.utime(self.state(task))
         with self._lock:
             self._under_way.add(task.id)
             self._clear(work, task)
+            self._clear(made, task)
         require_space(self._home, needed_for(task))
 
-    def _clear(self, work: Path, task: Task) -> None:
+    def _clear(self, folder: Path, task: Task) -> None:
         """Remove large updates that nobody can ask for any more: older ones of this training run, and expired ones of
         any.
 
         One older update is kept as a spare file for the next to be written over, which is faster. Plain updates that a
         crash has left are always removed. Files of tasks under way are never touched.
         """
-        oldest, spare = file_time() - _KEPT_S, work / (MASKED_SPARE if masked(task) else SPARE)
+        oldest = file_time() - _KEPT_S
+        spare = self._home / "work" / MASKED_SPARE if masked(task) else self._home / _MADE / SPARE
         others = self._under_way - {task.id}
-        for path in work.iterdir():
+        for path in folder.iterdir():
             name = path.name.removeprefix(".")  # of a file that is not whole yet (`whole_file`)
             owner = name.split(".")[1:2]
             if owner and owner[0] in others:
                 continue
             mine = name.startswith(f"{task.run}.") and not is_study_step(task)
             with suppress(FileNotFoundError):  # another task's, which was done meanwhile
-                if PLAIN in path.suffixes:
-                    path.unlink()
-                elif mine and path.suffix == ".update":
+                if mine and path.suffix == ".update" and PLAIN not in path.suffixes:
                     path.replace(spare)
-                elif mine or path.stat().st_mtime < oldest:
-                    path.unlink()
+                elif mine or PLAIN in path.suffixes or path.lstat().st_mtime < oldest:
+                    _remove(path)
 
     def forget(self, run: str) -> bool:
         """Remove all that the study of a run has left; False: there was nothing."""
@@ -98,9 +136,9 @@ class TaskFolders:
         known = state.exists()
         for folder in (state, self._home / PAIRWISE / run):
             shutil.rmtree(folder, ignore_errors=True)
-        work = self._home / "work"
-        for path in (*work.glob(f"{run}.*"), *work.glob(f".{run}.*")):
-            path.unlink(missing_ok=True)
+        for folder in (self._home / "work", self._home / _MADE):
+            for path in (*folder.glob(f"{run}.*"), *folder.glob(f".{run}.*")):
+                _remove(path)
         return known
 
     def forget_old(self) -> None:
@@ -131,15 +169,26 @@ class TaskFolders:
         with self._lock:
             self._under_way.discard(task.id)
         if masked(task):
-            worked = self.worker_output(task)
-            for path in (worked, *worked.parent.glob(f"{worked.name}.*")):
-                path.unlink(missing_ok=True)
+            _remove_all(self.worker_output(task), self._taken(task))
 
     def drop(self, task: Task) -> None:
         """Remove what the task has made."""
-        output = self.output(task)
-        for path in (output, *output.parent.glob(f"{output.name}.*")):
-            path.unlink(missing_ok=True)
+        _remove_all(self.worker_output(task), self.output(task))
+
+
+def _remove_all(*files: Path) -> None:
+    """Remove files, with what is named after them."""
+    for file in files:
+        for path in (file, *file.parent.glob(f"{file.name}.*")):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or link, or what site code has put in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def file_time() -> float:

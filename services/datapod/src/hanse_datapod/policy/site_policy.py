@@ -20,6 +20,7 @@ from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
+from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
@@ -61,6 +62,7 @@ class Policy(Frozen):
         privacy: the noise that is wanted, and the budget that it is charged to.
         plugins: which strategies and algorithms of other packages.
         asking: how finely, and how often, the site may be asked.
+        sandbox: what the process in which site code runs may reach.
         studies: which association studies the site's genotypes may be in, where `workflows` names these.
     """
 
@@ -76,6 +78,7 @@ class Policy(Frozen):
     asking: AskingPolicy = AskingPolicy()
     studies: StudiesPolicy = StudiesPolicy()
     plugins: PluginsPolicy = PluginsPolicy()
+    sandbox: SandboxPolicy = SandboxPolicy()
 
     def check(self, task: Task) -> None:
         """Whether the task may be done at all.

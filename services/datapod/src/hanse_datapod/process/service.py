@@ -44,9 +44,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     shared = SharedWorker(
         settings.code, participants=len(listed), threads=settings.threads, device=settings.device,
         pools=await asyncio.to_thread(read_pools, settings.pools),
-        pool_folder=settings.pool_folder or settings.home / "pools",
+        pool_folder=settings.pool_folder or settings.home / "pools", sandbox=policy.sandbox,
     )  # fmt: skip
-    workers = [shared.participant(_data(settings, home)) for home in listed]
+    workers = [shared.participant(_data(settings, home), home) for home in listed]
     await shared.start()  # libraries load while the sites join
     token = settings.token.get_secret_value() if not homes else ""
     waiting = set(listed)

@@ -1,5 +1,5 @@
-"""The worker's process: reads requests from stdin, trains or computes on genotypes (`--studies`), answers on stdout.
-Started by `worker.client.process` only.
+"""The worker's process: reads from stdin what it may reach, then requests; trains or computes on genotypes
+(`--studies`), and answers on stdout. Started by `worker.client.process` only.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ import queue
 import signal
 import sys
 import threading
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from hanse_datapod.worker.frames import pack, read_frame
+from hanse_datapod.worker.sandbox.enter import enter
+from hanse_datapod.worker.sandbox.terms import Reach
 from hanse_datapod.worker.server.answering import Do, Receive, Send, answer
 from hanse_fabric import garbage
 
@@ -41,6 +45,9 @@ def main() -> None:
     """Serve requests until the agent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is the agent's to answer
     incoming, outgoing = _own_pipes()
+    if (told := read_frame(incoming)) is None:
+        return
+    confinement = enter(Reach.told(told["reach"]), Path(told["scratch"]))
     requests: Requests = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, requests), daemon=True).start()
 
@@ -51,7 +58,7 @@ def main() -> None:
     garbage.while_loading()
     do = _server(send, requests.get)  # libraries are loaded here, while the agent joins
     garbage.settle()
-    send({"kind": "ready"})
+    send({"kind": "ready", "confinement": asdict(confinement)})
     while True:
         answer(requests.get(), do, send)
 

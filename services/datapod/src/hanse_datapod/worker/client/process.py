@@ -1,7 +1,8 @@
 """The worker's process as the agent sees it: started at once, warm between tasks, killed at a limit, restarted.
 
 The process is `python -m hanse_datapod.worker`, with `--studies` for one without torch. It ends by itself when its
-stdin closes, so it never outlives the agent. It gets none of the agent's HANSE_ variables: site code runs in it.
+stdin closes, so it never outlives the agent. Site code runs in it: it gets none of the agent's HANSE_ variables, and is
+in a sandbox (`worker.sandbox`). It may reach what requests have named; for more, another process takes its place.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ import logging
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
+from hanse_datapod.worker.client.process_tree import ProcessTree
 from hanse_datapod.worker.frames import answer_sum, error_of, length_of, pack
 from hanse_datapod.worker.port import AskSum, OnProgress
+from hanse_datapod.worker.sandbox.terms import Confinement, Reach, runs_code
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _START_LIMIT = 120.0
@@ -36,10 +42,26 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Child:
-    """A running process, and whether it has said that it is ready."""
+    """A running process, and whether it has said that it is ready.
+
+    Attributes:
+        tree: it, and all that it has started.
+        scratch: its temporary files.
+        files: what lay where it may reach when it began.
+        own: the processes that it began with.
+    """
 
     process: asyncio.subprocess.Process | AdoptedProcess
-    ready: bool = False
+    tree: ProcessTree
+    scratch: TemporaryDirectory[str]
+    reach: Reach
+    files: dict[Path, tuple[int, int] | None]
+    own: frozenset[psutil.Process] = frozenset()
+    confinement: Confinement | None = None
+
+    def reaches(self, wanted: Reach) -> bool:
+        """Whether it may open what is wanted: the very files that lie there now."""
+        return self.reach.covers(wanted) and self.files == self.reach.files()
 
 
 @dataclass(slots=True, eq=False)
@@ -49,10 +71,12 @@ class WorkerProcess:
     Attributes:
         studies: it computes on genotypes, and loads no torch.
         threads: of its linear algebra.
+        reach: what it may reach from its start on.
     """
 
     studies: bool = False
     threads: int = 1
+    reach: Reach = field(default_factory=Reach)
     _child: _Child | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
@@ -63,19 +87,21 @@ class WorkerProcess:
             raise HanseError(ErrorCode.CANCELLED, "worker: it was closed")
         if self._child is not None and self._child.process.returncode is None:
             return
-        if not self.studies and (prepared := await take_prepared()) is not None:
-            self._child = _Child(prepared)
-            return
-        process = await asyncio.create_subprocess_exec(
+        prepared = None if self.studies else await take_prepared()
+        process = prepared or await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "hanse_datapod.worker",
             *(["--studies"] if self.studies else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
             env=_environment(_STUDYING if self.studies else _TRAINING, self.threads),
         )
-        self._child = _Child(process)
+        scratch = TemporaryDirectory(prefix="hanse-worker-", ignore_cleanup_errors=True)
+        self._child = _Child(process, ProcessTree(process.pid), scratch, self.reach, self.reach.files())
+        _write(self._child, pack({"reach": self.reach.body(), "scratch": scratch.name}))
 
     @property
     def pid(self) -> int | None:
@@ -93,19 +119,20 @@ class WorkerProcess:
                 the child raised.
         """
         async with self._turn:
+            wanted = Reach.of(body)
+            if self._child is None or not self._child.reaches(wanted):
+                self.reach = self.reach.joined(wanted)
+                await self._kill()
             await self.start()
             child = self._child
             if child is None:
                 raise HanseError(ErrorCode.INTERNAL, "worker: no process")
-            try:
+            async with self._replaced_where_it_fails():
                 await self._until_ready(child)
+            _require_sandbox(child, body)
+            async with self._replaced_where_it_fails():
                 answer = await self._converse(child, body, time_limit, memory_limit, on_progress, exchange)
-            except BaseException:
-                await self._kill()
-                if not self._closed:
-                    with suppress(OSError, HanseError):
-                        await self.start()  # the next task finds it warm
-                raise
+            await self._end_what_is_left(child)
         if answer["kind"] == "error":
             raise error_of(answer)
         return answer
@@ -116,17 +143,20 @@ class WorkerProcess:
         await self._kill()
 
     async def _until_ready(self, child: _Child) -> None:
-        if child.ready:
+        if child.confinement is not None:
             return
         try:
             async with asyncio.timeout(_START_LIMIT):
-                await _read(child)
+                told = await _read(child)
         except TimeoutError:
             raise HanseError(
                 ErrorCode.TIMEOUT, f"worker: not ready {_START_LIMIT:.0f} s after its start",
                 hint="see its messages in the datapod's log",
             ) from None  # fmt: skip
-        child.ready = True
+        child.confinement = Confinement(**told["confinement"])
+        child.own = child.tree.members()
+        level = logging.INFO if child.confinement.sound else logging.WARNING
+        _log.log(level, "the worker's sandbox", extra={"sandbox": str(child.confinement)})
 
     async def _converse(
         self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress,
@@ -152,7 +182,7 @@ class WorkerProcess:
                 if time.monotonic() >= ends:
                     raise self._too_long(time_limit)
                 if memory_limit is not None:
-                    self._check_memory(child.process.pid, memory_limit)
+                    self._check_memory(child.tree, memory_limit)
         finally:
             if not reading.done():
                 reading.cancel()
@@ -166,12 +196,8 @@ class WorkerProcess:
             hint=f"{less}, or a longer limit in the site's policy and the job's deadline",
         )  # fmt: skip
 
-    def _check_memory(self, pid: int, limit: int) -> None:
-        try:
-            used = psutil.Process(pid).memory_info().rss
-        except psutil.NoSuchProcess:
-            return  # the process has ended, which `_read` reports
-        if used > limit:
+    def _check_memory(self, tree: ProcessTree, limit: int) -> None:
+        if (used := tree.memory(limit)) > limit:
             what, less = ("the study", "smaller chunks") if self.studies else ("training", "a smaller batch or model")
             raise HanseError(
                 ErrorCode.TOO_LARGE,
@@ -179,15 +205,50 @@ class WorkerProcess:
                 hint=f"{less}, or a higher limit in the site's policy",
             )
 
+    @asynccontextmanager
+    async def _replaced_where_it_fails(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException:
+            await self._kill()
+            if not self._closed:
+                with suppress(OSError, HanseError):
+                    await self.start()  # the next task finds it warm
+            raise
+
+    async def _end_what_is_left(self, child: _Child) -> None:
+        """End processes that the work has started and left, with the one that it was done in."""
+        if left := child.tree.members(fresh=True) - child.own:
+            _log.info("the work has left processes, which were ended", extra={"processes": len(left)})
+            await self._kill()
+            await self.start()
+
     async def _kill(self) -> None:
         child, self._child = self._child, None
         if child is None:
             return
-        with suppress(ProcessLookupError):
-            child.process.kill()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_STOP_LIMIT):
+                await child.tree.end()
                 await child.process.wait()
+        except TimeoutError:
+            _log.warning("the worker's processes did not end", extra={"processes": len(child.tree.members())})
+        await asyncio.to_thread(child.scratch.cleanup)
+
+
+def _require_sandbox(child: _Child, body: dict[str, Any]) -> None:
+    """Refuse to run site code where the policy wants a sandbox that this machine does not have.
+
+    Raises:
+        HanseError: POLICY.
+    """
+    wanted = child.reach.policy.mode == "required" and runs_code(body)
+    if wanted and child.confinement is not None and not child.confinement.sound:
+        raise HanseError(
+            ErrorCode.POLICY,
+            f"the site's policy forbids it: sandbox.mode: site code runs in a sandbox alone; here {child.confinement}",
+            hint="a kernel of Linux 5.13 or later with Landlock, or the policy's sandbox.mode: auto",
+        )
 
 
 def _environment(allocator: dict[str, str], threads: int) -> dict[str, str]:

@@ -19,6 +19,7 @@ from hanse_datapod.worker.port import (
     WorkOutcome,
     WorkRequest,
 )
+from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
@@ -48,6 +49,7 @@ class ProcessWorker:
         code: the site code's file, or a folder with one `<name>.py` for each name.
         alone: whether nobody else works in it: who waits there for others keeps nobody from contributing.
         device: `auto`, `cpu`, `cuda` or `cuda:N`, that it trains on where the job does not say.
+        sandbox: what the site's policy says of the process's sandbox.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ProcessWorker:
         *,
         alone: bool = True,
         device: str = "cpu",
+        sandbox: SandboxPolicy | None = None,
     ) -> None:
         self.kinds: frozenset[TaskKind] = STUDY_KINDS if data.is_genotypes else TRAINING_KINDS
         self._data = data.model_dump(mode="json")
@@ -65,6 +68,7 @@ class ProcessWorker:
         self._schema: dict[str, Any] | None = None  # until it is known, data are read as what they look like
         self._process, self._alone = process, alone
         self._wanted_device, self._device = device, DeviceReport()
+        self._sandbox = (sandbox or SandboxPolicy()).model_dump(mode="json")
 
     @property
     def device(self) -> str:
@@ -125,5 +129,5 @@ class ProcessWorker:
     def _body(self, operation: str) -> dict[str, Any]:
         return {
             "operation": operation, "data": self._data, "code": self._code, "schema": self._schema,
-            "device": self._wanted_device,
+            "device": self._wanted_device, "sandbox": self._sandbox,
         }  # fmt: skip

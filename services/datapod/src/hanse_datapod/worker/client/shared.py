@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.home.folders import worker_folders
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_worker import Process, ProcessWorker
 from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, local_pool
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, Worker, WorkOutcome, WorkRequest
+from hanse_datapod.worker.sandbox.terms import Reach, SandboxPolicy, absolute, data_files
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema
@@ -92,12 +94,14 @@ class SharedWorker:
         threads: of the linear algebra of studies.
         device: that is trained on where the job does not say.
         pools: of further workers, which share `pool_folder`.
+        sandbox: what the site's policy says of the processes' sandbox.
     """
 
     def __init__(
         self, code: Path | None = None, *, participants: int = 2, threads: int = 1, device: str = "cpu",
-        pools: Sequence[Pool] = (), pool_folder: Path | None = None,
+        pools: Sequence[Pool] = (), pool_folder: Path | None = None, sandbox: SandboxPolicy | None = None,
     ) -> None:  # fmt: skip
+        self._sandbox = sandbox or SandboxPolicy()
         self._code, self._alone, self._device = code, participants == 1, device
         self._pools = [] if pool_folder is None else [(pool, PoolClient(pool_folder, pool.name)) for pool in pools]
         self._training = WorkerProcess()
@@ -111,9 +115,17 @@ class SharedWorker:
         for _, client in self._pools:
             await client.start()
 
-    def participant(self, data: DataSettings) -> Worker:
-        """A worker on these data."""
+    def participant(self, data: DataSettings, home: Path | None = None) -> Worker:
+        """A worker on these data.
+
+        Args:
+            home: the datapod's, of which it may reach what `worker_folders` says; None: what requests name.
+
+        Raises:
+            HanseError: INVALID_INPUT where the data's folder, or one of the system's, holds the home; NO_SPACE.
+        """
         process = self._studies if data.is_genotypes else self._training
+        process.reach = process.reach.joined(self._reach(data, home))
         if process not in self._used:
             self._used.append(process)
         local = self._worker(data, process, self._device)
@@ -125,8 +137,16 @@ class SharedWorker:
         ]
         return PlacingWorker(local, placed)
 
+    def _reach(self, data: DataSettings, home: Path | None) -> Reach:
+        read = absolute((*data_files(data), *self._sandbox.read, self._code))
+        if home is None:
+            return Reach(read, policy=self._sandbox)
+        given, own = worker_folders(home)
+        Reach(read, policy=self._sandbox).require_apart(home)
+        return Reach(read | absolute(given), absolute(own), self._sandbox)
+
     def _worker(self, data: DataSettings, process: Process, device: str) -> ProcessWorker:
-        return ProcessWorker(data, process, self._code, alone=self._alone, device=device)
+        return ProcessWorker(data, process, self._code, alone=self._alone, device=device, sandbox=self._sandbox)
 
     async def close(self) -> None:
         """Stop the processes."""

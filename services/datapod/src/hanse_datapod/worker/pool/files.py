@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hanse_datapod.worker.frames import MAX_FRAME
 from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 
-VERSION = 1
+VERSION = 2
 """Of the requests' form: a pool's worker of another release says so."""
 
 
@@ -107,15 +108,15 @@ def take_over(source: Path, target: Path) -> None:
     """
     try:
         source.replace(target)
-        if target.is_symlink():  # looked at where nobody else can change it
+        if not _is_file(target):  # looked at where nobody else can change it
             target.unlink()
-            raise _link(source)
+            raise _no_file(source)
         return
     except OSError:  # another disk
         partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        if source.is_symlink():
-            raise _link(source)
+        if not _is_file(source):
+            raise _no_file(source)
         with (
             durable.space_errors(target),
             open(source, "rb", opener=_no_link) as read,
@@ -134,16 +135,21 @@ def take_over(source: Path, target: Path) -> None:
 def folder_itself(folder: Path) -> Path:
     """The folder, if it is no link to one (TAMPERED)."""
     if folder.is_symlink():
-        raise _link(folder)
+        raise _no_file(folder)
     return folder
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file itself: a link would have the datapod read what the worker may not, a pipe have it wait."""
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
 
-def _link(path: Path) -> HanseError:
+def _no_file(path: Path) -> HanseError:
     return HanseError(
-        ErrorCode.TAMPERED, f"pool: {path.name} is a link, a file of the worker's own was expected",
-        hint="what site code runs in the pool's workers?",
+        ErrorCode.TAMPERED, f"worker: {path.name} is a link or no file, a file of the worker's own was expected",
+        hint="what site code runs in the site's workers?",
     )  # fmt: skip

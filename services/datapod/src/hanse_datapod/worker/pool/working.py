@@ -21,6 +21,7 @@ from hanse_datapod.worker.frames import error_frame, error_of
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import BEAT_S
 from hanse_datapod.worker.pool.staging import placed
+from hanse_datapod.worker.sandbox.terms import Reach, absolute
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _LOOK_S, _IDLE_LOOK_S = 0.05, 0.5
@@ -41,7 +42,7 @@ class PoolWorker:
         self._files, self._device, self._beat_s = PoolFolder(folder, name), device, beat_s
         # A new name for each start: requests that an earlier process of this pod took are not continued.
         self.name = f"{socket.gethostname()[:40].replace('@', '-')}-{os.getpid()}-{secrets.token_hex(4)}"
-        self._process = WorkerProcess()
+        self._process = WorkerProcess(reach=Reach(write=absolute([self._files.work])))
         self._busy = ""
 
     @property

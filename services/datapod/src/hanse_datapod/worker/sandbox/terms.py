@@ -1,0 +1,150 @@
+"""What the site's administrator says about the worker's sandbox, and what a worker's process may reach in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.worker.sandbox.libraries import of_the_system
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages.base import Frozen
+
+
+class SandboxPolicy(Frozen):
+    """The policy's section `sandbox`.
+
+    Attributes:
+        mode: `auto` takes what the machine has; `required` refuses to run site code where files or network cannot be
+            closed; `off` closes nothing.
+        read: files and folders beside the data and the code that the worker may read.
+        network: True leaves it the datapod's network; else its own loopback is all there is.
+    """
+
+    mode: Literal["auto", "required", "off"] = "auto"
+    read: tuple[Path, ...] = ()
+    network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a worker's process got.
+
+    Attributes:
+        files: it opens nothing but what it may reach.
+        network: it has none but a loopback of its own, or none at all; or the policy leaves it the datapod's.
+        processes: it sees no others, and the kernel ends what it started together with it.
+    """
+
+    files: bool = False
+    network: bool = False
+    processes: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether neither the keys nor the network are in reach."""
+        return self.files and self.network
+
+    def __str__(self) -> str:
+        parts = {"keys and files": self.files, "the network": self.network, "other processes": self.processes}
+        closed, open_ = ([name for name, done in parts.items() if done is wanted] for wanted in (True, False))
+        told = [f"{verb} {', '.join(names)}" for verb, names in (("closed are", closed), ("open are", open_)) if names]
+        return "; ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a worker's process may reach of the site's, by absolute paths.
+
+    Attributes:
+        read: files and folders.
+        write: folders, the worker's alone; what they lie in has the datapod's own files.
+    """
+
+    read: frozenset[Path] = frozenset()
+    write: frozenset[Path] = frozenset()
+    policy: SandboxPolicy = field(default_factory=SandboxPolicy)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Reach:
+        """What a request to a worker names: its data, code, inputs, and where it writes."""
+        policy = SandboxPolicy.model_validate(body.get("sandbox") or {})
+        read = [*data_files(DataSettings.model_validate(body["data"])), *policy.read, body.get("code")]
+        read += [body.get("model"), *(body.get("extras") or {}).values()]
+        write = [Path(body["output"]).parent, Path(body["state"])] if "output" in body else []
+        return cls(absolute(read), absolute(write), policy)
+
+    def covers(self, other: Reach) -> bool:
+        """Whether a process that may reach this may reach `other`, under the same policy."""
+        here = {*self.read, *self.write}
+        reads = all(path in here or not here.isdisjoint(path.parents) for path in other.read)
+        writes = all(path in self.write or not self.write.isdisjoint(path.parents) for path in other.write)
+        return reads and writes and self.policy == other.policy
+
+    def joined(self, other: Reach) -> Reach:
+        """Both, under the policy of `other`."""
+        write = _outermost(self.write | other.write)
+        return Reach(_outermost(self.read | other.read, write), write, other.policy)
+
+    def files(self) -> dict[Path, tuple[int, int] | None]:
+        """What lies at each path now, by file system and inode: a process keeps what it was given when it began."""
+        return {path: _identity(path) for path in {*self.read, *self.write}}
+
+    def require_apart(self, home: Path) -> None:
+        """Check that nothing to be read holds the datapod's home, with its keys.
+
+        Raises:
+            HanseError: INVALID_INPUT naming the folder.
+        """
+        own = home.absolute()
+        for path in sorted({*self.read, *of_the_system()}):
+            if self.policy.mode != "off" and (path == own or path in own.parents):
+                raise invalid("home", str(home), f"a folder that is not in {path}, which the worker reads")
+
+    def body(self) -> dict[str, Any]:
+        """As a worker's process is told it."""
+        return {
+            "read": sorted(map(str, self.read)),
+            "write": sorted(map(str, self.write)),
+            "policy": self.policy.model_dump(mode="json"),
+        }
+
+    @classmethod
+    def told(cls, body: Mapping[str, Any]) -> Reach:
+        """What `body` made."""
+        return cls(absolute(body["read"]), absolute(body["write"]), SandboxPolicy.model_validate(body["policy"]))
+
+
+def data_files(data: DataSettings) -> list[Path | None]:
+    """All files and folders that data lie in."""
+    train = [data.train]
+    if data.is_genotypes and data.train is not None:
+        train = [Path(f"{data.prefix}{ending}") for ending in (".bed", ".bim", ".fam")]
+    return [*train, data.test, data.phenotypes, data.covariates]
+
+
+def runs_code(body: Mapping[str, Any]) -> bool:
+    """Whether a request runs the site's code."""
+    return bool(dict(body.get("config") or {}).get("code")) or body["data"]["kind"] == "code"
+
+
+def absolute(paths: Any) -> frozenset[Path]:
+    """Those that are given, from the root."""
+    return frozenset(Path(path).absolute() for path in paths if path is not None)
+
+
+def _outermost(paths: frozenset[Path], others: frozenset[Path] = frozenset()) -> frozenset[Path]:
+    """Those that lie in none of the rest, and neither in nor at one of the `others`."""
+    return frozenset(
+        path for path in paths - others if paths.isdisjoint(path.parents) and others.isdisjoint(path.parents)
+    )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

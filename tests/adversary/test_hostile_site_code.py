@@ -1,0 +1,261 @@
+"""Site code that the administrator has approved, and that wants the site's keys, the network, or to stay.
+
+Real code in the real worker process. Each attack is played in the sandbox and, as its control, with the sandbox off
+(`sandbox.mode: off`), where it succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from adversary.code_site import HERE, KEY, Site
+from hanse_datapod.home.folders import TaskFolders
+from hanse_datapod.worker.client.process import WorkerProcess
+from hanse_datapod.worker.client.process_tree import ProcessTree
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.sandbox import landlock
+from hanse_datapod.worker.sandbox.terms import Confinement, SandboxPolicy
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+
+pytestmark = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock: there is no sandbox")
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+TOKEN = "join_the-sites-token"
+MARK = "hanse-left-running"
+MIB = 1 << 20
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """A site with the sandbox that this machine has."""
+    site = Site(tmp_path_factory.mktemp("closed"), SandboxPolicy(mode="required"))
+    yield site
+    await site.shared.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    """The control: the same without a sandbox."""
+    site = Site(tmp_path_factory.mktemp("opened"), SandboxPolicy(mode="off"))
+    yield site
+    await site.shared.close()
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[int]:
+    """A process of the datapod's user that has a token in its environment."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {"HANSE_TOKEN": TOKEN}) as process:
+        yield process.pid
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def listening() -> Iterator[int]:
+    """The port of a server of this machine, which takes connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_take_all, args=(server,), daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def _take_all(server: socket.socket) -> None:
+    while True:
+        try:
+            server.accept()[0].close()
+        except OSError:
+            return
+
+
+@pytest.fixture(scope="module")
+def abstract() -> Iterator[str]:
+    """The name of a local socket without a file, which services of a machine listen on."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("\0hanse-test-service")
+        server.listen()
+        yield "hanse-test-service"
+
+
+def asks(site: Site, other_process: int, listening: int, abstract: str) -> list[tuple[str, dict[str, Any]]]:
+    """Each attack on secrets and network, with what it needs to know."""
+    home, key = str(site.home), str(site.home / "signing.pem")
+    return [
+        ("read", {"path": key}),
+        ("read", {"path": f"/proc/self/root{key}"}),
+        ("read_by_link", {"path": key}),
+        ("read_by_hard_link", {"path": key}),
+        ("read_by_program", {"path": key}),
+        ("list", {"path": home}),
+        ("write", {"path": f"{home}/outbox.jsonl"}),
+        ("cut", {"path": f"{home}/cut"}),
+        ("read", {"path": f"/proc/{other_process}/environ"}),
+        ("read_environments", {"wanted": TOKEN}),
+        ("connect", {"port": listening}),
+        ("connect_to_service", {"name": abstract}),
+        ("signal", {"pid": other_process}),
+    ]
+
+
+@in_one_loop
+async def test_keys_environment_files_network_and_other_processes_are_out_of_reach(
+    closed: Site, other_process: int, listening: int, abstract: str
+) -> None:
+    (closed.home / "cut").write_bytes(KEY)
+    wanted = asks(closed, other_process, listening, abstract)
+    reached = [(attack, given) for attack, given in wanted if await closed.said(attack, **given)]
+    assert reached == []
+    assert (closed.home / "cut").read_bytes() == KEY
+
+
+@in_one_loop
+async def test_control_without_the_sandbox_each_of_these_attacks_succeeds(
+    opened: Site, other_process: int, listening: int, abstract: str
+) -> None:
+    (opened.home / "cut").write_bytes(KEY)
+    wanted = asks(opened, other_process, listening, abstract)
+    missed = [(attack, given) for attack, given in wanted if not await opened.said(attack, **given)]
+    assert missed == []
+
+
+@in_one_loop
+async def test_an_honest_code_reads_its_data_writes_temporary_files_and_starts_programs(closed: Site) -> None:
+    data = str(closed.folder / "data" / "ward.npz")
+    assert await closed.said("read", path=data)
+    assert await closed.said("work_as_usual")
+    if closed.confinement.processes:
+        assert await closed.said("talk_to_itself")
+
+
+@in_one_loop
+async def test_a_link_in_place_of_the_update_brings_no_key_out(closed: Site) -> None:
+    outcome = await closed.do("answer_with_link", path=str(closed.home / "signing.pem"))
+    with pytest.raises(HanseError, match="is a link or no file") as caught:
+        TaskFolders(closed.home).take(_task(outcome), outcome)
+    assert caught.value.code is ErrorCode.TAMPERED
+
+
+@in_one_loop
+async def test_control_an_update_that_is_read_where_the_code_put_it_brings_the_key_out(closed: Site) -> None:
+    outcome = await closed.do("answer_with_link", path=str(closed.home / "signing.pem"))
+    assert outcome.update is not None
+    assert outcome.update.read_bytes() == KEY
+
+
+class _task:  # noqa: N801 - as much of a task as its folders look at
+    masking, config, workflow = None, {}, "federated_averaging"
+    kind = TaskKind.TRAIN
+
+    def __init__(self, outcome: WorkOutcome) -> None:
+        assert outcome.update is not None
+        self.run, self.id = outcome.update.name.split(".")[:2]
+
+
+@in_one_loop
+async def test_no_process_stays_when_a_task_has_ended(closed: Site) -> None:
+    await closed.do("leave_process", mark=MARK + "-a")
+    assert running(MARK + "-a") == 0
+
+
+@in_one_loop
+async def test_control_where_nobody_looks_what_a_task_has_started_stays_until_the_worker_ends(
+    closed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(_self: WorkerProcess, _child: object) -> None:
+        return None
+
+    with monkeypatch.context() as changed:
+        changed.setattr(WorkerProcess, "_end_what_is_left", nothing)
+        await closed.do("leave_process", mark=MARK + "-b")
+    assert running(MARK + "-b") == 1
+    await closed.process._kill()
+    assert running(MARK + "-b") == 0
+
+
+@pytest.mark.parametrize("site", ["closed", "opened"])
+@in_one_loop
+async def test_a_task_that_fails_leaves_no_process(site: str, request: pytest.FixtureRequest) -> None:
+    with pytest.raises(HanseError, match=r"ended \(status 3\)"):
+        await request.getfixturevalue(site).do("leave_process_and_end", mark=f"{MARK}-{site}")
+    assert running(f"{MARK}-{site}") == 0
+
+
+@in_one_loop
+async def test_memory_is_that_of_the_worker_and_of_all_that_it_started(closed: Site) -> None:
+    limit = await own_memory(closed) + 150 * MIB
+    with pytest.raises(HanseError, match=r"MiB of memory, \d+ are allowed") as caught:
+        await closed.do("eat", children=4, mib=100, memory=limit)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+@in_one_loop
+async def test_control_who_counts_the_worker_alone_sees_no_child_eat(
+    closed: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = await own_memory(closed) + 150 * MIB
+    child = closed.process._child
+    assert child is not None
+    with monkeypatch.context() as changed:
+        changed.setattr(ProcessTree, "members", lambda _tree, **_how: child.own)
+        assert await closed.said("eat", children=4, mib=100, memory=limit)
+
+
+async def own_memory(site: Site) -> int:
+    """What the worker uses when it is ready."""
+    await site.do("nothing")
+    child = site.process._child
+    assert child is not None
+    return sum(each.memory_info().rss for each in child.tree.members(fresh=True))
+
+
+def test_nothing_stays_when_the_datapod_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "lonely_agent.py"), str(tmp_path), "leave", f"{MARK}-c"]
+    with subprocess.Popen(command) as agent:
+        while not (left := processes(f"{MARK}-c")):
+            assert agent.poll() is None
+            time.sleep(0.1)
+        agent.kill()
+    assert not psutil.wait_procs(left, timeout=60)[1]
+
+
+def test_where_namespaces_are_refused_as_in_containers_files_and_network_are_closed_all_the_same(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, str(HERE / "lonely_agent.py"), str(tmp_path), "as-in-a-container"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.splitlines()
+    assert told == ["closed are keys and files, the network; open are other processes", "reads 0.0", "connects 0.0"]
+
+
+@in_one_loop
+async def test_a_policy_that_demands_a_sandbox_runs_no_code_where_there_is_none(closed: Site) -> None:
+    await closed.do("nothing")
+    child = closed.process._child
+    assert child is not None
+    had, child.confinement = child.confinement, Confinement()
+    try:
+        with pytest.raises(HanseError, match="in a sandbox alone; here open are keys and files") as caught:
+            await closed.do("nothing")
+    finally:
+        child.confinement = had
+    assert caught.value.code is ErrorCode.POLICY
+    assert closed.process._child is child
+
+
+def processes(mark: str) -> list[psutil.Process]:
+    """Those with the mark among their arguments, whoever started them."""
+    return [each for each in psutil.process_iter(["cmdline"]) if mark in (each.info["cmdline"] or ())]
+
+
+def running(mark: str) -> int:
+    return len(processes(mark))
