@@ -12,7 +12,7 @@ from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
-from hanse_datapod.worker.sandbox.terms import Confinement, SandboxPolicy
+from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import ArraySchema
 
@@ -41,13 +41,6 @@ class Site:
     @property
     def process(self) -> WorkerProcess:
         return self.shared._training
-
-    @property
-    def confinement(self) -> Confinement:
-        child = self.process._child
-        assert child is not None
-        assert child.confinement is not None
-        return child.confinement
 
     async def do(self, attack: str, *, memory: int | None = None, **given: Any) -> WorkOutcome:
         """Have the code play an attack as its training; the outcome."""

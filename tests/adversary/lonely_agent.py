@@ -24,7 +24,7 @@ async def want(site: Site) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         read = await site.said("read", path=str(site.home / "signing.pem"))
         connected = await site.said("connect", port=server.getsockname()[1])
-    print(site.confinement, f"reads {read}", f"connects {connected}", sep="\n", flush=True)
+    print(await site.process.confinement(), f"reads {read}", f"connects {connected}", sep="\n", flush=True)
     await site.shared.close()
 
 

@@ -1,7 +1,7 @@
 """Site code that the administrator has approved, and that wants the site's keys, the network, or to stay.
 
 Real code in the real worker process. Each attack is played in the sandbox and, as its control, with the sandbox off
-(`sandbox.mode: off`), where it succeeds.
+(`sandbox.mode: none`), where it succeeds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ import pytest
 import pytest_asyncio
 
 from adversary.code_site import HERE, KEY, Site
+from hanse_datapod.cli import main
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.home.folders import TaskFolders
 from hanse_datapod.worker.client.process import WorkerProcess
 from hanse_datapod.worker.client.process_tree import ProcessTree
+from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.sandbox import landlock
 from hanse_datapod.worker.sandbox.terms import Confinement, SandboxPolicy
@@ -49,7 +52,7 @@ async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     """The control: the same without a sandbox."""
-    site = Site(tmp_path_factory.mktemp("opened"), SandboxPolicy(mode="off"))
+    site = Site(tmp_path_factory.mktemp("opened"), SandboxPolicy(mode="none"))
     yield site
     await site.shared.close()
 
@@ -134,7 +137,7 @@ async def test_an_honest_code_reads_its_data_writes_temporary_files_and_starts_p
     data = str(closed.folder / "data" / "ward.npz")
     assert await closed.said("read", path=data)
     assert await closed.said("work_as_usual")
-    if closed.confinement.processes:
+    if (await closed.process.confinement()).processes:
         assert await closed.said("talk_to_itself")
 
 
@@ -250,6 +253,23 @@ async def test_a_policy_that_demands_a_sandbox_runs_no_code_where_there_is_none(
         child.confinement = had
     assert caught.value.code is ErrorCode.POLICY
     assert closed.process._child is child
+
+
+def test_the_administrator_is_told_what_is_closed_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.yaml"
+    told = []
+    for mode in ("required", "none"):
+        policy.write_text(f"sandbox: {{mode: {mode}}}")
+        assert main(["sandbox", "--policy", str(policy)]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0].startswith("closed are keys and files, the network")
+    assert told[1] == "open are keys and files, the network, other processes\n"
+
+
+def test_a_home_in_a_folder_that_the_worker_reads_is_refused(tmp_path: Path) -> None:
+    shared = SharedWorker(participants=1)
+    with pytest.raises(HanseError, match=r"is not a folder outside of .*, which the worker reads"):
+        shared.participant(DataSettings(train=tmp_path), tmp_path / "home")
 
 
 def processes(mark: str) -> list[psutil.Process]:

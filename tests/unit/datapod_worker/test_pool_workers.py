@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from hanse_datapod.worker.pool.heartbeats import Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, placed
 from hanse_datapod.worker.pool.working import PoolWorker
 from hanse_datapod.worker.port import AskSum, WorkRequest
+from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import ArraySchema
@@ -322,6 +325,37 @@ async def test_a_site_with_pools_does_each_task_where_it_fits_and_tells_of_its_d
         assert caught.value.code is ErrorCode.NO_DEVICE
         assert worker.device.startswith("cpu (HANSE_DEVICE is cuda, but torch")
         assert "; pool large (cpu, 4096 GiB): 1 at work; pool a100 (gpu, 80 GiB): 0 at work" in worker.device
+    finally:
+        stopping.set()
+        await run
+        await shared.close()
+
+
+async def test_site_code_that_shall_run_apart_runs_in_a_pool_alone(data: DataSettings, tmp_path: Path) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "import numpy as np\n"
+        "def load(): return {'train': (np.ones((6, 2), np.float32), np.arange(6) % 2)}\n"
+        "def initialize(config): return {'weights': np.zeros(2, np.float32)}\n"
+        "def train(model, data, config): return model, len(data), {}\n"
+    )
+    apart = SandboxPolicy(apart=True)
+    with pytest.raises(HanseError, match="a site with pools"):
+        SharedWorker(code, participants=1, sandbox=apart).participant(data)
+    pools = (Pool(name=POOL, device="cpu"),)
+    shared = SharedWorker(code, participants=1, pools=pools, pool_folder=tmp_path / "shared", sandbox=apart)
+    worker = shared.participant(DataSettings(kind="code"))
+    working, stopping = PoolWorker(tmp_path / "shared", POOL), asyncio.Event()
+    run = asyncio.create_task(working.run(stopping))
+    asked = request(tmp_path, None)
+    named = {"name": "mine", "digest": hashlib.sha256(code.read_bytes()).hexdigest()}
+    config = {"model": {"features": 2}, "code": named, "train": {}}
+    try:
+        assert (await worker.check_data(SCHEMA)).examples > 0
+        first = (await worker.work(replace(asked, config=config), silent)).update
+        trained = replace(request(tmp_path, first), config=config)
+        assert (await worker.work(trained, silent)).examples > 0
+        assert shared._training.pid is None
     finally:
         stopping.set()
         await run

@@ -1,4 +1,4 @@
-"""The datapod's command line: join, run, verify-log, budget, status, and rehearsals without a hub."""
+"""The datapod's command line: join, run, verify-log, budget, sandbox, status, and rehearsals without a hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
 
-_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored"})
+_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "sandbox"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,6 +81,10 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     restoring.add_argument("--project", help="what the lost entries were charged for, with --spent")
     restoring.add_argument("--spent", type=float, help="the epsilon that they had cost, as far as it is known")
     restoring.set_defaults(run=_ledger_restored)
+
+    closing = commands.add_parser("sandbox", help="what is closed to the process in which site code runs, here")
+    closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
+    closing.set_defaults(run=_sandbox)
 
     telling = commands.add_parser("status", help="who this site is and what it has done, as JSON")
     telling.add_argument("--home", type=Path, required=True)
@@ -202,6 +206,25 @@ def _budget(given: argparse.Namespace) -> int:
         allowed = "no limit" if row.epsilon is None else f"{row.epsilon:g}, {row.remaining:.4g} remains"
         print(f"{row.scope}: epsilon {row.spent:.4g} is spent at delta {row.delta:g}; allowed: {allowed}")
     return 0
+
+
+def _sandbox(given: argparse.Namespace) -> int:
+    from hanse_datapod.policy.site_policy import load_policy
+    from hanse_datapod.worker.client.process import WorkerProcess
+    from hanse_datapod.worker.sandbox.terms import Confinement, Reach
+
+    policy = load_policy(given.policy).sandbox
+
+    async def tried() -> Confinement:
+        worker = WorkerProcess(studies=True, reach=Reach(policy=policy))
+        try:
+            return await worker.confinement()
+        finally:
+            await worker.close()
+
+    found = asyncio.run(tried())
+    print(found)
+    return ErrorCode.POLICY.value.exit_status if policy.mode == "required" and not found.sound else 0
 
 
 def _status(given: argparse.Namespace) -> None:

@@ -108,6 +108,18 @@ class WorkerProcess:
         """The child's process id, where one runs."""
         return self._child.process.pid if self._child is not None else None
 
+    async def confinement(self) -> Confinement:
+        """What the child's sandbox closes, once it is ready.
+
+        Raises:
+            HanseError: TIMEOUT; UNAVAILABLE where it ends before.
+        """
+        async with self._turn:
+            await self.start()
+            if self._child is None:
+                raise HanseError(ErrorCode.INTERNAL, "worker: no process")
+            return await self._until_ready(self._child)
+
     async def request(
         self, body: dict[str, Any], *, time_limit: float, memory_limit: int | None, on_progress: OnProgress,
         exchange: AskSum | None = None,
@@ -128,11 +140,13 @@ class WorkerProcess:
             if child is None:
                 raise HanseError(ErrorCode.INTERNAL, "worker: no process")
             async with self._replaced_where_it_fails():
-                await self._until_ready(child)
-            _require_sandbox(child, body)
+                confinement = await self._until_ready(child)
+            if child.reach.policy.mode == "required" and runs_code(body):
+                _require_sound(confinement)
             async with self._replaced_where_it_fails():
                 answer = await self._converse(child, body, time_limit, memory_limit, on_progress, exchange)
-            await self._end_what_is_left(child)
+            if runs_code(body):  # no other work starts processes
+                await self._end_what_is_left(child)
         if answer["kind"] == "error":
             raise error_of(answer)
         return answer
@@ -142,9 +156,9 @@ class WorkerProcess:
         self._closed = True
         await self._kill()
 
-    async def _until_ready(self, child: _Child) -> None:
+    async def _until_ready(self, child: _Child) -> Confinement:
         if child.confinement is not None:
-            return
+            return child.confinement
         try:
             async with asyncio.timeout(_START_LIMIT):
                 told = await _read(child)
@@ -154,9 +168,10 @@ class WorkerProcess:
                 hint="see its messages in the datapod's log",
             ) from None  # fmt: skip
         child.confinement = Confinement(**told["confinement"])
-        child.own = child.tree.members()
+        child.own = child.tree.members(fresh=True)
         level = logging.INFO if child.confinement.sound else logging.WARNING
         _log.log(level, "the worker's sandbox", extra={"sandbox": str(child.confinement)})
+        return child.confinement
 
     async def _converse(
         self, child: _Child, body: dict[str, Any], time_limit: float, memory_limit: int | None, on_progress: OnProgress,
@@ -236,17 +251,16 @@ class WorkerProcess:
         await asyncio.to_thread(child.scratch.cleanup)
 
 
-def _require_sandbox(child: _Child, body: dict[str, Any]) -> None:
+def _require_sound(confinement: Confinement) -> None:
     """Refuse to run site code where the policy wants a sandbox that this machine does not have.
 
     Raises:
         HanseError: POLICY.
     """
-    wanted = child.reach.policy.mode == "required" and runs_code(body)
-    if wanted and child.confinement is not None and not child.confinement.sound:
+    if not confinement.sound:
         raise HanseError(
             ErrorCode.POLICY,
-            f"the site's policy forbids it: sandbox.mode: site code runs in a sandbox alone; here {child.confinement}",
+            f"the site's policy forbids it: sandbox.mode: site code runs in a sandbox alone; here {confinement}",
             hint="a kernel of Linux 5.13 or later with Landlock, or the policy's sandbox.mode: auto",
         )
 

@@ -80,6 +80,11 @@ class ProcessWorker:
         """The device, as the last check of the data has found it."""
         return self._device
 
+    @property
+    def loads_by_code(self) -> bool:
+        """Whether the data are what the site code's `load` gives."""
+        return bool(self._data["kind"] == "code")
+
     def require(self, config: Mapping[str, Any]) -> None:
         """See `Worker.require`. Where pools are listed too, `PlacingWorker` decides."""
         choose(resources_of(config), (local_pool(self._device),))

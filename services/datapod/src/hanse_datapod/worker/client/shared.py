@@ -19,6 +19,7 @@ from hanse_datapod.worker.pool.choice import LOCAL, ChosenPool, Pool, choose, lo
 from hanse_datapod.worker.pool.client import PoolClient
 from hanse_datapod.worker.port import TRAINING_KINDS, DataSummary, OnProgress, Worker, WorkOutcome, WorkRequest
 from hanse_datapod.worker.sandbox.terms import Reach, SandboxPolicy, absolute, data_files
+from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
 from hanse_schemas.schema import DataSchema
@@ -39,10 +40,11 @@ class PlacingWorker:
     Args:
         local: the datapod's own worker.
         pools: the others.
+        apart: whether these alone run site code.
     """
 
-    def __init__(self, local: ProcessWorker, pools: Sequence[ReachablePool]) -> None:
-        self._local = local
+    def __init__(self, local: ProcessWorker, pools: Sequence[ReachablePool], *, apart: bool = False) -> None:
+        self._local, self._apart = local, apart
         self._pools = {placed.pool.name: placed for placed in pools}
 
     kinds = TRAINING_KINDS
@@ -57,7 +59,7 @@ class PlacingWorker:
         self._choose(config)
 
     async def work(self, request: WorkRequest, on_progress: OnProgress) -> WorkOutcome:
-        if request.kind is TaskKind.INITIALIZE:
+        if request.kind is TaskKind.INITIALIZE and not self._elsewhere(request.config):
             return await self._local.work(request, on_progress)
         chosen = await asyncio.to_thread(self._choose, request.config)
         if chosen.warning:
@@ -71,14 +73,22 @@ class PlacingWorker:
         """See `Worker.check_data`; pools' workers read the data by the same schema when they first need them."""
         for placed in self._pools.values():
             placed.worker.use(schema)
+        if self._apart and self._local.loads_by_code:
+            first = next(iter(self._pools.values()))
+            return await first.worker.check_data(schema)
         return await self._local.check_data(schema)
 
     async def rest(self) -> None:
         await self._local.rest()
 
     def _choose(self, config: Mapping[str, Any]) -> ChosenPool:
-        pools = (local_pool(self._local.report), *(placed.pool for placed in self._pools.values()))
-        return choose(resources_of(config), pools, alive=self._alive)
+        own = () if self._elsewhere(config) else (local_pool(self._local.report),)
+        return choose(
+            resources_of(config), (*own, *(placed.pool for placed in self._pools.values())), alive=self._alive
+        )
+
+    def _elsewhere(self, config: Mapping[str, Any]) -> bool:
+        return self._apart and bool(config.get("code"))
 
     def _alive(self, name: str) -> bool:
         return name == LOCAL or self._pools[name].client.workers() > 0
@@ -122,20 +132,25 @@ class SharedWorker:
             home: the datapod's, of which it may reach what `worker_folders` says; None: what requests name.
 
         Raises:
-            HanseError: INVALID_INPUT where the data's folder, or one of the system's, holds the home; NO_SPACE.
+            HanseError: INVALID_INPUT where the data's folder, or one of the system's, holds the home, or where code
+                shall run in pools alone and there are none; NO_SPACE.
         """
         process = self._studies if data.is_genotypes else self._training
         process.reach = process.reach.joined(self._reach(data, home))
         if process not in self._used:
             self._used.append(process)
         local = self._worker(data, process, self._device)
-        if data.is_genotypes or not self._pools:
+        if data.is_genotypes:
+            return local
+        if self._sandbox.apart and self._code is not None and not self._pools:
+            raise invalid("policy.sandbox.apart", True, "a site with pools (HANSE_POOLS), whose workers run its code")
+        if not self._pools:
             return local
         placed = [
             ReachablePool(pool, client, self._worker(data, client, "cuda" if pool.device == "gpu" else "cpu"))
             for pool, client in self._pools
         ]
-        return PlacingWorker(local, placed)
+        return PlacingWorker(local, placed, apart=self._sandbox.apart)
 
     def _reach(self, data: DataSettings, home: Path | None) -> Reach:
         read = absolute((*data_files(data), *self._sandbox.read, self._code))

@@ -31,7 +31,7 @@ def enter(reach: Reach, scratch: Path) -> Confinement:
     with suppress(PermissionError):  # it leads a session already
         os.setsid()
     die_with_parent(signal.SIGTERM)
-    wanted = reach.policy.mode != "off"
+    wanted = reach.policy.mode != "none"
     alone = wanted and namespaces.unshare(network=reach.policy.network)
     adopt_orphans()
     child = os.fork()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from contextlib import suppress
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
@@ -48,4 +49,5 @@ def gain_nothing() -> None:
         except OSError:  # there are no more, or it has none that it could drop
             break
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
-    call("capset", header, (ctypes.c_uint32 * 6)())
+    with suppress(PermissionError):  # a filter of the service's: who has none needs not give them up
+        call("capset", header, (ctypes.c_uint32 * 6)())

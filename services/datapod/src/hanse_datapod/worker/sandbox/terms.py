@@ -18,14 +18,16 @@ class SandboxPolicy(Frozen):
 
     Attributes:
         mode: `auto` takes what the machine has; `required` refuses to run site code where files or network cannot be
-            closed; `off` closes nothing.
+            closed; `none` closes nothing.
         read: files and folders beside the data and the code that the worker may read.
         network: True leaves it the datapod's network; else its own loopback is all there is.
+        apart: True runs site code in the workers of pools alone, which have neither keys nor policy beside them.
     """
 
-    mode: Literal["auto", "required", "off"] = "auto"
+    mode: Literal["auto", "required", "none"] = "auto"
     read: tuple[Path, ...] = ()
     network: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,8 @@ class Reach:
         """
         own = home.absolute()
         for path in sorted({*self.read, *of_the_system()}):
-            if self.policy.mode != "off" and (path == own or path in own.parents):
-                raise invalid("home", str(home), f"a folder that is not in {path}, which the worker reads")
+            if self.policy.mode != "none" and (path == own or path in own.parents):
+                raise invalid("home", str(home), f"a folder outside of {path}, which the worker reads")
 
     def body(self) -> dict[str, Any]:
         """As a worker's process is told it."""
