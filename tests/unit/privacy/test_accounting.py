@@ -185,3 +185,17 @@ def test_the_closed_forms_are_those_of_dp_accounting(scale: float, count: int, d
     curve = curve_of(laplace(scale))
     assert curve == pytest.approx(theirs.rdp, rel=1e-9, abs=1e-15)
     assert epsilon_of(curve * count, delta) == pytest.approx(compute_epsilon(orders(), curve * count, delta)[0])
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_a_chance_that_a_release_is_not_as_it_should_be_is_a_part_of_delta(accountant):
+    def epsilon(delta, chance):
+        made = make_accountant(accountant)
+        made.compose(Event("gaussian", 4.0))
+        if chance:
+            made.compose(Event("chance", chance), 10)
+        return made.epsilon(delta)
+
+    assert epsilon(2e-5, 1e-6) == epsilon(1e-5, 0) > epsilon(2e-5, 0)
+    assert epsilon(1e-6, 1e-6) == math.inf
+    assert epsilon(1e-5, 2.0**-64) == pytest.approx(epsilon(1e-5, 0))

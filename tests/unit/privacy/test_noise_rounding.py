@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.noise import site
+from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
 from hanse_privacy.noise.rounding import clip_before_rounding, steps_from_nearest
+from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.ring.codec import uniforms
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.secure_aggregation import SecureAggregation
@@ -52,6 +55,54 @@ def test_control_rounding_toward_zero_loses_nearly_all_of_them(monkeypatch: pyte
         lambda values, step, _: (np.trunc(values / step) - np.rint(values / step)).astype(np.int64),
     )  # fmt: skip
     assert kept(drawn(50)) < 0.05
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A mechanism whose noise is nothing, on the ring's grid."""
+
+    step: float = 2.0 ** -plan().default.fraction
+
+    def sample_steps(self, count: int, source: NoiseSource) -> np.ndarray:
+        return np.zeros(count, np.int64)
+
+    def widened(self, count: int) -> float:
+        return 0.0
+
+
+def kept_by_sites_of_their_own_noise(sites: int) -> float:
+    """The same where each site adds noise of its own, of which there is none here."""
+    source = NoiseSource(bytes(32))
+    update = np.random.default_rng(3).normal(MEAN, MEAN / 2, size=COUNT)
+    total = np.sum([add(update, Silent(), source) for _ in range(sites)], axis=0)
+    return float(total.mean()) / sites / float(update.mean())
+
+
+def test_noise_of_each_sites_own_keeps_the_mean_of_coordinates_below_a_step_at_2000_sites() -> None:
+    error = 0.5 * Silent.step / math.sqrt(SITES * COUNT) / MEAN
+    assert abs(kept_by_sites_of_their_own_noise(SITES) - 1) < 6 * error < 0.01
+
+
+def test_control_of_each_sites_own_rounding_toward_zero_loses_nearly_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoiseSource, "uniforms", lambda _, count: np.ones(count))  # of values above 0: never up
+    assert kept_by_sites_of_their_own_noise(10) < 0.05
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(2.0), Gaussian(2.0)])
+def test_noise_is_of_mean_zero_to_a_step_of_its_grid(mechanism: Mechanism) -> None:
+    drawn = mechanism.sample_steps(1 << 20, NoiseSource(bytes(32)))
+    assert abs(float(drawn.mean())) < 5 * float(drawn.std()) / math.sqrt(drawn.size)
+
+
+@pytest.mark.parametrize(("mechanism", "order"), [("discrete_gaussian", 2), ("discrete_laplace", 1)])
+def test_without_a_delta_a_rounded_update_is_within_the_clip_however_the_coins_fall(mechanism: str, order: int) -> None:
+    parameters, step, clip = 1000, 2.0**-12, 8.0
+    shorter = clip_before_rounding(clip, mechanism, parameters, step, always=True)
+    assert shorter < clip_before_rounding(clip, mechanism, parameters, step)
+    update = np.random.default_rng(1).normal(size=parameters)
+    update *= shorter / np.linalg.norm(update, order)
+    away = np.sign(update) * np.ceil(np.abs(update) / step) * step
+    assert clip * 0.98 < np.linalg.norm(away, order) <= clip
 
 
 @pytest.mark.parametrize(("mechanism", "order"), [("discrete_gaussian", 2), ("discrete_laplace", 1)])

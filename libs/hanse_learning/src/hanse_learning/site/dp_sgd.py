@@ -12,7 +12,6 @@ gradients of d parameters are clipped to as much less.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -84,7 +83,7 @@ def train_privately(
     count = sum(parameter.numel() for parameter in named.values())
     part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
     mechanism = Gaussian(private.scale)
-    clip = private.clip - math.sqrt(count) * mechanism.step
+    clip = private.clip - mechanism.widened(count)
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
         total = np.zeros(count)

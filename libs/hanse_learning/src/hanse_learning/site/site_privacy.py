@@ -109,8 +109,9 @@ def privatize(
         raise HanseError(
             ErrorCode.TRAINING_FAILED, "the update has values that are not finite", hint="lower train.optimizer.lr"
         )
-    factor = min(1.0, terms.clip / norm * (1 - 2.0**-20)) if norm else 1.0
     mechanism = _mechanism(terms) if terms.scale else None
+    clip = terms.clip - (0.0 if mechanism is None else mechanism.widened(sum(array.size for array in arrays)))
+    factor = min(1.0, clip / norm * (1 - 2.0**-20)) if norm else 1.0
     source = source or NoiseSource()
     for block in _blocks(arrays):
         values = block.astype(np.float64) * factor

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 from hanse_fabric.errors import invalid
 
-Kind = Literal["gaussian", "laplace", "pure", "concentrated"]
+Kind = Literal["gaussian", "laplace", "pure", "concentrated", "chance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,10 @@ class Event:
         kind: `gaussian`: normal noise, sensitivity in L2. `laplace`: Laplace noise in every coordinate, sensitivity in
             L1. `pure`: any mechanism of which only epsilon is known (staircase, discrete Laplace). `concentrated`:
             any of which only rho of zero-concentrated privacy is known (discrete Gaussian: rho = 1 / (2 sigma^2);
-            Canonne, Kamath, Steinke 2020, theorem 14 for many coordinates).
-        amount: standard deviation or scale per unit of sensitivity; epsilon; rho. Infinite noise is no release.
+            Canonne, Kamath, Steinke 2020, theorem 14 for many coordinates). `chance`: a probability with which what is
+            said of another release does not hold: it is a part of delta.
+        amount: standard deviation or scale per unit of sensitivity; epsilon; rho; probability. Infinite noise is no
+            release.
         rate: probability with which each example was in the sample (Poisson); 1 for all. Gaussian only.
     """
 

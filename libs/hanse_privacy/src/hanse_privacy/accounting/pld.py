@@ -27,6 +27,7 @@ class PldAccountant:
 
     def __init__(self) -> None:
         self._events: Counter[Event] = Counter()
+        self._chance = 0.0
 
     def compose(self, event: Event, count: int = 1) -> None:
         """See `Accountant.compose`."""
@@ -34,11 +35,17 @@ class PldAccountant:
             raise invalid("count", count, "at least 1")
         if event.kind == "concentrated":
             raise invalid("event.kind", event.kind, "a distribution that is known", hint="use the accountant rdp")
+        if event.kind == "chance":
+            self._chance += event.amount * count
+            return
         self._events[event] += count
 
     def epsilon(self, delta: float) -> float:
         """See `Accountant.epsilon`."""
         check_delta(delta)
+        if delta < self._chance:
+            return math.inf
+        delta -= self._chance
         basic = math.fsum(event.epsilon * count for event, count in self._events.items())
         if not self._events or delta == 0:
             return basic

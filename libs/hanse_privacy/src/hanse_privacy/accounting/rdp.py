@@ -30,11 +30,15 @@ class RdpAccountant:
         self._curve: Curve | None = None
         self._rest: Curve | None = None
         self._pure = 0.0
+        self._chance = 0.0
 
     def compose(self, event: Event, count: int = 1) -> None:
         """See `Accountant.compose`."""
         if count < 1:
             raise invalid("count", count, "at least 1")
+        if event.kind == "chance":
+            self._chance += event.amount * count
+            return
         curve = curve_of(event) * count
         self._curve = curve if self._curve is None else self._curve + curve
         if math.isfinite(event.epsilon):
@@ -45,6 +49,9 @@ class RdpAccountant:
     def epsilon(self, delta: float) -> float:
         """See `Accountant.epsilon`."""
         check_delta(delta)
+        if delta < self._chance:
+            return math.inf
+        delta -= self._chance
         if self._curve is None:
             return 0.0
         basic = self._pure + (0.0 if self._rest is None else epsilon_of(self._rest, delta))

@@ -23,6 +23,9 @@ from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_
 from hanse_privacy.accounting.events import Event, Kind
 
 Unit = Literal["example", "site"]
+LENGTHENED = 2.0**-64
+"""Probability with which rounding to the ring's grid may make an update longer than its clip (`noise.rounding`), where
+the job has a delta; without, it never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class RoundNoise:
         mechanism, clip: as in the job.
         multiplier: standard deviation, or scale, per unit of `clip`; for `staircase`: 2 / epsilon of a coordinate.
         event, count: what is charged.
+        chance: charged besides: a probability with which the update is longer than the clip (`LENGTHENED`); 0: never.
         unit: what the guarantee is about.
         work: for `dp_sgd`.
     """
@@ -71,6 +75,13 @@ class RoundNoise:
     count: int
     unit: Unit
     work: Work | None = None
+    chance: float = 0.0
+
+    @property
+    def charged(self) -> tuple[tuple[Event, int], ...]:
+        """All that is charged: events with their counts."""
+        own = (self.event, self.count)
+        return (own, (Event("chance", self.chance), 1)) if self.chance else (own,)
 
     @property
     def scale(self) -> float:
@@ -116,15 +127,18 @@ def round_noise(
             raise invalid("privacy.mechanism", "staircase", "a mechanism for updates of unknown size")
         count = coordinates
     kind = _KINDS[privacy.mechanism]
+    chance = LENGTHENED if privacy.placement == "distributed" and privacy.delta else 0.0
     if epsilon is None:
         noise = _given(privacy.noise_multiplier) / 2
     else:
-        amount = noise_for(kind, epsilon, privacy.delta, count * terms.rounds, accountant=accountant)
+        amount = noise_for(
+            kind, epsilon, max(0.0, privacy.delta - terms.rounds * chance), count * terms.rounds, accountant=accountant
+        )
         noise = noise_of_amount(kind, amount)
     if privacy.placement == "distributed" and privacy.scale == "literal":
         noise /= terms.active  # the printed scale is for a mean over n: n times too small for the sum
     event = Event(kind, amount_of(kind, noise))
-    return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site")
+    return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site", chance=chance)
 
 
 _KINDS: dict[str, Kind] = {

@@ -1,13 +1,15 @@
 """Mechanisms: noise that hides a change of bounded norm.
 
-All are sampled on a grid, with integers alone (`hanse_privacy.noise.exact`): `add` rounds the values to the grid,
-toward zero, so that no norm grows by it, and adds noise of whole steps, which thus hides the values' low bits too.
+All are sampled on a grid, with integers alone (`hanse_privacy.noise.exact`): `add` rounds the values to the grid, at
+random and so that no mean is biased, and adds noise of whole steps, which thus hides the values' low bits too.
 The grid is 2^-30 (Gaussian) and 2^-40 (Laplace) of the scale, and the noise hides no less than the continuous one: it
 is that one, rounded to the grid.
 
 The unit of privacy is whatever the sensitivity bounds the change of: `clip` for a site's whole clipped update against
-zeros, twice that against another update. (For values that are not clipped, rounding adds a step to each coordinate of
-the change.)
+zeros, twice that against another update. Rounding adds less than a step to each coordinate of the change: with the same
+random number for both, a coordinate's two values are rounded to at most so much more than they differ by, whichever the
+number is. It is drawn apart from the data, so what holds for every number holds for the mechanism. `widened` is what
+that makes of the norm: to be taken off the clip.
 """
 
 from __future__ import annotations
@@ -41,20 +43,27 @@ class Mechanism(Protocol):
     @property
     def step(self) -> float: ...
 
+    def widened(self, count: int) -> float:
+        """By how much rounding can make two vectors of so many values more different, in the mechanism's norm."""
+        ...
+
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
         """Independent noise in steps of the grid: (count,)."""
         ...
 
 
 def add(values: Floats, mechanism: Mechanism, source: NoiseSource) -> Floats:
-    """The values, rounded to the grid toward zero, with noise: of the values' shape.
+    """The values, rounded at random to either neighbour on the grid, with noise: of the values' shape.
 
     Raises:
         HanseError: INVALID_INPUT where a value is not finite or has more steps than 2^62.
     """
-    steps = np.trunc(np.asarray(values, dtype=np.float64) / mechanism.step)
+    with np.errstate(over="ignore"):
+        exact_steps = np.asarray(values, dtype=np.float64) / mechanism.step
+    steps = np.floor(exact_steps)
     if not np.all(np.abs(steps) < _LARGEST_STEPS):
         raise HanseError(ErrorCode.INVALID_INPUT, f"values: not finite, or beyond 2^62 steps of {mechanism.step:g}")
+    steps += source.uniforms(steps.size).reshape(steps.shape) < exact_steps - steps
     noise = mechanism.sample_steps(steps.size, source).reshape(steps.shape)
     return np.asarray((steps.astype(np.int64) + noise) * mechanism.step, dtype=np.float64)
 
@@ -72,8 +81,12 @@ class Laplace:
     def step(self) -> float:
         return self.scale / _LAPLACE_STEPS
 
+    def widened(self, count: int) -> float:
+        return count * self.step
+
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
-        return exact.floored_laplace(_LAPLACE_STEPS, count, source)
+        # Rounded down or up after the release, by a coin each: of mean zero.
+        return exact.floored_laplace(_LAPLACE_STEPS, count, source) + source.bits(count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,9 @@ class Gaussian:
     @property
     def step(self) -> float:
         return self.sigma / math.sqrt(_GAUSSIAN_STEPS**2 - exact.SMOOTH)
+
+    def widened(self, count: int) -> float:
+        return math.sqrt(count) * self.step
 
     def sample_steps(self, count: int, source: NoiseSource) -> Integers:
         return exact.discrete_gaussian(_GAUSSIAN_STEPS, count, source)

@@ -58,8 +58,8 @@ def noisy_means(
 def _noised(values: Floats, epsilon: float, source: NoiseSource) -> Floats:
     """Values (k,) of which each changes by at most 1, with noise for all of them together."""
     scale = values.size / epsilon
-    # Rounding to the noise's grid may add a step to each change.
-    return add(values, Laplace(scale * (1 + Laplace(scale).step)), source)
+    wider = Laplace(scale).widened(values.size)
+    return add(values, Laplace((values.size + wider * (1 + wider)) / epsilon), source)
 
 
 def _cut(value: float | None, least: float, most: float) -> float:

@@ -3,8 +3,8 @@
 Rounding to the nearest, or toward zero, loses what is below a step at every site alike, and no number of sites brings
 it back. At random, with the probability that makes the mean right, errors of many sites cancel. It can lengthen a
 vector, which the noise was not made for: so updates are clipped a little shorter (`clip_before_rounding`) than the clip
-that is charged for, and after rounding they are within it but with a probability of 2^-64, which is to be added to
-delta.
+that is charged for, and after rounding they are within it but with a probability of 2^-64, which is charged, too
+(`accounting.terms`). Where there is no delta to charge it to, they are clipped so much shorter that they always are.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_privacy.accounting.terms import LENGTHENED
 from hanse_privacy.noise.aggregate import GAUSSIAN
 from hanse_privacy.ring.codec import Uniforms
 
-_LN_SURELY = 64 * math.log(2)
+_LN_SURELY = -math.log(LENGTHENED)
 LEAST_LEFT = 0.5
 """Of a clip: where rounding takes more, the grid is too coarse for so many parameters."""
 
@@ -36,8 +37,10 @@ def steps_from_nearest(values: NDArray[np.float64], step: float, uniforms: Unifo
     return moved
 
 
-def clip_before_rounding(clip: float, mechanism: str, parameters: int, step: float) -> float:
-    """The norm to clip to, so that the rounded update is within `clip` but with probability 2^-64.
+def clip_before_rounding(clip: float, mechanism: str, parameters: int, step: float, *, always: bool = False) -> float:
+    """The norm to clip to, so that the rounded update is within `clip` but with probability 2^-64, or always.
+
+    Always: each coordinate becomes longer by less than a step.
 
     L2 (Gaussian kinds): Kairouz, Liu, Steinke (2021), the bound of conditional rounding: for x of norm c on a grid of
     step s in d dimensions, |round(x)|^2 <= c^2 + s^2 d / 4 + sqrt(2 ln(1/beta)) s (c + s sqrt(d) / 2).
@@ -51,7 +54,9 @@ def clip_before_rounding(clip: float, mechanism: str, parameters: int, step: flo
     Raises:
         HanseError: INVALID_INPUT where less than half of the clip would be left.
     """
-    if mechanism in GAUSSIAN:
+    if always:
+        left = clip - step * (math.sqrt(parameters) if mechanism in GAUSSIAN else parameters)
+    elif mechanism in GAUSSIAN:
         slope = math.sqrt(2 * _LN_SURELY) * step
         room = clip**2 - step**2 * parameters / 4 - slope * step * math.sqrt(parameters) / 2
         left = (math.sqrt(max(0.0, slope**2 + 4 * room)) - slope) / 2

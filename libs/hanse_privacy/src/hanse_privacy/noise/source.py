@@ -56,6 +56,11 @@ class NoiseSource:
         packed = self.words((count + 63) // 64).view(np.uint8)
         return np.unpackbits(packed, count=count).view(np.bool_)
 
+    def uniforms(self, count: int) -> NDArray[np.float64]:
+        """`count` uniform numbers in [0, 1), of 53 bits."""
+        made: NDArray[np.float64] = np.multiply(self.words(count) >> np.uint64(11), 2.0**-53, dtype=np.float64)
+        return made
+
     def below(self, bound: int, count: int) -> Words:
         """`count` uniform integers in [0, bound): words above the largest multiple of the bound are drawn again."""
         divisor, last = np.uint64(bound), np.uint64(2**64 - 1 - 2**64 % bound)

@@ -47,6 +47,9 @@ class Staircase:
         """2^-25 of the sensitivity: noise lies in the middles of cells of two steps, so that zero is not special."""
         return math.ldexp(self.sensitivity, -_GRID_BITS - 1)
 
+    def widened(self, count: int) -> float:  # noqa: ARG002 - what is hidden is the change of each coordinate
+        return self.step
+
     def sample_steps(self, count: int, source: NoiseSource) -> NDArray[np.int64]:
         """Signed middles of cells: (count,). A period, a step of it, a cell of that, a sign."""
         upper, coin = _steps(self.epsilon)

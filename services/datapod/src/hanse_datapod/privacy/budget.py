@@ -103,7 +103,7 @@ class SiteBudget:
         if task.privacy is None or not (task.kind is TaskKind.TRAIN or (task.kind is TaskKind.EVALUATE and covered)):
             return None
         told: dict[str, Any] = {}
-        charges = []
+        charges: list[Charge] = []
         if task.kind is TaskKind.TRAIN:
             noise, told = terms_of_work(
                 task.privacy, task.participant, task.config, examples=examples, model=model,
@@ -111,7 +111,11 @@ class SiteBudget:
             )  # fmt: skip
             placement = task.privacy.privacy.placement
             note = f"{noise.mechanism}, {placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}"
-            charges.append(_charge(task, noise.event, noise.count, note))
+            parts = ("", "/rounding")
+            charges += [
+                _charge(task, event, count, note, part)
+                for part, (event, count) in zip(parts, noise.charged, strict=False)
+            ]
         if covered is not None:
             epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
             charges.append(_charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))

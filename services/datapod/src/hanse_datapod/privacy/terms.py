@@ -55,7 +55,9 @@ def terms_of_work(
         told["scale"] = 0.0
         if ring is not None and model is not None:
             step = 2.0**-ring.default.fraction
-            told["clip"] = clip_before_rounding(noise.clip, noise.mechanism, _coordinates(model), step)
+            told["clip"] = clip_before_rounding(
+                noise.clip, noise.mechanism, _coordinates(model), step, always=not noise.chance
+            )
     return noise, told
 
 
