@@ -1,5 +1,5 @@
-"""Strategies, server optimizers, site algorithms and workflows by name, found by Python entry points: Hanse's own, and
-those of packages that an operator has installed.
+"""Strategies, server optimizers, site algorithms, workflows and codecs by name, found by Python entry points: Hanse's
+own, and those of packages that an operator has installed.
 
 A name that nobody offers, or that two packages offer, is an error; nothing stands in for it. A plug-in is loaded when
 it is asked for, so that one that cannot be loaded is in nobody else's way. `python -m hanse_fabric.plugins` lists all.
@@ -21,12 +21,13 @@ from typing import Any
 from hanse_fabric.errors import ErrorCode, HanseError
 
 STRATEGIES, SERVER_OPTIMIZERS = "hanse.strategies", "hanse.server_optimizers"
-ALGORITHMS, WORKFLOWS = "hanse.algorithms", "hanse.workflows"
+ALGORITHMS, WORKFLOWS, CODECS = "hanse.algorithms", "hanse.workflows", "hanse.codecs"
 KINDS = {
     STRATEGIES: "strategy",
     SERVER_OPTIMIZERS: "server-optimizer",
     ALGORITHMS: "algorithm",
     WORKFLOWS: "workflow",
+    CODECS: "codec",
 }
 """The groups of entry points, with the word for one of each."""
 

@@ -16,6 +16,7 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_lab.attacks import poisoned, sent
 from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
+from hanse_learning.codecs.at_site import LEFT_OUT, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
 from hanse_learning.site.algorithms import adapt, train_round
 from hanse_learning.site.entries import Entries, arrays_of, entries_of, freeze, load, update_of
@@ -68,6 +69,7 @@ class LabSite:
         self._module = build(setting.model, setting.problem, seed=derive_seed(setting.seed, 1, name, "train"))
         self._local = arrays_of(self._module)
         self._kept: dict[str, dict[str, np.ndarray]] = {}
+        self._left_out: Arrays = {}
 
     def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
         """See `MemorySite.work`.
@@ -105,9 +107,18 @@ class LabSite:
         self._count(task.round, model, made.extras, made.metrics)
         layouts = {name: _of(entries.travelling, arrays) for name, arrays in made.extras.items()}
         return Made(
-            encode_tensors(entries.travelling, update), len(self._data), dict(made.metrics), info=dict(made.info),
+            self._encoded(task, entries.travelling, update), len(self._data), dict(made.metrics), info=dict(made.info),
             extras={name: encode_tensors(layouts[name], arrays) for name, arrays in made.extras.items()},
         )  # fmt: skip
+
+    def _encoded(self, task: Task, layout: Layout, update: Arrays) -> bytes:
+        """The update's bytes. What the codecs leave out is kept, too."""
+        codec = site_codec(task.config)
+        if codec is None:
+            return encode_tensors(layout, update)
+        data, left = codec.encoded(layout, update, {LEFT_OUT: self._left_out}, seed=task.seed)
+        self._left_out = left.get(LEFT_OUT, {})
+        return data
 
     def evaluate(self, number: int, model: Arrays, test: Examples) -> dict[str, float]:
         """The metrics of a round's model, or of the one that the site would use.

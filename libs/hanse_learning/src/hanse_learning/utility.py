@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_learning.codecs.config import check_chain
 from hanse_learning.config import (
     ALL_EXAMPLES,
     AnyModel,
@@ -36,7 +37,7 @@ from hanse_learning.server.config import (
     check_strategy,
 )
 from hanse_learning.server.config import SgdConfig as ServerSgd
-from hanse_schemas.job import Job
+from hanse_schemas.job import Codec, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def check_utility(job: Job) -> tuple[Finding, ...]:
         *_of_optimizer(train, strategy),
         *_of_algorithm(job, train),
         *_of_rest(job, strategy),
+        *_of_codec(job.codec),
     )
 
 
@@ -172,6 +174,15 @@ def _of_algorithm(job: Job, train: TrainConfig) -> Iterator[Finding]:
             "train.batch_size", str(train.batch_size), True,
             "mini-batch training, if all sites have equally many examples and the batch divides their number",
         )  # fmt: skip
+
+
+def _of_codec(codec: Codec | None) -> Iterator[Finding]:
+    if codec is None:
+        return
+    for config in check_chain(codec.up):
+        exact = config.role == "pack"
+        reason = "nothing is lost" if exact else "what it leaves out of the updates is not in the model"
+        yield Finding("codec", config.name, exact, reason)
 
 
 def _of_rest(job: Job, strategy: StrategyConfig) -> Iterator[Finding]:

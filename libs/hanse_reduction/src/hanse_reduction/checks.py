@@ -7,7 +7,7 @@ from dataclasses import replace
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ReduceJob
 from hanse_fabric.tensors.layout import Layout, Rule
-from hanse_learning.server.config.foreign import strategy_plugins
+from hanse_learning.server.config.foreign import codec_plugins, strategy_plugins
 from hanse_learning.server.optimizers import Adaptive
 from hanse_learning.server.private_mean import PrivateMean
 from hanse_learning.server.strategy import Strategy
@@ -15,15 +15,18 @@ from hanse_learning.server.strategy import Strategy
 
 def blamed(job: ReduceJob, error: BaseException) -> str | None:
     """What to tell of an exception that a plug-in of the job is the reason of; None where none is."""
-    return next(filter(None, (plugin.blamed(error) for plugin in strategy_plugins(job.strategy))), None)
+    plugins = (*strategy_plugins(job.strategy), *codec_plugins(job.codec or ()))
+    return next(filter(None, (plugin.blamed(error) for plugin in plugins)), None)
 
 
 def check_plugins(job: ReduceJob) -> None:
-    """Raises HanseError CONFLICT unless reduction and server optimizer are here what they are at the coordinator,
-    INVALID_INPUT where one is not installed here."""
+    """Raises HanseError CONFLICT unless reduction, server optimizer and codecs are here what they are at the
+    coordinator, INVALID_INPUT where one is not installed here."""
     known = (job.strategy_digest, job.optimizer_digest)
     for plugin, digest in zip(strategy_plugins(job.strategy), known, strict=True):
         plugin.check_same(digest, here="this aggregator", there="the coordinator")
+    for plugin in codec_plugins(job.codec or ()):
+        plugin.check_same((job.codec_digests or {}).get(plugin.name), here="this aggregator", there="the coordinator")
 
 
 def check_order(job: ReduceJob) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ReduceJob, Refusal, UpdateInput
 from hanse_fabric.tensors.layout import Layout
+from hanse_learning.codecs.chain import build_chain
 from hanse_learning.server.reduction import Array, Measured, measures, normalize
 from hanse_learning.server.strategy import Strategy, build_strategy, check_enough
 from hanse_privacy.ring.files import ring_layout
 from hanse_reduction.checks import check_order, check_precision, check_private, within
+from hanse_reduction.encoded import EncodedInput, open_encoded
 from hanse_reduction.headers import common_header, compare_header, read_header
 from hanse_reduction.ring_inputs import check_sum, open_masked_sum
 from hanse_reduction.ring_plan import MaskedSum
@@ -53,7 +55,13 @@ class Row:
     """One participant's update."""
 
     participant: str
-    data: Input
+    data: Input | EncodedInput
+
+    @property
+    def as_it_is(self) -> Input:
+        """The update where no codec is in between, as under masks."""
+        assert isinstance(self.data, Input)  # noqa: S101 - `make_plan` refuses codecs there
+        return self.data
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +133,18 @@ def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) ->
     strategy = within(build_strategy(job.strategy), job)
     if job.sum is not None:
         check_sum(job, job.sum, strategy)
+        if job.codec is not None:
+            raise invalid("codec", job.codec, "absent in a masked sum, whose summands are ring elements")
+    chain = None if job.codec is None else build_chain(job.codec)
     opened: dict[str, Row] = {}
 
     def open_row(update: UpdateInput) -> None:
         try:
             data = inputs.update(update)
+            if chain is not None and rows_layout is not None:
+                data.check_size()
+                opened[update.participant] = Row(update.participant, open_encoded(data, rows_layout, chain))
+                return
             if job.kind is not JobKind.SHARD:
                 data.check_size()
                 if rows_layout is not None:
@@ -154,7 +169,7 @@ def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) ->
         if not job.from_zero and len(job.updates) != 1:
             raise invalid("updates", len(job.updates), "exactly one, when it is adopted as the model")
         each(open_row, job.updates)
-        found = common_header({name: row.data for name, row in opened.items()}, refusals.add)
+        found = common_header({name: row.as_it_is for name, row in opened.items()}, refusals.add)
         if found is None:
             return None
         header, layout = found

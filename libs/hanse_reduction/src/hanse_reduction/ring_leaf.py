@@ -51,7 +51,7 @@ class RingWorker:
         with ExitStack() as stack:
             rows = [
                 VerifiedReader(
-                    row.data, "update", extents_of(parts, row.data.ref.size),
+                    row.as_it_is, "update", extents_of(parts, row.data.ref.size),
                     partial(self._refusals.add, row.participant), stack,
                 )
                 for row in self._plan.rows

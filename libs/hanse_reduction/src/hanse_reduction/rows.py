@@ -10,6 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES
 from hanse_learning.server.reduction import Array
+from hanse_reduction.encoded import EncodedReader, reader_of
 from hanse_reduction.finite import all_finite, describe
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces
@@ -43,9 +44,7 @@ class RowReader:
         start, stop = leaf_range(index, self._plan.layout.size)
         with ExitStack() as stack:
             readers = [
-                VerifiedReader(
-                    row.data, "update", ((start, stop),), partial(self._refusals.add, row.participant), stack
-                )
+                reader_of(row.data, "update", (start, stop), partial(self._refusals.add, row.participant), stack)
                 for row in self._plan.rows
             ]
             # All requests are made before the first byte is waited for, so that the store fetches for all at once.
@@ -56,7 +55,9 @@ class RowReader:
             finally:
                 self.bytes_read += sum(reader.bytes_read for reader in readers)
 
-    def _pieces(self, readers: list[VerifiedReader], start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
+    def _pieces(
+        self, readers: list[VerifiedReader | EncodedReader], start: int, stop: int
+    ) -> Iterator[tuple[Piece, list[Array]]]:
         for at in range(start, stop, self._width):
             end = min(at + self._width, stop)
             for reader, target in zip(readers, self._rows, strict=True):

@@ -27,7 +27,7 @@ LEAST_COHORTS = 3
 
 _OF_TRAINING = (
     "rounds", "model", "train", "code", "strategy", "weighting", "evaluate", "stop", "checkpoint_every",
-    "initial_model", "utility_preserving",
+    "initial_model", "utility_preserving", "codec",
 )  # fmt: skip
 """What a study has nothing to do with."""
 
@@ -91,6 +91,18 @@ class EarlyStop(Frozen):
         return self
 
 
+class Codec(Frozen):
+    """In how few bytes updates travel; docs/codecs.md.
+
+    Attributes:
+        up: the codecs that a site's update goes through, in order: sections with a name.
+        error_feedback: whether a site adds to its next update what the codecs left out of the former ones.
+    """
+
+    up: tuple[dict[str, Any], ...] = Field(min_length=1, max_length=8)
+    error_feedback: bool = False
+
+
 class SiteCode(Frozen):
     """Code that the sites' administrators mounted and approved by digest: a file with `train` and `test`."""
 
@@ -115,6 +127,7 @@ class Job(Frozen):
         secure_aggregation: sums of which nobody sees the summands; None: aggregators see the updates.
         privacy: differential privacy; None: none.
         utility_preserving: refuse the job unless it equals training on pooled data (`hanse run check` says why not).
+        codec: in how few bytes updates travel; None: as they are.
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
@@ -134,6 +147,7 @@ class Job(Frozen):
     secure_aggregation: SecureAggregation | None = None
     privacy: Privacy | None = None
     utility_preserving: bool = False
+    codec: Codec | None = None
     study: Study | None = None
 
     @model_validator(mode="before")

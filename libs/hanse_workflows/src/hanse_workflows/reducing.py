@@ -8,7 +8,8 @@ from typing import Any
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, ObjectRef, Reduced, ReduceJob, RingSum, UpdateInput
-from hanse_learning.server.config.foreign import strategy_digests
+from hanse_learning.codecs.config import check_chain, sections_of
+from hanse_learning.server.config.foreign import codec_digests, strategy_digests
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.fingerprint import Question
 from hanse_workflows.keys import attempt_key
@@ -217,6 +218,7 @@ def _job_of(
     job = ReduceJob(
         id=step, project=run.project, run=run.run, step=step, kind=JobKind.WHOLE, round=round_number,
         strategy=run.job.strategy, updates=updates, model=model, state=state, output_key=step,
+        **_codec(run, model, round_number),
     )  # fmt: skip
     return _by(job, options)
 
@@ -227,8 +229,17 @@ def _asked(job: ReduceJob, answers: tuple[Answer, ...]) -> dict[str, Any]:
         "kind": job.kind, "round": job.round, "updates": job.updates, "model": job.model, "state": job.state,
         "strategy": job.strategy, "plugin": job.strategy_digest,
         **({} if job.optimizer_digest is None else {"optimizer_plugin": job.optimizer_digest}),
+        **({} if job.codec is None else {"codec": job.codec, "codec_plugins": job.codec_digests}),
         "changes": {answer.participant: answer.extras for answer in answers if answer.extras},
     }  # fmt: skip
+
+
+def _codec(run: Verbs, model: ObjectRef | None, round_number: int) -> dict[str, Any]:
+    """How a round's updates are encoded; the first model is not."""
+    codec = run.job.codec
+    if codec is None or model is None or round_number < 1:
+        return {}
+    return {"codec": sections_of(check_chain(codec.up)), "codec_digests": codec_digests(codec.up)}
 
 
 def _extra(extra: Extra) -> dict[str, Any]:

@@ -50,4 +50,5 @@ def config_of(job: Job) -> dict[str, Any]:
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),
         "evaluate": job.evaluate.model_dump(mode="json"),
+        **({} if job.codec is None else {"codec": job.codec.model_dump(mode="json")}),
     }

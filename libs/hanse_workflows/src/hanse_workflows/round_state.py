@@ -69,7 +69,7 @@ def extra_job(job: ReduceJob, name: str, extra: Extra, changes: Mapping[str, Obj
     return job.model_copy(update={
         "updates": tuple(sorted(rows, key=lambda row: row.participant)), "model": former, "state": {},
         "from_zero": former is None or None, "strategy": {"optimizer": optimizer}, "strategy_digest": None,
-        "optimizer_digest": None,
+        "optimizer_digest": None, "codec": None, "codec_digests": None,
     })  # fmt: skip
 
 

@@ -4,6 +4,7 @@ memory call the same function, so that who tries a job in a notebook hears what 
 from __future__ import annotations
 
 from hanse_fabric.errors import invalid
+from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
@@ -43,6 +44,7 @@ def check_submitted(
     else:
         check_learning(job, schema)
         check_job_strategy(job)
+        check_job_codec(job)
     least = job.participants.minimum
     for count in sorted({least, max(least, members or 0)}):
         _check_masked(job, count)

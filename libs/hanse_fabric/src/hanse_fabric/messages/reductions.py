@@ -98,9 +98,12 @@ class ReduceJob(Message):
         strategy_digest, optimizer_digest: of the plug-ins that the reduction and the server optimizer are, as the
             coordinator knows them; None: Hanse's own.
         from_zero: where there is no `model`: begin with zeros in the updates' layout, instead of adopting the only one.
+        codec: the codecs that the updates went through, as sections with every setting; None: they are tensor files.
+        codec_digests: of those that are plug-ins, by name.
     """
 
-    schema_id: ClassVar[str] = "hanse.reduce_job/1"
+    schema_id: ClassVar[str] = "hanse.reduce_job/2"
+    grown: ClassVar = ("hanse.reduce_job/1", frozenset({"codec", "codec_digests"}))
     limits = LARGE
 
     id: StepKey
@@ -122,6 +125,8 @@ class ReduceJob(Message):
     from_zero: bool | None = None
     strategy_digest: Digest | None = None
     optimizer_digest: Digest | None = None
+    codec: tuple[dict[str, Any], ...] | None = None
+    codec_digests: dict[str, Digest] | None = None
 
 
 class StudyJob(Message):

@@ -10,11 +10,13 @@ from torch import nn
 
 from hanse_datapod.worker.port import SPARE, WorkOutcome, extra_output
 from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
-from hanse_datapod.worker.work.site_state import LOCAL, write_state
+from hanse_datapod.worker.work.site_state import LOCAL
 from hanse_fabric.errors import invalid
 from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
+from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.config import check_train
 from hanse_learning.site.algorithms import adapt, train_round
 from hanse_learning.site.devices import on_device
@@ -50,24 +52,27 @@ def train(work: WorkContext) -> WorkOutcome:
     with on_device(module, work.device):
         made = _trained(_session(work, module, problem, received, examples), private)
         module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
-    # The update is written over the module's own memory: the next task loads every value of the module before its use.
     trained = views_of(module)
     kept = dict(made.keep)
     if entries.local.entries:
         kept[LOCAL] = in_layout(trained, entries.local)
-    write_state(work.state, work.round, kept, received.state)
-    update = update_of(received.arrays, trained, entries.travelling, consume=True)
     metrics, info = made.metrics, made.info
     if private is not None:
         if made.extras:
             raise invalid("train.algorithm", ", ".join(made.extras), "nothing beside the update, which has noise alone")
-        update, metrics = made_private(update, entries.travelling, private), private.covered(metrics)
+        metrics = private.covered(metrics)
         info = {name: value for name, value in info.items() if name in ("steps", "normalizer")}
-    write_tensors(work.output, entries.travelling, update, over=work.output.with_name(SPARE))
+
+    def update(consume: bool) -> Mapping[str, np.ndarray]:
+        # Over the module's own memory: the next task loads every value of the module before its use.
+        change = update_of(received.arrays, trained, entries.travelling, consume=consume)
+        return change if private is None else made_private(change, entries.travelling, private)
+
+    lost = leave(work, entries.travelling, update, kept, received.state, over=work.output.with_name(SPARE))
     extras = {name: extra_output(work.output, name) for name in made.extras}
     for name, path in extras.items():
         write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling))
-    note = "; ".join(part for part in (received.note, made.note) if part)
+    note = "; ".join(part for part in (received.note, made.note, lost) if part)
     return WorkOutcome(work.output, len(examples), metrics, extras=extras, info=info, note=note)
 
 
@@ -96,7 +101,7 @@ def _session(
         seed=work.seed,
         round=max(1, work.round),
         local=frozenset(entry.name for entry in received.entries.local),
-        kept={name: group for name, group in received.state.groups.items() if name != LOCAL},
+        kept={name: group for name, group in received.state.groups.items() if name not in (LOCAL, LEFT_OUT)},
         lost=received.state.lost,
         extras={name: read_tensors(path)[1] for name, path in work.extras.items()},
         wanted=frozenset(work.config.get("info") or ()),

@@ -12,11 +12,12 @@ from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
 from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, made_private, test_examples
 from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
 from hanse_datapod.worker.work.private import privately
 from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
-from hanse_datapod.worker.work.site_state import LOCAL, write_state
+from hanse_datapod.worker.work.site_state import LOCAL
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
@@ -76,12 +77,13 @@ def by_code(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOut
     trained, count, metrics = code.train(given.model, examples, config)
     _check_trained(given, trained)
     travelling, local = given.entries.travelling, given.entries.local
-    write_state(work.state, work.round, {LOCAL: in_layout(trained, local)} if local.entries else {}, given.state)
-    update = update_of(given.arrays, trained, travelling)
+    change = update_of(given.arrays, trained, travelling)
     if private is not None:
-        update, metrics = made_private(update, travelling, private), private.covered(metrics)
-    write_tensors(work.output, travelling, update)
-    return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=given.note)
+        change, metrics = made_private(change, travelling, private), private.covered(metrics)
+    kept = {LOCAL: in_layout(trained, local)} if local.entries else {}
+    lost = leave(work, travelling, lambda _consume: change, kept, given.state)
+    note = "; ".join(part for part in (given.note, lost) if part)
+    return WorkOutcome(work.output, count, metrics, code_digest=code.digest, note=note)
 
 
 def _initialize(work: WorkContext, code: SiteCodeFile, *, built_in: bool) -> WorkOutcome:

@@ -15,10 +15,11 @@ import numpy as np
 
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
+from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import given_model, read_kept
-from hanse_datapod.worker.work.site_state import write_state
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.tensors.file import read_tensors, write_tensors
+from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.site.site_privacy import SitePrivacy, privatize
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
     # A step of dp_sgd that leaves the range of numbers is made of sums that have their noise: nothing is to be added.
     if private.mechanism != "dp_sgd":
         update = privatize(update, layout, private)
-    kept = read_kept(work)
-    write_state(work.state, work.round, kept.groups, kept)
-    write_tensors(work.output, layout, update)
-    return WorkOutcome(work.output, len(work.data().train), {})
+    begun = read_kept(work)
+    kept = {name: group for name, group in begun.groups.items() if name != LEFT_OUT}
+    lost = leave(work, layout, lambda _consume: update, kept, begun)
+    return WorkOutcome(work.output, len(work.data().train), {}, note=lost)

@@ -1,0 +1,71 @@
+"""The codecs of a task at its site, with what they left out of the site's former updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from hanse_fabric.store.files import whole_file
+from hanse_fabric.tensors.layout import Layout
+from hanse_learning.codecs.chain import Chain, build_chain
+from hanse_learning.codecs.stages import Values
+from hanse_learning.codecs.writing import Arrays, encode
+
+LEFT_OUT = "left_out"
+"""The group of what a site keeps for its next round (Karimireddy et al. 2019): what the codecs have left out."""
+
+LOST = "what the codecs had left out of this site's former updates is lost: it begins anew"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCodec:
+    """The codecs of a task.
+
+    Attributes:
+        error_feedback: whether what they leave out is kept and added to the next update.
+    """
+
+    chain: Chain
+    error_feedback: bool
+
+    def write(
+        self, path: Path, layout: Layout, update: Arrays, kept: Mapping[str, Arrays], *, seed: int
+    ) -> dict[str, dict[str, Values]]:
+        """Write an update, encoded; as `encode`.
+
+        Args:
+            kept: by group, what the site has kept.
+            seed: the task's.
+
+        Returns:
+            What is to be kept for the next round, by group.
+        """
+        with whole_file(path) as file:
+            left = encode(file, layout, update, self.chain, seed=seed, residual=self._residual(kept))
+        return {LEFT_OUT: left} if left else {}
+
+    def encoded(
+        self, layout: Layout, update: Arrays, kept: Mapping[str, Arrays], *, seed: int
+    ) -> tuple[bytes, dict[str, dict[str, Values]]]:
+        """The same in memory: the bytes, and what is to be kept."""
+        made = BytesIO()
+        left = encode(made, layout, update, self.chain, seed=seed, residual=self._residual(kept))
+        return made.getvalue(), {LEFT_OUT: left} if left else {}
+
+    def _residual(self, kept: Mapping[str, Arrays]) -> Arrays | None:
+        return kept.get(LEFT_OUT, {}) if self.error_feedback else None
+
+
+def site_codec(config: Mapping[str, Any]) -> SiteCodec | None:
+    """The codecs of a task's configuration; None where updates travel as they are.
+
+    Raises:
+        HanseError: INVALID_INPUT for a codec that is not installed at the site.
+    """
+    section = config.get("codec")
+    if section is None:
+        return None
+    return SiteCodec(build_chain(section["up"]), bool(section.get("error_feedback")))

@@ -1,0 +1,116 @@
+"""A chain of codecs, and what it makes of a part of an entry.
+
+A part begins with a byte that says how its values' places are told: all are there (WHOLE), by a bit each (BITMAP), by
+16-bit numbers (PLACES, where at most one in sixteen is sent), by the seed (SEEDED), or none is (NONE). Of BITMAP no
+count is needed; PLACES and SEEDED have it. RAW is a part of a buffer, as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, cast
+
+import numpy as np
+
+from hanse_learning.codecs.bytes_in import BytesIn
+from hanse_learning.codecs.config import CodecConfig, check_chain, sections_of
+from hanse_learning.codecs.packers import Plain
+from hanse_learning.codecs.quantizers import Exact
+from hanse_learning.codecs.stages import Draw, Mask, Packer, Quantizer, Sparsifier, Values
+
+
+class Places(IntEnum):
+    """How the places of a part's values are told."""
+
+    RAW = 0
+    WHOLE = 1
+    BITMAP = 2
+    PLACES = 3
+    SEEDED = 4
+    NONE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The codecs of a chain, built.
+
+    Attributes:
+        sections: as the job names them.
+        sparsifier: None: all values are sent.
+    """
+
+    sections: tuple[dict[str, Any], ...]
+    sparsifier: Sparsifier | None
+    quantizer: Quantizer
+    packer: Packer
+
+    def write(self, values: Values, kept: Mask | None, draw: Draw) -> bytes:
+        """A part of a parameter: values (n,), and which of them are sent; None: all."""
+        if kept is None:
+            return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
+        places = np.flatnonzero(kept)
+        count, size = len(places), len(values)
+        if not count:
+            return bytes([Places.NONE])
+        if count == size:
+            return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
+        # Bool indexing is slow where few are kept, and taking by places where many are.
+        sent = self.quantizer.write(values[places], draw)
+        if self.sparsifier is not None and self.sparsifier.seeded:
+            return bytes([Places.SEEDED]) + count.to_bytes(4, "little") + sent
+        if 16 * count < size:
+            return bytes([Places.PLACES]) + count.to_bytes(4, "little") + places.astype("<u2").tobytes() + sent
+        return bytes([Places.BITMAP]) + np.packbits(kept).tobytes() + sent
+
+    def read(self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int) -> Values:
+        """A part of a parameter, (size,) of `dtype`, with zeros where nothing was sent.
+
+        Args:
+            seeded: where the chain's sparsifier goes by the seed: what it chooses.
+
+        Raises:
+            HanseError: INVALID_INPUT for bytes that `write` does not make.
+        """
+        told = data.number("u1")
+        if told == Places.WHOLE:
+            return self.quantizer.read(data, size, dtype)
+        values = np.zeros(size, dtype)
+        if told == Places.NONE:
+            return values
+        if told == Places.BITMAP:
+            bits = data.array("u1", -(-size // 8))
+            kept = np.unpackbits(bits, count=size).view(np.bool_)
+            values[kept] = self.quantizer.read(data, int(np.count_nonzero(kept)), dtype)
+            return values
+        if told not in (Places.PLACES, Places.SEEDED):
+            raise data.bad(f"begins a part with {told}, 1 to 5 was expected")
+        count = data.number("<u4")
+        if told == Places.PLACES:
+            places = data.array("<u2", count).astype(np.intp)
+            if count and (int(places[-1]) >= size or bool(np.any(np.diff(places) <= 0))):
+                raise data.bad(f"has places that do not rise, or are beyond its {size} values")
+        else:
+            if seeded is None or int(np.count_nonzero(seeded)) != count:
+                raise data.bad("has values at other places than its seed says")
+            places = np.flatnonzero(seeded)
+        values[places] = self.quantizer.read(data, count, dtype)
+        return values
+
+
+def build_chain(chain: Sequence[Mapping[str, Any]]) -> Chain:
+    """The chain of a job's `codec` section.
+
+    Raises:
+        HanseError: as `check_chain`.
+    """
+    checked = check_chain(chain)
+    by_role: dict[str, CodecConfig] = {config.role: config for config in checked}
+    built = {role: config.build() for role, config in by_role.items()}
+    return Chain(
+        sections_of(checked),
+        cast("Sparsifier | None", built.get("sparsify")),
+        cast(Quantizer, built.get("quantize", Exact())),
+        cast(Packer, built.get("pack", Plain())),
+    )

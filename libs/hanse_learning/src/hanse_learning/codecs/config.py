@@ -1,0 +1,228 @@
+"""The `codec` section of a job: which codecs an update goes through. Loads no numpy, for the coordinator checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.plugins import CODECS
+from hanse_learning.config.named import by_name
+from hanse_schemas.job import Job
+
+if TYPE_CHECKING:
+    from hanse_learning.codecs.stages import Stage
+
+Role = Literal["sparsify", "quantize", "pack"]
+ORDER: tuple[Role, ...] = ("sparsify", "quantize", "pack")
+"""In which codecs of a chain stand; of each role one at most."""
+
+HINT = "for example codec: {up: [{name: top_k, fraction: 0.05}, {name: float16}, {name: zstd}]}; see docs/codecs.md"
+
+
+class CodecConfig(Frozen):
+    """One codec of a chain: its settings as a job names them.
+
+    A package offers a subclass under the entry-point group `hanse.codecs`, as Hanse does with its own; see
+    docs/extending.md. Its module loads no numpy; `build` does.
+
+    Attributes:
+        name: in a job, a `Literal` with a default; the entry point's name.
+        role: what it does to the values, which decides where it stands in a chain.
+        after: the role that must stand before it; None: none.
+        examples: settings that its tests try; each is to be valid.
+    """
+
+    name: str
+    role: ClassVar[Role]
+    after: ClassVar[Role | None] = None
+    examples: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+
+    def build(self) -> Stage:
+        """The codec itself: a `Sparsifier`, `Quantizer` or `Packer` of `hanse_learning.codecs.stages`."""
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"codec {self.name}: {type(self).__name__} has no build()",
+            hint="docs/extending.md says what a codec is",
+        )  # fmt: skip
+
+
+class _BuiltIn(CodecConfig):
+    """Hanse's own: built of their settings, in order, by a class of this room, which loads numpy."""
+
+    made: ClassVar[str]
+
+    def build(self) -> Stage:
+        """See `CodecConfig`."""
+        module, _, name = self.made.partition(":")
+        settings = [getattr(self, field) for field in type(self).model_fields if field != "name"]
+        built: Stage = getattr(import_module(f"hanse_learning.codecs.{module}"), name)(*settings)
+        return built
+
+
+class PercentileConfig(_BuiltIn):
+    """Of each entry, the values beyond its `p`-th percentile are sent (Henkel 2021, section 3.2).
+
+    Attributes:
+        p: in percent; about 100 - p percent of the values are sent.
+        of: what is compared: the `magnitude` of the values, or the values themselves (`value`, which sends increases
+            alone and converges badly).
+    """
+
+    name: Literal["percentile"] = "percentile"
+    p: float = Field(default=90.0, ge=0, lt=100)
+    of: Literal["magnitude", "value"] = "magnitude"
+    role: ClassVar[Role] = "sparsify"
+    examples: ClassVar = ({"p": 50}, {"p": 90}, {"p": 10, "of": "value"})
+    made: ClassVar = "sparsifiers:Percentile"
+
+
+class TopKConfig(_BuiltIn):
+    """Of each entry, the values of largest magnitude are sent.
+
+    Attributes:
+        fraction: how many, of the entry's; one at least.
+        k: how many; an entry with fewer elements is an error.
+    """
+
+    name: Literal["top_k"] = "top_k"
+    fraction: float | None = Field(default=None, gt=0, lt=1)
+    k: int | None = Field(default=None, ge=1)
+    role: ClassVar[Role] = "sparsify"
+    examples: ClassVar = ({"fraction": 0.1}, {"k": 2})
+    made: ClassVar = "sparsifiers:TopK"
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> TopKConfig:
+        if (self.fraction is None) == (self.k is None):
+            raise ValueError(f"fraction {self.fraction} and k {self.k}: exactly one of them is needed")
+        return self
+
+
+class RandomKConfig(_BuiltIn):
+    """Values at places that the task's seed chooses; the places are not sent.
+
+    Attributes:
+        fraction: how many, of each part of an entry (of 65,536 elements at most); one at least.
+    """
+
+    name: Literal["random_k"] = "random_k"
+    fraction: float = Field(gt=0, lt=1)
+    role: ClassVar[Role] = "sparsify"
+    examples: ClassVar = ({"fraction": 0.1},)
+    made: ClassVar = "sparsifiers:RandomK"
+
+
+class Float16Config(_BuiltIn):
+    """Values in IEEE half precision (Henkel 2021, section 3.1); what is beyond its range becomes its largest number."""
+
+    name: Literal["float16"] = "float16"
+    role: ClassVar[Role] = "quantize"
+    made: ClassVar = "quantizers:Float16"
+
+
+class BFloat16Config(_BuiltIn):
+    """Values with the exponent of float32 and seven bits of mantissa, rounded to the nearest."""
+
+    name: Literal["bfloat16"] = "bfloat16"
+    role: ClassVar[Role] = "quantize"
+    made: ClassVar = "quantizers:BFloat16"
+
+
+class IntegersConfig(_BuiltIn):
+    """Values as integers of few bits, times a scale for each part of an entry: its largest magnitude.
+
+    Attributes:
+        bits: of an integer: 8, 4, or 2 (which is TernGrad, Wen et al. 2017).
+        rounding: `stochastic` is without bias; `nearest` errs less.
+    """
+
+    name: Literal["integers"] = "integers"
+    bits: Literal[2, 4, 8] = 8
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    role: ClassVar[Role] = "quantize"
+    examples: ClassVar = ({"bits": 8}, {"bits": 4}, {"bits": 2}, {"bits": 8, "rounding": "nearest"})
+    made: ClassVar = "quantizers:Integers"
+
+
+class TernaryConfig(_BuiltIn):
+    """Of the values that a sparsifier kept, the signs, times their mean magnitude (Sattler et al. 2019)."""
+
+    name: Literal["ternary"] = "ternary"
+    role: ClassVar[Role] = "quantize"
+    after: ClassVar[Role | None] = "sparsify"
+    made: ClassVar = "quantizers:Ternary"
+
+
+class ZstdConfig(_BuiltIn):
+    """Frames packed without loss by Zstandard.
+
+    Attributes:
+        level: 1 is fast, 19 is small.
+    """
+
+    name: Literal["zstd"] = "zstd"
+    level: int = Field(default=1, ge=1, le=19)
+    role: ClassVar[Role] = "pack"
+    made: ClassVar = "packers:Zstd"
+
+
+_SECTION: TypeAdapter[CodecConfig] = TypeAdapter(Annotated[CodecConfig, by_name(CODECS, CodecConfig, "float16")])
+
+
+def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> tuple[CodecConfig, ...]:
+    """Validate a chain.
+
+    Args:
+        chain: the codecs' sections, in the order in which they are applied.
+        field: where it stands, for errors.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the codec, its field, value and what was expected.
+    """
+    found: list[CodecConfig] = []
+    for number, section in enumerate(chain):
+        try:
+            config = _SECTION.validate_python(dict(section))
+        except ValidationError as error:
+            message = f"{field}[{number}]: {explain(error)}"
+            raise HanseError(ErrorCode.INVALID_INPUT, message, hint=HINT) from None
+        found.append(config)
+    roles = [config.role for config in found]
+    if roles != sorted(set(roles), key=ORDER.index):
+        raise invalid(field, [config.name for config in found],
+                      f"one codec at most of each of {', '.join(ORDER)}, in this order", hint=HINT)  # fmt: skip
+    for config in found:
+        if config.after is not None and config.after not in roles:
+            raise invalid(field, [each.name for each in found], f"one that can {config.after} before {config.name}",
+                          hint=HINT)  # fmt: skip
+    return tuple(found)
+
+
+def sections_of(checked: Sequence[CodecConfig]) -> tuple[dict[str, Any], ...]:
+    """A checked chain as sections in which every setting stands: two chains are the same where these are."""
+    return tuple(config.model_dump(mode="json") for config in checked)
+
+
+def check_job_codec(job: Job) -> None:
+    """Validate a job's `codec` section, also against its other sections.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field, its value and what was expected.
+    """
+    codec = job.codec
+    if codec is None:
+        return
+    checked = check_chain(codec.up)
+    names = [config.name for config in checked]
+    if job.secure_aggregation is not None:
+        raise invalid(
+            "codec.up", names, "no codec with secure_aggregation",
+            hint="a masked sum adds ring elements, which look random: leave codec out, or choose "
+            "secure_aggregation.bits 32",
+        )  # fmt: skip
+    if codec.error_feedback and {config.role for config in checked} <= {"pack"}:
+        raise invalid("codec.error_feedback", True, f"false: {', '.join(names)} leaves nothing out")

@@ -1,0 +1,185 @@
+"""The form of an encoded update: a head, a table of frames, and the frames.
+
+    "HANSENC1" | u32 length of the head | head, JSON | for each frame: u32 length, SHA-256 | the frames
+
+The head names the chain, the layout of the update (its digest, and the bytes that it has decoded), the number of frames
+and the seed. Which frames there are, and what is in each, follows from the layout: of every run of adjacent entries of
+one dtype and rule, at most FRAME_ELEMENTS elements each. Who has the head and the table, verified, can verify and
+decode any frame alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.strict_json import SMALL, parse_json
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule
+from hanse_learning.codecs.stages import Draw, Raw
+
+MAGIC = b"HANSENC1"
+FRAME_ELEMENTS = 1 << 16
+MAX_HEAD_BYTES = 16 << 10
+ROW = np.dtype([("length", "<u4"), ("digest", "V32")])
+"""Of the table."""
+
+_PART_BYTES = 64
+"""More than the bytes of a part beside its values and bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements [first, last) of an entry; the `index`-th part of the update."""
+
+    entry: Entry
+    first: int
+    last: int
+    index: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Adjacent parts of entries of one dtype and rule, at bytes [start, stop) of the decoded file."""
+
+    start: int
+    stop: int
+    parts: tuple[Part, ...]
+
+    @property
+    def parameter(self) -> bool:
+        """Whether the codecs change it; buffers are as they are."""
+        return self.parts[0].entry.rule is Rule.PARAMETER
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].entry.numpy
+
+    @property
+    def most(self) -> int:
+        """Bytes that it has encoded, at most, before it is packed."""
+        elements = (self.stop - self.start) // self.dtype.itemsize
+        return self.stop - self.start + -(-elements // 8) + _PART_BYTES * len(self.parts)
+
+
+@lru_cache(maxsize=16)
+def frames_of(layout: Layout) -> tuple[Frame, ...]:
+    """The frames of an update in a layout, in the order of the file."""
+    return tuple(_frames(layout))
+
+
+def _frames(layout: Layout) -> Iterator[Frame]:
+    numbers = count()
+    for segment in layout.segments:
+        size = DTYPES[segment.dtype].itemsize
+        parts: list[Part] = []
+        start, room = segment.start, FRAME_ELEMENTS
+        for entry in layout:
+            at = layout.offsets[entry.name]
+            if not segment.start <= at < segment.stop:
+                continue
+            first = 0
+            while first < entry.count:
+                last = min(entry.count, first + room)
+                parts.append(Part(entry, first, last, next(numbers)))
+                room -= last - first
+                first = last
+                if not room:
+                    yield Frame(start, start + FRAME_ELEMENTS * size, tuple(parts))
+                    start, room, parts = start + FRAME_ELEMENTS * size, FRAME_ELEMENTS, []
+        if parts:
+            yield Frame(start, segment.stop, tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an encoded update says of itself.
+
+    Attributes:
+        chain: the codecs' sections, with every setting.
+        layout: SHA-256 of the decoded file's header.
+        size: bytes of the decoded file.
+        frames: how many there are.
+        seed: of what is random in the codecs.
+    """
+
+    chain: tuple[Mapping[str, Any], ...]
+    layout: str
+    size: int
+    frames: int
+    seed: int
+
+    def encode(self) -> bytes:
+        body = {"format": 1, "chain": self.chain, "layout": self.layout, "size": self.size, "frames": self.frames,
+                "seed": self.seed}  # fmt: skip
+        text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+        return MAGIC + len(text).to_bytes(4, "little") + text
+
+
+def head_of(layout: Layout, chain: tuple[Mapping[str, Any], ...], seed: int) -> Head:
+    """The head of an update in a layout."""
+    return Head(chain, hashlib.sha256(layout.header).hexdigest(), layout.size, len(frames_of(layout)), seed)
+
+
+def head_length(first: bytes) -> int:
+    """Bytes of the head with what stands before it, from the file's first 12 bytes.
+
+    Raises:
+        HanseError: INVALID_INPUT where it is no encoded update; UNKNOWN_SCHEMA of a version that is not known here.
+    """
+    if first[:7] == MAGIC[:7] and first[7:8] != MAGIC[7:]:
+        raise HanseError(
+            ErrorCode.UNKNOWN_SCHEMA,
+            f"encoded update: its form is version {first[7:8]!r}, {MAGIC[7:].decode()} is known here",
+            hint="upgrade the hub, or use the site's older release",
+        )
+    if len(first) < 12 or first[:8] != MAGIC:
+        raise _bad("it does not begin as one", hint="the job's codec.up says that updates are encoded")
+    length = int.from_bytes(first[8:12], "little")
+    if length > MAX_HEAD_BYTES:
+        raise _bad(f"its head has {length} bytes, {MAX_HEAD_BYTES} at most were expected")
+    return 12 + length
+
+
+def read_head(data: bytes) -> Head:
+    """The head, from its bytes with what stands before it.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    body = parse_json(data[12:], "encoded update", SMALL)
+    try:
+        head = Head(tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"])
+        known = head.encode() == data
+    except (KeyError, TypeError, ValueError):
+        known = False
+    if not known:
+        raise _bad("its head is not written as Hanse writes it")
+    return head
+
+
+def draw_of(seed: int, index: int, of: int) -> Draw:
+    """Random bits of part `index` of an update, for its codecs (`of` 0) or for the places that are sent (1).
+
+    Philox by its raw output, which is the same in every version of numpy. Nothing secret hangs on it.
+    """
+
+    def draw(n: int) -> Raw:
+        return np.random.Philox(key=[seed, 2 * index + of]).random_raw(n)
+
+    return draw
+
+
+def _bad(why: str, *, hint: str = "") -> HanseError:
+    return HanseError(ErrorCode.INVALID_INPUT, f"encoded update: {why}", hint=hint)

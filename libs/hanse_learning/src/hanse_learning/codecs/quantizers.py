@@ -1,0 +1,160 @@
+"""Numbers in fewer bits. All are little-endian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_learning.codecs.bytes_in import BytesIn
+from hanse_learning.codecs.stages import Draw, Values
+
+HALF_MAX = 65504.0
+"""The largest number of half precision."""
+
+_BFLOAT_MAX = float(np.array(0x7F7F0000, "<u4").view("<f4"))
+
+# numpy converts half precision one number at a time; to look numbers up in a table is three times as fast.
+_HALVES: NDArray[np.float32] = np.arange(1 << 16, dtype="<u2").view("<f2").astype("<f4")
+
+
+class Exact:
+    """The numbers as they are: where a chain has no quantizer."""
+
+    def write(self, values: Values, draw: Draw) -> bytes:
+        """See `Quantizer`."""
+        del draw
+        return values.tobytes()
+
+    def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """See `Quantizer`."""
+        return data.array(dtype.str, count)
+
+
+class Float16:
+    """Half precision."""
+
+    def write(self, values: Values, draw: Draw) -> bytes:
+        """See `Quantizer`."""
+        del draw
+        return np.clip(values, -HALF_MAX, HALF_MAX).astype("<f2").tobytes()
+
+    def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """See `Quantizer`."""
+        return np.take(_HALVES, data.array("<u2", count)).astype(dtype, copy=False)
+
+
+class BFloat16:
+    """The upper half of float32."""
+
+    def write(self, values: Values, draw: Draw) -> bytes:
+        """See `Quantizer`."""
+        del draw
+        bits = np.clip(_wide(values), -_BFLOAT_MAX, _BFLOAT_MAX).astype("<f4").view("<u4")
+        # To the nearest, of two equally near to the even one.
+        bits += np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        return (bits >> np.uint32(16)).astype("<u2").tobytes()
+
+    def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """See `Quantizer`."""
+        bits = data.array("<u2", count).astype("<u4") << np.uint32(16)
+        return bits.view("<f4").astype(dtype, copy=False)
+
+
+_LEAST_SCALE = 2.0**-100
+"""Parts whose values are all smaller become zeros, for their quotients leave the range of float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """Integers from -L to L, L = 2^(bits - 1) - 1, times (largest magnitude of the part) / L."""
+
+    bits: int
+    rounding: Literal["stochastic", "nearest"]
+
+    @property
+    def _levels(self) -> int:
+        return int(2 ** (self.bits - 1) - 1)
+
+    def write(self, values: Values, draw: Draw) -> bytes:
+        """See `Quantizer`."""
+        values = _wide(values)
+        scale = float(np.max(np.abs(values), initial=0.0))
+        if scale < _LEAST_SCALE:
+            return np.array(0.0, "<f8").tobytes()
+        # From 0 to 2 L, so that flooring rounds in one direction.
+        scaled = values * values.dtype.type(self._levels / scale)
+        scaled += values.dtype.type(self._levels)
+        if self.rounding == "nearest":
+            np.rint(scaled, out=scaled)
+        else:
+            thresholds = draw(-(-len(values) // 4)).view("<u2")[: len(values)]
+            scaled += thresholds * values.dtype.type(2.0**-16)
+            np.floor(scaled, out=scaled)
+        np.clip(scaled, 0, 2 * self._levels, out=scaled)
+        return np.array(scale, "<f8").tobytes() + _packed(scaled.astype("u1"), self.bits)
+
+    def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """See `Quantizer`."""
+        scale = _scale(data)
+        if scale == 0.0:
+            return np.zeros(count, dtype)
+        numbers = _unpacked(data, count, self.bits)
+        if int(np.max(numbers, initial=0)) > 2 * self._levels:
+            raise data.bad(f"has an integer above {2 * self._levels}")
+        table = ((np.arange(2 * self._levels + 1) - self._levels) * (scale / self._levels)).astype(dtype)
+        return np.take(table, numbers)
+
+
+class Ternary:
+    """One bit for each number: its sign, times the mean magnitude of the part's numbers."""
+
+    def write(self, values: Values, draw: Draw) -> bytes:
+        """See `Quantizer`."""
+        del draw
+        mean = float(np.mean(np.abs(values), dtype=np.float64)) if len(values) else 0.0
+        return np.array(mean, "<f8").tobytes() + np.packbits(values > 0).tobytes()
+
+    def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
+        """See `Quantizer`."""
+        mean = _scale(data)
+        positive = np.unpackbits(data.array("u1", -(-count // 8)), count=count)
+        return np.take(np.array([-mean, mean], dtype), positive)
+
+
+def _wide(values: Values) -> Values:
+    """Half precision has no room for scales and bounds."""
+    return values if values.dtype.itemsize > 2 else values.astype("<f4")
+
+
+def _scale(data: BytesIn) -> float:
+    scale = float(data.array("<f8", 1)[0])
+    if not (np.isfinite(scale) and scale >= 0.0):
+        raise data.bad(f"has a scale of {scale}, a finite number of 0 or more was expected")
+    return scale
+
+
+def _packed(numbers: NDArray[np.uint8], bits: int) -> bytes:
+    """Numbers below 2^bits, the first in the highest bits of a byte."""
+    each = 8 // bits
+    if each > 1:
+        filled = np.zeros(-(-len(numbers) // each) * each, np.uint8)
+        filled[: len(numbers)] = numbers
+        columns = filled.reshape(-1, each)
+        numbers = np.zeros(len(columns), np.uint8)
+        for column in range(each):
+            numbers |= columns[:, column] << np.uint8(8 - bits * (column + 1))
+    return numbers.tobytes()
+
+
+def _unpacked(data: BytesIn, count: int, bits: int) -> NDArray[np.uint8]:
+    each = 8 // bits
+    packed: NDArray[np.uint8] = data.array("u1", -(-count // each))
+    if each == 1:
+        return packed
+    numbers = np.empty((len(packed), each), np.uint8)
+    for column in range(each):
+        numbers[:, column] = (packed >> np.uint8(8 - bits * (column + 1))) & np.uint8(2**bits - 1)
+    return numbers.reshape(-1)[:count]

@@ -1,0 +1,109 @@
+"""Encodes an update into a file, entry by entry, and tells what was left out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_learning.codecs.bytes_in import BytesIn
+from hanse_learning.codecs.chain import Chain, Places
+from hanse_learning.codecs.frames import ROW, Frame, Part, draw_of, frames_of, head_of
+from hanse_learning.codecs.stages import Mask, Values
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def encode(
+    file: BinaryIO, layout: Layout, arrays: Arrays, chain: Chain, *, seed: int, residual: Arrays | None = None
+) -> dict[str, Values]:
+    """Write an update.
+
+    Args:
+        file: empty, and open for writing anywhere in it.
+        arrays: one for each entry, with its shape and dtype.
+        seed: of what is random in the codecs; the same gives the same bytes.
+        residual: what former updates left out, by parameter; it is added. None: nothing is added, nothing kept.
+
+    Returns:
+        What this one leaves out, by parameter, in the entries' dtypes; nothing where `residual` is None.
+
+    Raises:
+        HanseError: TRAINING_FAILED for values that are not finite; INVALID_INPUT for an entry that the codecs refuse.
+    """
+    return _Writer(layout, arrays, chain, seed, residual).write(file)
+
+
+@dataclass(slots=True)
+class _Writer:
+    layout: Layout
+    arrays: Arrays
+    chain: Chain
+    seed: int
+    residual: Arrays | None
+    left: dict[str, Values] = field(default_factory=dict)
+    _entry: str = ""
+    _values: Values = field(default_factory=lambda: np.zeros(0, np.float32))
+    _kept: Mask | None = None
+
+    def write(self, file: BinaryIO) -> dict[str, Values]:
+        frames = frames_of(self.layout)
+        head = head_of(self.layout, self.chain.sections, self.seed).encode()
+        table = np.zeros(len(frames), ROW)
+        file.write(head)
+        file.write(table.tobytes())
+        for index, frame in enumerate(frames):
+            packed = self.chain.packer.pack(self._frame(frame))
+            table["length"][index] = len(packed)
+            table["digest"][index] = np.void(hashlib.sha256(packed).digest())
+            file.write(packed)
+        file.seek(len(head))
+        file.write(table.tobytes())
+        return self.left
+
+    def _frame(self, frame: Frame) -> bytes:
+        write = self._parameter if frame.parameter else self._buffer
+        return b"".join(write(part) for part in frame.parts)
+
+    def _buffer(self, part: Part) -> bytes:
+        flat = self.arrays[part.entry.name].reshape(-1)
+        return bytes([Places.RAW]) + flat[part.first : part.last].tobytes()
+
+    def _parameter(self, part: Part) -> bytes:
+        if part.entry.name != self._entry:
+            self._begin(part.entry)
+        values = self._values[part.first : part.last]
+        sparsifier, kept = self.chain.sparsifier, None
+        seeded = None
+        if sparsifier is not None and sparsifier.seeded:
+            kept = seeded = sparsifier.choose(values, part.entry.name, draw_of(self.seed, part.index, 1))
+        elif self._kept is not None:
+            kept = self._kept[part.first : part.last]
+        written = self.chain.write(values, kept, draw_of(self.seed, part.index, 0))
+        if self.residual is not None:
+            arrived = self.chain.read(BytesIn(written), values.dtype, seeded, part.size)
+            np.subtract(values, arrived, out=self.left[part.entry.name].reshape(-1)[part.first : part.last])
+        return written
+
+    def _begin(self, entry: Entry) -> None:
+        """Look at the whole of an entry."""
+        array = self.arrays[entry.name]
+        values = np.ascontiguousarray(array).reshape(-1)
+        if self.residual is not None:
+            if entry.name in self.residual:
+                values = values + self.residual[entry.name].reshape(-1)
+            self.left[entry.name] = np.empty(array.shape, array.dtype)
+        if not bool(np.isfinite(values).all()):
+            raise HanseError(
+                ErrorCode.TRAINING_FAILED, f"update: entry {entry.name} has values that are not finite",
+                hint="lower the learning rate, or clip the gradient norm",
+            )  # fmt: skip
+        self._entry, self._values, self._kept = entry.name, values, None
+        sparsifier = self.chain.sparsifier
+        if sparsifier is not None and not sparsifier.seeded:
+            self._kept = sparsifier.choose(values, entry.name, draw_of(self.seed, 0, 1))
