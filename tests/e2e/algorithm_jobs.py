@@ -128,6 +128,23 @@ MASKED: dict[str, dict[str, Any]] = {
     for name, body in {"feddyn": AT_SITES["feddyn"], "fedbn": VARIANTS["fedbn"], "moon": AT_SITES["moon"]}.items()
 }
 
+
+def _coded(*up: dict[str, Any], feedback: bool = False, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    return (body or job()) | {"codec": {"up": list(up), "error_feedback": feedback}}
+
+
+CODED: dict[str, dict[str, Any]] = {
+    "half precision": _coded({"name": "float16"}),
+    "few values with feedback": _coded({"name": "top_k", "fraction": 0.05}, {"name": "float16"}, {"name": "zstd"},
+                                       feedback=True),
+    "medians of percentiles": _coded({"name": "percentile", "p": 50}, {"name": "ternary"}, body=REDUCTIONS["median"]),
+    "scaffold of few values in the store": _coded(
+        {"name": "random_k", "fraction": 0.1}, {"name": "integers", "bits": 4}, feedback=True,
+        body=VARIANTS["scaffold in the store"],
+    ),
+}  # fmt: skip
+"""Updates in fewer bytes."""
+
 JOBS: dict[str, dict[str, Any]] = {
     **{f"algorithm {name}": body for name, body in AT_SITES.items()},
     **VARIANTS,
@@ -136,6 +153,7 @@ JOBS: dict[str, dict[str, Any]] = {
     **WRAPPED,
     **SAMPLED,
     **MASKED,
+    **CODED,
 }
 
 SAME = [
@@ -150,7 +168,8 @@ other, so that none is silently something else."""
 STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
     "algorithm ditto", "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd",
-    "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED,
+    "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED, "few values with feedback",
+    "scaffold of few values in the store",
 ]  # fmt: skip
 """Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
 
@@ -191,6 +210,22 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "batch norm where utility is preserved": (
         job("fedsgd", model=NORMALIZED, batch_size="all") | {"utility_preserving": True},
         "batch",
+    ),
+    "codecs in masked sums": (
+        _coded({"name": "float16"}) | {"secure_aggregation": {"mode": "compensator"}},
+        "no codec with secure_aggregation",
+    ),
+    "an unknown codec": (_coded({"name": "gzip"}), r"codec.up\[0\]: name: 'gzip' is no codec"),
+    "all of nothing": (_coded({"name": "top_k", "fraction": 1.0}), r"codec.up\[0\]: fraction: .* less than 1"),
+    "codecs in another order": (
+        _coded({"name": "zstd"}, {"name": "float16"}),
+        "sparsify, quantize, pack, in this order",
+    ),
+    "signs of all values": (_coded({"name": "ternary"}), "one that can sparsify before ternary"),
+    "feedback of what loses nothing": (_coded({"name": "zstd"}, feedback=True), "zstd leaves nothing out"),
+    "few values where utility is preserved": (
+        _coded({"name": "float16"}, body=AT_SITES["fedsgd"] | {"utility_preserving": True}),
+        "codec float16",
     ),
     "scaffold in masked sums": (
         job("scaffold") | {"secure_aggregation": {"mode": "compensator"}},

@@ -1,0 +1,158 @@
+"""Encoded updates through the engine: the same bits as of the tensor files that they stand for; what is not as the job
+says, or was tampered with, is refused by its name."""
+
+from __future__ import annotations
+
+import hashlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+import zstandard
+
+from hanse_fabric.tensors.digest import leaf_count
+from hanse_fabric.tensors.file import decode_tensors, encode_tensors
+from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_learning.codecs import frames
+from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.writing import encode
+from hanse_reduction import encoded
+from hanse_reduction.encoded import open_encoded
+from hanse_reduction.engine import Engine
+from hanse_reduction.sources import Input, MemorySource
+
+CHAIN = [{"name": "top_k", "fraction": 0.2}, {"name": "float16"}, {"name": "zstd"}]
+STRATEGIES = {
+    "mean": {},
+    "median": {"reduction": {"name": "median"}},
+    "krum": {"reduction": {"name": "krum", "byzantine": 1}},
+    "momentum": {"optimizer": {"name": "sgd", "lr": 0.5, "momentum": 0.9}},
+}
+COUNT = 5
+
+
+@pytest.fixture
+def few(small_leaves, monkeypatch):
+    """Frames of 1,000 elements, that lie across leaves."""
+    monkeypatch.setattr(encoded, "LEAF_BYTES", small_leaves)
+    monkeypatch.setattr(frames, "FRAME_ELEMENTS", 1000)
+    frames.frames_of.cache_clear()
+    yield
+    frames.frames_of.cache_clear()
+
+
+def encoded_bytes(layout, arrays, chain=CHAIN, seed=5):
+    file = BytesIO()
+    encode(file, layout, arrays, build_chain(chain), seed=seed)
+    return file.getvalue()
+
+
+def dense(layout, data, chain=CHAIN):
+    """The arrays that encoded bytes stand for."""
+    opened = open_encoded(Input(ref_of_bytes(data), MemorySource(data)), layout, build_chain(chain))
+    return decode_tensors(opened.read(0, layout.size))[1]
+
+
+def setup(cases, store, n, chain=CHAIN):
+    layout = cases.mixed_layout(n)
+    model = cases.ref_of(cases.encode(layout, cases.random_arrays(layout, 0)), store, "models/p/start")
+    sent = {f"site-{k}": encoded_bytes(layout, cases.random_arrays(layout, 1 + k), chain) for k in range(COUNT)}
+    stored = {name: cases.ref_of(data, store, f"updates/p/{name}") for name, data in sent.items()}
+    refs = {name: (1.0 + k, stored[name]) for k, name in enumerate(stored)}
+    return layout, model, sent, refs
+
+
+def sections(chain=CHAIN):
+    return build_chain(chain).sections
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_encoded_updates_give_the_bits_of_what_they_stand_for_whole_and_in_shards(cases, store, few, strategy):
+    layout, model, sent, refs = setup(cases, store, 9000)
+    assert leaf_count(layout.size) > 2
+    job = cases.job_of(model, refs, strategy=strategy, codec=sections())
+    plain = {
+        name: (weight, cases.ref_of(encode_tensors(layout, dense(layout, sent[name])), store, f"updates/q/{name}"))
+        for name, (weight, _) in refs.items()
+    }
+    expected = Engine(store, threads=1).run(cases.job_of(model, plain, strategy=strategy))
+    whole = Engine(store, threads=2).run(job)
+    assert (whole.error, whole.refused, expected.error) == ("", (), "")
+    assert {name: each.digest for name, each in whole.outputs.items()} == {
+        name: each.digest for name, each in expected.outputs.items()
+    }
+    if strategy != STRATEGIES["krum"]:
+        parts = cases.sharded(Engine(store), job, [0, 1, leaf_count(layout.size)])
+        assert parts.outputs["model"].digest == expected.outputs["model"].digest
+
+
+def test_of_a_large_model_fewer_bytes_are_read_than_one_plain_update_has(cases, store, few):
+    layout, model, _, refs = setup(cases, store, 40_000)
+    reduced = Engine(store, threads=1).run(cases.job_of(model, refs, codec=sections()))
+    assert reduced.refused == ()
+    # The parameters of five sites, and the model once; buffers travel as they are.
+    assert reduced.bytes_read < layout.size * (1 + COUNT * 0.7)
+
+
+def refusals(cases, store, layout, model, refs, data, chain=CHAIN):
+    """Reduce with the first site's update replaced by `data`; what is refused, by participant."""
+    refs = {**refs, "site-0": (1.0, cases.ref_of(data, store, "updates/p/other"))}
+    found = Engine(store).run(cases.job_of(model, refs, codec=sections(chain)))
+    assert found.error == ""
+    return {refusal.participant: refusal for refusal in found.refused}
+
+
+def test_what_is_no_update_as_the_job_says_is_refused_and_named(cases, store):
+    layout, model, sent, refs = setup(cases, store, 300)
+    arrays = cases.random_arrays(layout, 1)
+    other = cases.mixed_layout(301)
+    good = sent["site-0"]
+    bad = {
+        "it does not begin as one": encode_tensors(layout, arrays),
+        "the job's codec.up: top_k": encoded_bytes(layout, arrays, [{"name": "float16"}]),
+        "in another layout than the model's": encoded_bytes(other, cases.random_arrays(other, 1)),
+        "its form is version": good[:7] + b"9" + good[8:],
+        "its table describes": good + b"x",
+        "within its table": good[:400],
+        "within its head": good[:40],
+        "a frame is not of zstd": resigned(layout, good, lambda packed: b"\0" * len(packed)),
+        "many were expected": resigned(layout, good, lambda _: bomb()),
+    }
+    for reason, data in bad.items():
+        found = refusals(cases, store, layout, model, refs, data)
+        assert set(found) == {"site-0"}, reason
+        assert reason.replace("many were expected", "at most were expected") in found["site-0"].reason
+
+
+def bomb():
+    """Few bytes that become 64 MiB."""
+    return zstandard.ZstdCompressor().compress(bytes(64 << 20))
+
+
+def resigned(layout, data, change):
+    """An encoded update with its first frame changed, and its table made anew: a site signs what it likes."""
+    start = frames.head_length(data[:12])
+    count = len(frames.frames_of(layout))
+    stop = start + count * frames.ROW.itemsize
+    table = np.frombuffer(bytearray(data[start:stop]), frames.ROW)
+    first = data[stop : stop + int(table["length"][0])]
+    made = change(first)
+    table["length"][0], table["digest"][0] = len(made), np.void(hashlib.sha256(made).digest())
+    return data[:start] + table.tobytes() + made + data[stop + len(first) :]
+
+
+def test_a_store_that_changes_a_byte_of_a_frame_or_of_the_table_is_found_out(cases, store):
+    _, model, sent, refs = setup(cases, store, 300)
+    for at in (700, len(sent["site-0"]) - 3):
+        changed = bytearray(sent["site-0"])
+        changed[at] ^= 1
+        store.put("updates/p/site-0", bytes(changed))
+        found = Engine(store).run(cases.job_of(model, refs, codec=sections()))
+        assert [(each.participant, each.code) for each in found.refused] == [("site-0", "tampered")]
+
+
+def test_an_unknown_codec_of_a_job_is_an_error_that_lists_the_known_ones(cases, store):
+    _, model, _, refs = setup(cases, store, 300)
+    found = Engine(store).run(cases.job_of(model, refs, codec=({"name": "nothing"},)))
+    assert "codec.up[0]" in found.error
+    assert "top_k" in found.error
