@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit_codecs import decoded_of
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import CODECS, built_in
-from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
-from hanse_reduction.encoded import open_encoded
-from hanse_reduction.sources import Input, MemorySource
 
 BEFORE = {"sparsify": {"name": "percentile", "p": 50}}
 
@@ -61,9 +58,8 @@ def encoded(chain, arrays, *, seed=7, residual=None, layout=LAYOUT):
     return file.getvalue(), left
 
 
-def decoded(chain, data, layout=LAYOUT):
-    opened = open_encoded(Input(ref_of_bytes(data), MemorySource(data)), layout, build_chain(chain))
-    return decode_tensors(opened.read(0, layout.size))[1]
+def decoded(chain, data):
+    return decoded_of(LAYOUT, data, chain)
 
 
 @every

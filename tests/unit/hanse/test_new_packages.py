@@ -45,10 +45,10 @@ def test_what_is_written_builds_installs_passes_its_test_and_is_clean(kind: str,
     ("kind", "name", "code", "said"),
     [
         (
-            "codec",
+            "bus",
             "mine",
             ErrorCode.INVALID_INPUT,
-            "kind: 'codec' is not one of algorithm, server-optimizer, strategy",
+            "kind: 'bus' is not one of algorithm, codec, server-optimizer, strategy",
         ),
         ("strategy", "My-mean", ErrorCode.INVALID_INPUT, "name: 'My-mean' is not a name of a-z"),
         ("strategy", "class", ErrorCode.INVALID_INPUT, "name: 'class' is not"),

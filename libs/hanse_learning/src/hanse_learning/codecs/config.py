@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 Role = Literal["sparsify", "quantize", "pack"]
 ORDER: tuple[Role, ...] = ("sparsify", "quantize", "pack")
 """In which codecs of a chain stand; of each role one at most."""
+
+METHODS: Mapping[Role, tuple[str, ...]] = {
+    "sparsify": ("choose", "seeded"),
+    "quantize": ("write", "read"),
+    "pack": ("pack", "unpack"),
+}
+"""What a codec of a role has."""
 
 HINT = "for example codec: {up: [{name: top_k, fraction: 0.05}, {name: float16}, {name: zstd}]}; see docs/codecs.md"
 
@@ -43,11 +50,15 @@ class CodecConfig(Frozen):
     examples: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
 
     def build(self) -> Stage:
-        """The codec itself: a `Sparsifier`, `Quantizer` or `Packer` of `hanse_learning.codecs.stages`."""
-        raise HanseError(
-            ErrorCode.INVALID_INPUT, f"codec {self.name}: {type(self).__name__} has no build()",
-            hint="docs/extending.md says what a codec is",
-        )  # fmt: skip
+        """The codec itself: a `Sparsifier`, `Quantizer` or `Packer` of `hanse_learning.codecs.stages`; these settings,
+        where they have its methods."""
+        missing = [name for name in METHODS[self.role] if not hasattr(self, name)]
+        if missing:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"codec {self.name}: {type(self).__name__} has no {missing[0]}()",
+                hint="docs/extending.md says what a codec is",
+            )  # fmt: skip
+        return cast("Stage", self)
 
 
 class _BuiltIn(CodecConfig):
@@ -217,12 +228,7 @@ def check_job_codec(job: Job) -> None:
     if codec is None:
         return
     checked = check_chain(codec.up)
-    names = [config.name for config in checked]
-    if job.secure_aggregation is not None:
-        raise invalid(
-            "codec.up", names, "no codec with secure_aggregation",
-            hint="a masked sum adds ring elements, which look random: leave codec out, or choose "
-            "secure_aggregation.bits 32",
-        )  # fmt: skip
     if codec.error_feedback and {config.role for config in checked} <= {"pack"}:
-        raise invalid("codec.error_feedback", True, f"false: {', '.join(names)} leaves nothing out")
+        raise invalid(
+            "codec.error_feedback", True, f"false: {', '.join(config.name for config in checked)} leaves nothing out"
+        )

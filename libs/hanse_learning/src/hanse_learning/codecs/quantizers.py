@@ -98,7 +98,7 @@ class Integers:
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""
-        scale = _scale(data)
+        scale = _scale(data, dtype)
         if scale == 0.0:
             return np.zeros(count, dtype)
         numbers = _unpacked(data, count, self.bits)
@@ -119,7 +119,7 @@ class Ternary:
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
         """See `Quantizer`."""
-        mean = _scale(data)
+        mean = _scale(data, dtype)
         positive = np.unpackbits(data.array("u1", -(-count // 8)), count=count)
         return np.take(np.array([-mean, mean], dtype), positive)
 
@@ -129,10 +129,10 @@ def _wide(values: Values) -> Values:
     return values if values.dtype.itemsize > 2 else values.astype("<f4")
 
 
-def _scale(data: BytesIn) -> float:
-    scale = float(data.array("<f8", 1)[0])
-    if not (np.isfinite(scale) and scale >= 0.0):
-        raise data.bad(f"has a scale of {scale}, a finite number of 0 or more was expected")
+def _scale(data: BytesIn, dtype: np.dtype[Any]) -> float:
+    scale, most = float(data.array("<f8", 1)[0]), float(np.finfo(dtype).max)
+    if not 0.0 <= scale <= most:
+        raise data.bad(f"has a scale of {scale}, a number from 0 to {most:.4g} was expected")
     return scale
 
 

@@ -63,6 +63,12 @@ def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
     return f"train.algorithm: {_APART}" if algorithm_of(job) == _APART else None
 
 
+def coded(job: Job, _sums: SecureAggregation) -> str | None:
+    if job.codec is None:
+        return None
+    return f"codec.up: {', '.join(str(each.get('name')) for each in job.codec.up)}"
+
+
 def summed_inside(job: Job, sums: SecureAggregation) -> str | None:
     if sums.mode != "compensator" or algorithm_of(job) != _SUMMING:
         return None

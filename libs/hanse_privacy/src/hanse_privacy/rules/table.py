@@ -78,6 +78,13 @@ RULES: tuple[Rule, ...] = (
         masked(at.told_apart),
     ),
     Rule(
+        "secure_aggregation",
+        "codec",
+        "a masked sum adds ring elements, which look random and cannot be left out one by one",
+        "leave codec out, or set secure_aggregation.bits: 32",
+        masked(at.coded),
+    ),
+    Rule(
         "secure_aggregation.mode compensator",
         "train.algorithm fedtan",
         "the compensator would have to answer in the middle of a step, for every sum of batch statistics",

@@ -1,8 +1,9 @@
 """Which plug-ins of other packages a site takes part with.
 
-A site algorithm from a package runs at the site, on its data: none does unless the administrator has named it here, as
-with site code. A strategy from a package runs at the hub, which sees the same updates whatever it makes of them: sites
-take part with any, unless the administrator says otherwise. What the hub says of its own strategy, the site believes.
+A site algorithm or a codec from a package runs at the site, on its data or its update: none does unless the
+administrator has named it here, as with site code. A strategy from a package runs at the hub, which sees the same
+updates whatever it makes of them: sites take part with any, unless the administrator says otherwise. What the hub says
+of its own strategy, the site believes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen
-from hanse_fabric.plugins import ALGORITHMS, KINDS, SERVER_OPTIMIZERS, STRATEGIES, find
+from hanse_fabric.plugins import ALGORITHMS, KINDS, SERVER_OPTIMIZERS, STRATEGIES, Plugin, find
+from hanse_learning.server.config.foreign import codec_plugins
 
 
 class PluginsPolicy(Frozen):
@@ -21,10 +23,12 @@ class PluginsPolicy(Frozen):
 
     Attributes:
         algorithms: that may train at this site; none by default.
+        codecs: that updates may go through at this site; none by default.
         strategies: of the hub that this site sends updates to, and its server optimizers; None: all.
     """
 
     algorithms: tuple[str, ...] = ()
+    codecs: tuple[str, ...] = ()
     strategies: tuple[str, ...] | None = None
 
     def check(self, config: Mapping[str, Any]) -> None:
@@ -38,6 +42,9 @@ class PluginsPolicy(Frozen):
         if not isinstance(told, Mapping):
             raise HanseError(ErrorCode.INVALID_INPUT, "task.config.plugins: digests by name were expected")
         self._check_algorithm(config, told)
+        codec = config.get("codec")
+        for plugin in codec_plugins(codec.get("up") or ()) if isinstance(codec, Mapping) else ():
+            self._check_own(plugin, "plugins.codecs", self.codecs, told)
         for title, digest in told.items():
             kind, _, name = str(title).partition(" ")
             if self.strategies is None or kind not in (KINDS[STRATEGIES], KINDS[SERVER_OPTIMIZERS]):
@@ -51,12 +58,15 @@ class PluginsPolicy(Frozen):
         train = config.get("train")
         given = train.get("algorithm", "fedavg") if isinstance(train, Mapping) else "fedavg"
         name = str(given.get("name", "fedavg") if isinstance(given, Mapping) else given)
-        plugin = find(ALGORITHMS, name)
+        self._check_own(find(ALGORITHMS, name), "plugins.algorithms", self.algorithms, told)
+
+    def _check_own(self, plugin: Plugin, field: str, allowed: tuple[str, ...], told: Mapping[str, Any]) -> None:
+        """Of what runs at the site."""
         own = None if plugin.built_in else plugin.digest()
         known = told.get(plugin.title)
-        if own is not None and not {name, own} & {*self.algorithms}:
+        if own is not None and not {plugin.name, own} & {*allowed}:
             raise forbidden(
-                "plugins.algorithms", f"{plugin} with digest {own}", self.algorithms or "none",
+                field, f"{plugin} with digest {own}", allowed or "none",
                 hint="the site's administrator reads the package, and allows it by its name or digest in the policy",
             )  # fmt: skip
         plugin.check_same(known, here="this site", there="the hub")
