@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-conduct results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-models bench-conduct results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
+	@echo "make bench-models  kernel normalization beside batch norm, private training beside SGD and Opacus (ARGS=--json)"
 	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
 	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
@@ -154,6 +155,13 @@ bench-gwas: $(VENV)/.developer
 
 bench-conduct: $(VENV)/.developer
 	@PYTHONPATH=tests $(BIN)/python benchmarks/conduct.py $(ARGS)
+
+build/opacus/.installed: $(VENV)/.developer
+	@$(BIN)/python -m pip install -q --no-deps --target build/opacus opacus==1.6.0 opt-einsum==3.4.0
+	@touch $@
+
+bench-models: build/opacus/.installed
+	@PYTHONPATH=build/opacus $(BIN)/python benchmarks/models.py $(ARGS)
 
 bench-scale: $(VENV)/.developer
 	@$(BIN)/python benchmarks/scale.py $(ARGS)

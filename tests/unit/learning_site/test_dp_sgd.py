@@ -12,7 +12,8 @@ from torch import nn
 from hanse_fabric.errors import HanseError
 from hanse_learning.config import check_model, check_train
 from hanse_learning.site import dp_sgd
-from hanse_learning.site.dp_sgd import clipped_sum, example_gradients, poisson_sample, train_privately
+from hanse_learning.site.clipping import clipped_sum
+from hanse_learning.site.dp_sgd import poisson_sample, train_privately
 from hanse_learning.site.entries import arrays_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
@@ -62,29 +63,31 @@ def test_one_step_equals_the_hand_computation() -> None:
     np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_gradients_of_single_examples_equal_those_of_batches_of_one(name: str) -> None:
-    problem = PICTURES if name == "cnn" else THREE
-    module = build(check_model({"name": name}), problem, seed=1)
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(5, *problem.shape)).astype(np.float32))
-    y = torch.tensor([0, 1, 2, 1, 0])
-    named = dict(module.named_parameters())
-    together = example_gradients(module, nn.functional.cross_entropy)(named, x, y)
-    for index in range(5):
-        module.zero_grad()
-        nn.functional.cross_entropy(module(x[index : index + 1]), y[index : index + 1]).backward()
-        for parameter, value in named.items():
-            torch.testing.assert_close(together[parameter][index], value.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_no_example_moves_the_sum_by_more_than_the_clip() -> None:
-    gradients = {"a": torch.randn(50, 3, 4) * 100, "b": torch.randn(50, 7) * 1e-3}
-    gradients["a"][7, 0, 0] = math.inf
+@pytest.mark.parametrize("per", ["model", "layer"])
+@pytest.mark.parametrize("rule", ["flat", "automatic"])
+def test_no_example_moves_the_sum_by_more_than_the_clip(per: str, rule: str) -> None:
+    how = check_train({"clipping": {"per": per, "rule": rule}}).clipping
+    gradients = {
+        "a.weight": torch.randn(50, 3, 4) * 100,
+        "a.bias": torch.randn(50, 7),
+        "b": torch.randn(50, 3000) * 1e-3,
+    }
+    gradients["a.weight"][7, 0, 0] = math.inf
     gradients["b"][9, 0] = math.nan
     for index in range(50):
-        one = clipped_sum({name: part[index : index + 1] for name, part in gradients.items()}, 0.5)
+        one = clipped_sum({name: part[index : index + 1] for name, part in gradients.items()}, 0.5, how)
         assert np.linalg.norm(one) <= 0.5
         assert (index in (7, 9)) == (not one.any())
+
+
+def test_layers_have_equal_shares_of_the_clip_and_automatic_clipping_scales_up_too() -> None:
+    gradients = {"a.weight": torch.tensor([[3.0]]), "a.bias": torch.tensor([[4.0]]), "b.weight": torch.tensor([[0.1]])}
+    by_layer = check_train({"clipping": {"per": "layer"}}).clipping
+    made = clipped_sum(gradients, math.sqrt(2), by_layer)
+    np.testing.assert_allclose(made, [0.6, 0.8, 0.1], rtol=1e-5)
+    automatic = check_train({"clipping": {"rule": "automatic", "gamma": 0.1}}).clipping
+    tiny = {"a.weight": torch.tensor([[0.3, 0.4]])}
+    np.testing.assert_allclose(clipped_sum(tiny, 2.0, automatic), [1.0, 4 / 3], rtol=1e-5)
 
 
 def test_batches_beyond_the_memory_are_worked_on_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:

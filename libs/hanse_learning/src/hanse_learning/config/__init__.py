@@ -39,6 +39,7 @@ from hanse_learning.config.state import StateRule
 from hanse_learning.config.training import (
     ALL_EXAMPLES,
     AdamConfig,
+    ClippingConfig,
     FocalConfig,
     ScheduleConfig,
     SgdConfig,
@@ -52,6 +53,7 @@ __all__ = [
     "AlexnetConfig",
     "AlgorithmConfig",
     "AnyModel",
+    "ClippingConfig",
     "CnnConfig",
     "DensenetConfig",
     "DittoConfig",

@@ -56,6 +56,21 @@ class ScheduleConfig(Frozen):
         return self
 
 
+class ClippingConfig(Frozen):
+    """How single examples' gradients are clipped in private training (dp_sgd) to `privacy.clip`.
+
+    Attributes:
+        per: all parameters together, or each layer to an equal share, so that together they keep to the clip.
+        rule: `flat`: longer gradients are scaled down to the clip. `automatic`: all are scaled to nearly the clip,
+            g clip / (|g| + gamma) (Bu et al., 2023), so that the clip and the rate are one number.
+        gamma: of `automatic`: what keeps small gradients small.
+    """
+
+    per: Literal["model", "layer"] = "model"
+    rule: Literal["flat", "automatic"] = "flat"
+    gamma: float = Field(default=0.01, gt=0, le=1e6)
+
+
 class FocalConfig(Frozen):
     """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less."""
 
@@ -79,6 +94,7 @@ class TrainConfig(Frozen):
         loss: cross_entropy, binary (two classes, one output) or focal for classification, mse for regression; None: by
             the project's schema.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
+        clipping: of single examples' gradients, with dp_sgd.
         schedule: how the rate falls.
         resources: what the sites' devices must be.
     """
@@ -90,6 +106,7 @@ class TrainConfig(Frozen):
     loss: Loss | FocalConfig | None = None
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
+    clipping: ClippingConfig | None = None
     schedule: ScheduleConfig | None = None
     resources: Resources = Resources()
 

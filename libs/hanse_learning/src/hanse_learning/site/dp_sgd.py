@@ -12,16 +12,15 @@ gradients of d parameters are clipped to as much less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.clipping import clipped_sum
 from hanse_learning.site.devices import device_of
+from hanse_learning.site.example_gradients import Parameters, example_gradients
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
 from hanse_learning.site.modes import BATCH_NORMS
@@ -32,16 +31,11 @@ from hanse_learning.site.training import OnProgress, make_repeatable
 from hanse_privacy.noise.mechanisms import Gaussian, add
 from hanse_privacy.noise.source import NoiseSource
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-Parameters = Mapping[str, nn.Parameter]
-
 GRADIENT_BYTES = 256 << 20
 """Memory for the gradients of single examples: batches beyond it are worked on in parts."""
 LARGEST_PART = 512
 """Examples worked on at once, whose activations need memory, too."""
 _REPORTS = 20
-_BELOW = 1 - 2.0**-20
-"""Clipped norms stay so far below the clip that rounding cannot lift them above it."""
 
 
 def train_privately(
@@ -89,7 +83,7 @@ def train_privately(
         total = np.zeros(count)
         for chosen in torch.split(poisson_sample(len(data), private.rate, source), part):
             if len(chosen):
-                total += clipped_sum(gradients_of(named, x[chosen], y[chosen]), clip)
+                total += clipped_sum(gradients_of(named, x[chosen], y[chosen]), clip, config.clipping)
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)
@@ -120,39 +114,6 @@ def poisson_sample(count: int, rate: float, source: NoiseSource) -> Tensor:
         return torch.arange(count)
     chosen = source.words(count) < np.uint64(int(rate * 2.0**64))
     return torch.from_numpy(np.flatnonzero(chosen))
-
-
-def clipped_sum(gradients: dict[str, Tensor], clip: float) -> np.ndarray:
-    """Sum over examples of gradients, each scaled to an L2 norm of at most `clip` over all parameters: (d,) float64.
-
-    Args:
-        gradients: by parameter, (k, *shape). One that is not finite counts as zero.
-    """
-    flat = [gradient.flatten(1) for gradient in gradients.values()]
-    norms = torch.stack([torch.linalg.vector_norm(part, dim=1, dtype=torch.float64) for part in flat])
-    norm = torch.linalg.vector_norm(norms, dim=0)  # (k,)
-    finite = torch.isfinite(norm)
-    factors = torch.where(finite, torch.clamp(clip * _BELOW / norm, max=1.0), 0.0).to(flat[0].dtype)
-    if not bool(finite.all()):  # not a number times zero is none
-        flat = [torch.where(finite[:, None], part, 0.0) for part in flat]
-    return np.concatenate([(factors @ part).double().cpu().numpy() for part in flat])
-
-
-def example_gradients(module: nn.Module, loss_of: Loss) -> Callable[[Parameters, Tensor, Tensor], dict[str, Tensor]]:
-    """A function of (parameters, x (k, ...), y (k, ...)) to each example's gradient by parameter, (k, *shape)."""
-    fixed = {name: buffer.detach() for name, buffer in module.named_buffers()}
-
-    def loss_of_one(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        outputs = functional_call(module, (parameters, fixed), (x.unsqueeze(0),))
-        return loss_of(outputs, y.unsqueeze(0))
-
-    each = vmap(grad(loss_of_one), in_dims=(None, 0, 0), randomness="different")
-
-    def gradients(named: Parameters, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        made: dict[str, Tensor] = each({name: value.detach() for name, value in named.items()}, x, y)
-        return made
-
-    return gradients
 
 
 def _set_gradients(named: Parameters, values: np.ndarray) -> None:

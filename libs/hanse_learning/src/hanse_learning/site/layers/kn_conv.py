@@ -64,9 +64,12 @@ class NormalizedConvolution(torch.autograd.Function):
             (0,) * (x.dim() - 2), ctx.groups, [ctx.needs_input_grad[0], ctx.needs_input_grad[2], False],
         )  # fmt: skip
         left = _of_filters(weight, bias)
-        onto = flat @ _of_windows(mean, inverse).transpose(1, 2)  # (n, channels, 2): of -sum(Z), of b
-        of_weight = of_weight - onto[..., 0].sum(0).reshape(-1, *(1,) * (weight.dim() - 1))
-        of_bias = None if bias is None else onto[..., 1].sum(0)
+        of_bias = None
+        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+            onto = flat @ _of_windows(mean, inverse).transpose(1, 2)  # (n, channels, 2): of -sum(Z), of b
+            of_bias = None if bias is None else onto[..., 1].sum(0)
+            if of_weight is not None:
+                of_weight = of_weight - onto[..., 0].sum(0).reshape(-1, *(1,) * (weight.dim() - 1))
         if of_x is None:
             return None, None, of_weight, of_bias, None, None
         down = left.T @ flat  # (n, 2, windows)
@@ -88,6 +91,10 @@ class _KNConv(nn.modules.conv._ConvNd):
         dropout: of the values that the statistics are taken of, in training. Overlapping windows share it.
         eps: added to the variance.
 
+    Attributes:
+        watched: where it is a list, each forward pass leaves there its input (padded, where sides differ), and the
+            means and 1 / standard deviations of its units.
+
     Raises:
         HanseError: INVALID_INPUT for what is out of range, groups that divide not both numbers of channels, and in
             `forward` for a kernel larger than the padded input.
@@ -108,6 +115,7 @@ class _KNConv(nn.modules.conv._ConvNd):
         super().__init__(in_channels, out_channels, *as_plain)
         self.uneven = padding if uneven else None
         self.keep, self.eps = UnitDropout(dropout), check_epsilon(eps)
+        self.watched: list[Tensor] | None = None
 
     @property
     def windows(self) -> Windows:
@@ -120,7 +128,9 @@ class _KNConv(nn.modules.conv._ConvNd):
         windows = self.windows
         windows.counts(tuple(x.shape[2:]))
         units = UnitStatistics(windows, self.keep.scale, self.eps)
-        out, _, _ = NormalizedConvolution.apply(x, self.keep(x), self.weight, self.bias, units, self.groups)  # type: ignore[no-untyped-call]
+        out, *statistics = NormalizedConvolution.apply(x, self.keep(x), self.weight, self.bias, units, self.groups)  # type: ignore[no-untyped-call]
+        if self.watched is not None:
+            self.watched[:] = x, *statistics
         return out  # type: ignore[no-any-return]
 
 
