@@ -273,7 +273,7 @@ async def test_a_ledger_that_is_deleted_or_older_restores_no_budget(
         assert "ledger is older than what it has signed before" in answer.reason
         site = hub.stage.sites["site-0"]
         await site.stop()
-        restore_ledger(site.home, site.policy.privacy, "the disk broke", hub.stage.project, 1.0)
+        restore_ledger(site.home, site.policy.privacy, "the disk broke", (hub.stage.project, 1.0))
         await site.start()
         answer = await charged_round(hub, 6, None)
         assert "epsilon 1 of 1.2 is spent" in answer.reason or "epsilon 1.5 of 1.2 is spent" in answer.reason

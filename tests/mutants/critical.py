@@ -17,7 +17,9 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_privacy.ring.plan": (
         f"{_PRIVACY}/test_ring_plan.py", f"{_PRIVACY}/test_ring_codec.py", f"{_PRIVACY}/test_noise_shares.py",
     ),
-    "hanse_privacy.ledger": (f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_budget.py"),
+    "hanse_privacy.ledger": (
+        f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_ledger_restored.py", f"{_DATAPOD}/test_budget.py",
+    ),
     "hanse_privacy.pairwise.shares": (
         f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py",
     ),
@@ -47,7 +49,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),
     "hanse_datapod.policy.site_policy": (f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py"),
-    "hanse_datapod.privacy.budget": (f"{_DATAPOD}/test_budget.py",),
+    "hanse_datapod.privacy.budget": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_ledger_restored.py"),
     "hanse_datapod.home.outbox": (
         f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",
     ),

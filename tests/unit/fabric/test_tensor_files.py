@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -103,6 +104,7 @@ def test_the_segments_cover_the_data_without_holes(made: list[Entry]) -> None:
         assert segment.start == at
         at = segment.stop
     assert at == layout.size
+    assert all((a.dtype, a.rule) != (b.dtype, b.rule) for a, b in itertools.pairwise(layout.segments))
 
 
 @FEW

@@ -154,6 +154,16 @@ def test_another_setting_that_the_trainer_reads_is_another_work(config: dict[str
     assert work_digest(TRAIN.model_copy(update={"config": TRAIN.config | config})) != work_digest(TRAIN)
 
 
+def test_algorithms_that_say_nothing_but_their_names_are_different_works() -> None:
+    config = TRAIN.config | {"train": {"steps": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}}}
+    names = ("fedavg", "fedprox", "ditto", "scaffold", "moon")
+    works = {
+        work_digest(TRAIN.model_copy(update={"config": config | {"train": config["train"] | {"algorithm": name}}}))
+        for name in names
+    }
+    assert len(works) == len(names)
+
+
 def test_how_long_a_site_waits_for_the_others_sums_is_the_same_work() -> None:
     def fedtan(patience: float) -> Task:
         section = {"algorithm": {"name": "fedtan", "patience": patience}, "optimizer": {"name": "sgd"}}

@@ -18,6 +18,7 @@ from hanse_fabric.messages import (
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import RangeReader
 from hanse_fabric.subjects import AUDIT
+from hanse_fabric.telemetry import catalogue
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.refs import ref_of_bytes
 from unit.model_registry.registry_hub import PROJECT, RUN, Hub, a_model
@@ -40,9 +41,10 @@ async def test_publishing_a_round_again_is_the_same_version_and_is_audited_once(
 
 
 async def test_replicas_that_publish_at_once_leave_no_gap_and_no_double(hub: Hub) -> None:
-    replicas = [hub.replica() for _ in range(4)]
+    replicas, recorded = [hub.replica() for _ in range(4)], catalogue.VERSIONS.value()
     made = await asyncio.gather(*(replicas[n % 4].publish(a_model(n // 2)) for n in range(24)))
     assert sorted({version.version for version in made}) == list(range(1, 13))
+    assert catalogue.VERSIONS.value() == recorded + 12
 
 
 async def test_a_model_in_the_store_must_be_there_with_its_size_and_in_its_projects_folder(hub: Hub) -> None:

@@ -157,6 +157,14 @@ async def test_a_version_that_is_promoted_while_retention_runs_stays_with_its_by
     assert hub.store.exists(before[0].key)
 
 
+async def test_the_parent_of_a_version_that_was_deleted_may_be_deleted(hub: Hub) -> None:
+    first = await hub.put(1)
+    await hub.put(2, parent=first.digest)
+    await hub.promote(2, Stage.ARCHIVED)
+    for version in (2, 1):
+        assert (await hub.registry.delete(PROJECT, version, actor="key:o", reason="old")).deleted
+
+
 async def test_versions_that_are_recorded_and_deleted_are_counted(tmp_path: Path) -> None:
     hub = Hub(tmp_path, keep=1)
     recorded, deleted = catalogue.VERSIONS.value(), catalogue.DELETED_VERSIONS.value()

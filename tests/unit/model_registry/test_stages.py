@@ -29,14 +29,13 @@ async def test_production_has_one_version_and_the_former_is_archived(hub: Hub) -
     assert last.detail == {"reason": "better", "stage": "production", "before": "staging", "replaced": [1]}
 
 
-async def test_replicas_that_promote_at_once_leave_one_in_production(hub: Hub) -> None:
+@pytest.mark.parametrize("stage", [Stage.STAGING, Stage.PRODUCTION])
+async def test_replicas_that_promote_at_once_leave_one_in_the_stage(hub: Hub, stage: Stage) -> None:
     for number in range(1, 5):
         await hub.put(number)
     replicas = [hub.replica() for _ in range(4)]
-    await asyncio.gather(
-        *(r.promote(PROJECT, n, Stage.PRODUCTION, actor="key:a", reason="") for n, r in enumerate(replicas, 1))
-    )
-    assert [*(await hub.stages()).values()].count(Stage.PRODUCTION) == 1
+    await asyncio.gather(*(r.promote(PROJECT, n, stage, actor="key:a", reason="") for n, r in enumerate(replicas, 1)))
+    assert [*(await hub.stages()).values()].count(stage) == 1
 
 
 async def test_rollback_returns_the_previous_production_version_and_the_next_one_goes_further(hub: Hub) -> None:

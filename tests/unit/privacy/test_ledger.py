@@ -267,7 +267,7 @@ def test_balances_are_in_the_order_of_the_projects_names(ledger: Ledger) -> None
     assert [balance.scope for balance in ledger.balances()] == ["site", "alpha", "beta", "delta", "gamma", "zeta"]
 
 
-@pytest.mark.parametrize("look", ["reserve", "settle", "balances", "site_balance"])
+@pytest.mark.parametrize("look", ["reserve", "settle", "balances", "site_balance", "head", "restored"])
 def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_path: Path, look: str) -> None:
     one, two = Ledger(tmp_path, PURE), Ledger(tmp_path, PURE)
     one.reserve(charge("mine"))
@@ -275,6 +275,7 @@ def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_pa
     calls = {
         "reserve": lambda: one.reserve(charge("mine")), "settle": lambda: one.settle(charge("mine")),
         "balances": one.balances, "site_balance": one.site_balance,
+        "head": one.head, "restored": lambda: one.restored("nothing is lost"),
     }  # fmt: skip
     calls[look]()
     assert [balance.spent for balance in one.balances()] == pytest.approx([0.8, 0.8, 0.0])

@@ -166,8 +166,9 @@ def _ledger_restored(given: argparse.Namespace) -> None:
 
     if (given.project is None) != (given.spent is None):
         raise HanseError(ErrorCode.INVALID_INPUT, "--project and --spent: give both or neither")
+    lost = None if given.project is None else (given.project, given.spent)
     with sole_owner(given.home):
-        restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, given.project, given.spent)
+        restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
         _note(given, "ledger-restored")
     print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
 

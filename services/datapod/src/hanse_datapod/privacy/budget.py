@@ -199,23 +199,22 @@ def budgets(policy: PrivacyPolicy) -> Budgets:
     )
 
 
-def restore_ledger(
-    home: Path, policy: PrivacyPolicy, reason: str, project: str | None = None, spent: float | None = None
-) -> None:
+def restore_ledger(home: Path, policy: PrivacyPolicy, reason: str, lost: tuple[str, float] | None = None) -> None:
     """Go on with a ledger that lacks entries, by the administrator's word.
 
     Args:
-        project, spent: what they were charged for, and the epsilon that they had cost; None: nobody knows.
+        lost: the project that they were charged for, and the epsilon that they had cost; None: nobody knows.
     """
     from hanse_privacy.ledger import Charge, Ledger
 
-    lost = None
-    if project is not None and spent is not None:
+    charge = None
+    if lost is not None:
+        project, spent = lost
         work = f"lost/{SYSTEM_CLOCK.now().isoformat()}"
-        lost = Charge(project, "0" * 12, work, Event("pure", spent), note=f"entries that are lost: {reason}")
+        charge = Charge(project, "0" * 12, work, Event("pure", spent), note=f"entries that are lost: {reason}")
     ledger = Ledger(policy.ledger or home, budgets(policy), accountant=policy.accountant)
     try:
-        ledger.restored(reason, spent=lost)
+        ledger.restored(reason, spent=charge)
     finally:
         ledger.close()
 
