@@ -9,6 +9,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import JobKind
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_learning.server.buffers import average
 from hanse_learning.server.reduction import normalize
 from hanse_learning.server.strategy import build_strategy
 from hanse_reduction.engine import Engine
@@ -76,6 +77,16 @@ def test_a_small_model_is_reduced_inline(cases, name, count):
     assert (reduced.error, reduced.refused) == ("", ())
     made = cases.decode(layout, cases.bytes_of(reduced.outputs["model"], None))
     _check(layout, made, _expected(layout, model, updates, weights, build_strategy(STRATEGIES[name])))
+
+
+def test_buffers_have_the_weights_of_their_updates_to_the_bit(cases):
+    layout = Layout.of([Entry("w", "F32", (3,)), Entry("m", "F64", (40,), Rule.AVERAGE)])
+    _, _, updates, weights, model_ref, refs = _setup(cases, 0, 6, layout=layout)
+    assert (normalize(normalize(weights).tolist()) != normalize(weights)).any(), "these weights tell it apart"
+    made = cases.decode(layout, cases.bytes_of(Engine(None).run(cases.job_of(model_ref, refs)).outputs["model"], None))
+    expected = np.empty(40)
+    average([update["m"] for update in updates], normalize(weights), expected)
+    assert made["m"].tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

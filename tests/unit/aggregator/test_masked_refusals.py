@@ -8,7 +8,11 @@ from hanse_fabric.messages.masking import MaskingMode, MaskSum
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_learning.server.optimizers import Plain
+from hanse_learning.server.strategy import Strategy
+from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.tally import encode_tally
+from hanse_reduction import plan
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
 from unit.aggregator.masked_round import MaskedRound
@@ -188,6 +192,15 @@ def test_more_participants_than_the_rings_were_planned_for_are_an_error(masked):
 @pytest.mark.parametrize("name", ["median", "trimmed_mean"])
 def test_a_robust_strategy_cannot_be_had_from_a_sum(masked, name):
     assert "which works from a sum alone" in _run(masked, strategy={"reduction": {"name": name}}).error
+
+
+def test_a_strategy_made_of_the_mean_that_weighs_single_updates_cannot_be_had_from_a_sum(masked, monkeypatch):
+    class Weighing(WeightedMean):
+        def reweigh(self, totals, weights, info):
+            return weights
+
+    monkeypatch.setattr(plan, "build_strategy", lambda _: Strategy(Weighing(), Plain()))
+    assert "which works from a sum alone" in _run(masked).error
 
 
 def test_a_masked_update_cannot_be_adopted_as_a_model(masked):

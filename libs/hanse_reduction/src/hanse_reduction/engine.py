@@ -255,7 +255,7 @@ class _Run:
                     return plan
             else:
                 groups = read_totals(self.job.measured or (), self.inputs, -(-count // MEASURE_LEAVES))
-        return plan if plan.adopts or plan.masked is not None else reweighed(plan, groups)
+        return plan if plan.adopts else reweighed(plan, groups)
 
     def _worker(self, plan: Plan) -> Worker:
         if plan.masked is not None:

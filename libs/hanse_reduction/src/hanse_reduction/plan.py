@@ -178,10 +178,10 @@ def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) ->
     masked = None if job.sum is None else open_masked_sum(job, job.sum, layout, inputs, refusals.add)
     if refusals and job.kind is JobKind.OPEN:
         return None
-    rows = tuple(opened[update.participant] for update in job.updates if update.participant in opened)
-    if not rows:
-        return None
     present = [update for update in job.updates if update.participant in opened]
+    if not present:
+        return None
+    rows = tuple(opened[update.participant] for update in present)
     weights = normalize([update.weight for update in present])
     adopts = base is None and not job.from_zero
     if not adopts:
