@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
+Given = Mapping[str, Arrays]
+"""Objects of former computations, by name."""
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Packed = NDArray[np.uint8]

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups, rings
-from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
+from hanse_genomics.verbs import Asked, Fact, Handle, Made, Settings, StudyVerbs
 from hanse_schemas.study import Study
 
 X = 23
@@ -84,7 +83,7 @@ async def prepare(verbs: StudyVerbs, study: Study, sizes: Mapping[str, int], cod
     )
 
 
-async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings: Mapping[str, Fact]) -> Handle:
+async def test(verbs: StudyVerbs, study: Study, model: Model, key: str, settings: Settings) -> Handle:
     """A chunk's regressions: the handle of its results.
 
     Args:
@@ -124,7 +123,7 @@ async def _iterate(
     key: str,
     kind: str,
     iteration: int,
-    settings: Mapping[str, Any],
+    settings: Settings,
     made: Made,
 ) -> Made:
     cohorts = len(verbs.cohorts)

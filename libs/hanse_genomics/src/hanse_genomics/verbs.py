@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from hanse_fabric.messages.masking import Ring
 
 Fact = float | int | str | bool | None | list[Any] | dict[str, Any]
+Settings = Mapping[str, Any]
+"""Facts by name, as a step is told them; the step knows what each is."""
 Handle = Any
 """An object of the study: a reference into the store, or what the in-process rehearsal has in its stead."""
 

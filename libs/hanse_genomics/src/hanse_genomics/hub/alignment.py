@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.files import text
 from hanse_genomics.files.alleles import Pair, decide
 from hanse_genomics.files.snps import LABELS, CommonSnps
 from hanse_genomics.hub.intersection import Rows, intersection
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Fact, Settings
 from hanse_schemas.study import Study
 
 _EXAMPLES = 5
@@ -44,12 +44,7 @@ class _Agreed:
     ambiguous: NDArray[np.bool_]
 
 
-def common_snps(
-    study: Study,
-    settings: Mapping[str, Fact],  # noqa: ARG001
-    total: Mapping[str, Arrays],
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def common_snps(study: Study, settings: Settings, total: Mapping[str, Arrays], given: Given) -> Finished:
     """The study's SNPs.
 
     Args:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from hanse_genomics.arrays import Array, Arrays, Counts
+from hanse_genomics.arrays import Array, Arrays, Counts, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, described, tally, turned
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import allelic, tails
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 
-def chi_square(
-    study: Study,
-    settings: Mapping[str, Fact],
-    total: Arrays,
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def chi_square(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """The allelic test, as PLINK's --assoc.
 
     Returns:
@@ -40,12 +33,7 @@ def chi_square(
     return Finished({"results": results})
 
 
-def trend(
-    study: Study,
-    settings: Mapping[str, Fact],
-    total: Arrays,
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def trend(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """The Cochran-Armitage test, as PLINK's --model has it: TREND; on X of women alone, not on Y and MT.
 
     Returns:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy import special
 
 from hanse_genomics import groups, reasons
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 MEDIAN = 0.454936423119573
@@ -21,12 +21,7 @@ MEDIAN = 0.454936423119573
 _QUALITY = {"missing": Reason.MISSING, "hardy_weinberg": Reason.HARDY_WEINBERG, "maf": Reason.MAF}
 
 
-def collect(
-    study: Study,
-    settings: Mapping[str, Any],
-    total: object,  # noqa: ARG001
-    given: Mapping[str, Arrays],
-) -> Finished:
+def collect(study: Study, settings: Settings, total: object, given: Given) -> Finished:
     """Put the chunks together, in genome order.
 
     Args:
@@ -69,7 +64,7 @@ def inflation(log10_p: Floats) -> float | None:
     return float(z * z / MEDIAN)
 
 
-def _summary(study: Study, settings: Mapping[str, Any], results: Arrays) -> dict[str, Any]:
+def _summary(study: Study, settings: Settings, results: Arrays) -> dict[str, Any]:
     sizes = settings["sizes"]
     opened = settings["opened"]
     reason = results["reason"]

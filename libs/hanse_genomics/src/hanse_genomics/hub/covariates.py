@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import wide
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.names import covariates
 from hanse_genomics.statistics.symmetric import cholesky, packed_size, unpacked
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 CONSTANT = 1e-12
@@ -26,17 +24,12 @@ CONVERGED = 1e-10
 LARGEST_STEP = 5.0
 
 
-def totals(
-    study: Study,  # noqa: ARG001
-    settings: Mapping[str, Any],
-    total: Arrays,
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def totals(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Means of the columns over all cohorts: output `centre`."""
     return Finished({"centre": {"means": wide.join(total["sums"]) / settings["samples"]}})
 
 
-def moments(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def moments(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """The frame.
 
     Returns:
@@ -98,12 +91,7 @@ def moments(study: Study, settings: Mapping[str, Any], total: Arrays, given: Map
     return Finished({"frame": frame}, {"r2": 1.0 - left})
 
 
-def null(
-    study: Study,  # noqa: ARG001
-    settings: Mapping[str, Any],
-    total: Arrays,
-    given: Mapping[str, Arrays],
-) -> Finished:
+def null(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """A Newton step of the logistic model of covariates alone (Nasirigerdeh et al., 2022, equations (19) to (22)).
 
     Returns:

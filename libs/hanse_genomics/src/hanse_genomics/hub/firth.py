@@ -8,18 +8,16 @@ smaller, as Heinze and Schemper (2002) do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.ascent import ascend
 from hanse_genomics.hub.carried import ended, fail, goes_on, opened
 from hanse_genomics.hub.newton import newton
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import packed_size, thirds
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import TILE, Study
 
 SETTLED = 1e-9
@@ -36,7 +34,7 @@ AT_ONCE = 1 << 23
 _QUEUED = ("rows", "coefficients", "inverse")
 
 
-def firth(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def firth(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """A step whose leverages are those of the information of the step before, which is the same when it ends.
 
     Args:
@@ -71,7 +69,7 @@ def firth_next(betas: Arrays, state: Arrays, results: Arrays) -> Finished:
     return goes_on("firth", state, betas, results) if len(betas["rows"]) else ended(results)
 
 
-def penalised(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:  # noqa: ARG001
+def penalised(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """An exact step of some SNPs; when all are done, those that wait begin.
 
     Args:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hanse_genomics.arrays import Array, Arrays, Floats
+from hanse_genomics.arrays import Array, Arrays, Floats, Given
 from hanse_genomics.hub.complete import Genotypes, collinear, genotypes, prepared, refuse
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import tails
 from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, packed_size, unpacked
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 EXPLAINED = 1e-14
@@ -55,7 +54,7 @@ class RegressionSums:
         return RegressionSums(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
-def linear(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def linear(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Regress the phenotype on each SNP and the covariates.
 
     Args:

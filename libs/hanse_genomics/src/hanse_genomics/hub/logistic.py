@@ -7,12 +7,9 @@ first nine digits, so that they are those of a regression that is run to its end
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from hanse_genomics.arrays import Array, Arrays, Floats
+from hanse_genomics.arrays import Array, Arrays, Floats, Given
 from hanse_genomics.hub.carried import fail, goes_on, opened
 from hanse_genomics.hub.complete import Genotypes, collinear, complete_statuses, genotypes, prepared, refuse
 from hanse_genomics.hub.firth import firth_next
@@ -22,6 +19,7 @@ from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import Tally, tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics.symmetric import packed_size, unpacked
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 SHORT = 1e-5
@@ -32,7 +30,7 @@ ENDLESS = 15.0
 """Logarithm of an odds ratio that no data have: the coefficient goes to infinity."""
 
 
-def logistic_first(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def logistic_first(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """The step from the model of covariates alone.
 
     Args:
@@ -84,7 +82,7 @@ def _covariates(total: Arrays, own: Genotypes, d: int) -> Floats:
     return own.n[:, None, None] * np.eye(d)
 
 
-def logistic(study: Study, settings: Mapping[str, Any], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def logistic(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """A Newton step of the SNPs that have not converged.
 
     Args:

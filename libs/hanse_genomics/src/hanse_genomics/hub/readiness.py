@@ -5,15 +5,15 @@ One that is too old to know the step is found here, before a site has computed a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Given
 from hanse_genomics.hub.step import Finished, HubStep
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 
-def ready(study: Study, settings: Mapping[str, Any], total: Any, given: Mapping[str, Arrays]) -> Finished:  # noqa: ARG001
+def ready(study: Study, settings: Settings, total: Any, given: Given) -> Finished:
     """Returns nothing: that it could be called is the answer."""
     return Finished(facts={"ready": True})
 

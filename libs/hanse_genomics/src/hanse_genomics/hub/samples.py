@@ -8,9 +8,9 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics import groups
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.hub.step import Finished, HubStep
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 LEAST = 10
@@ -18,12 +18,7 @@ PER_PREDICTOR = 5
 """Samples that a study has at least: LEAST, and so many more for each predictor: fewer can be told from the sums."""
 
 
-def samples(
-    study: Study,
-    settings: Mapping[str, Fact],  # noqa: ARG001
-    total: Arrays,
-    given: Mapping[str, Arrays],
-) -> Finished:
+def samples(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Numbers of samples.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hanse_genomics.arrays import Arrays
-from hanse_genomics.verbs import Fact
+from hanse_genomics.arrays import Arrays, Given
+from hanse_genomics.verbs import Fact, Settings
 from hanse_schemas.study import Study
 
 
@@ -19,7 +19,7 @@ class Finished:
     facts: dict[str, Fact] = field(default_factory=dict)
 
 
-HubStep = Callable[[Study, Mapping[str, Fact], Any, Mapping[str, Arrays]], Finished]
+HubStep = Callable[[Study, Settings, Any, Given], Finished]
 """(study, settings, total, given) -> what it made.
 
 `total` has the sums in real units by array (int64 where the ring's fraction is 0, else float64); for a step that is not

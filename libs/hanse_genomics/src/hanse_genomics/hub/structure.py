@@ -6,20 +6,19 @@ vectors V over SNPs. It learns loadings and eigenvalues, and no sample's compone
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.structure import bits, krylov, linkage
 from hanse_genomics.structure import panel as panels
 from hanse_genomics.structure.chunk import Chunk, chunks, founder_widths
 from hanse_genomics.structure.greedy import prune
 from hanse_genomics.structure.linkage import Candidates
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Fact, Settings
 from hanse_schemas.study import Study
 
 _MEMORY = 1 << 25
@@ -28,12 +27,7 @@ _FEWEST, _MOST = 4, 64
 """Blocks that are kept at least and at most, whatever their size."""
 
 
-def founder_counts(
-    study: Study,  # noqa: ARG001
-    settings: Mapping[str, Fact],
-    total: Arrays,
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def founder_counts(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Genotype counts of a chunk. Output `counts`: founders and everybody, int64 (S, 4) each as `Candidates.counts`."""
     start, stop, samples, founders, limb = (
         int(str(settings[name])) for name in ("start", "stop", "samples", "founders", "limb")
@@ -47,12 +41,7 @@ def founder_counts(
     return Finished({"counts": {"founders": counts[:, 0], "everybody": counts.sum(axis=1)}})
 
 
-def choose_candidates(
-    study: Study,
-    settings: Mapping[str, Fact],
-    total: Any,  # noqa: ARG001
-    given: Mapping[str, Arrays],
-) -> Finished:
+def choose_candidates(study: Study, settings: Settings, total: Any, given: Given) -> Finished:
     """The SNPs that pruning begins with. Outputs `candidates`, and `chunk-00000` ... for their pairs."""
     parts = [given[name] for name in sorted(given) if name.startswith("counts-")]
     founders = np.concatenate([part["founders"] for part in parts])
@@ -72,7 +61,7 @@ def choose_candidates(
     return Finished(outputs, {"candidates": len(known), "chunks": count})
 
 
-def link(study: Study, settings: Mapping[str, Fact], total: Arrays, given: Mapping[str, Arrays]) -> Finished:
+def link(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Which pairs of a chunk are correlated. Output `links`: pairs i, j int64 (L,) among all candidates."""
     chunk = Chunk.read(given["chunk"])
     i, j = chunk.pairs()
@@ -82,12 +71,7 @@ def link(study: Study, settings: Mapping[str, Fact], total: Arrays, given: Mappi
     return Finished({"links": {"i": i[linked] + chunk.start, "j": j[linked] + chunk.start}}, {"pairs": len(i)})
 
 
-def choose_panel(
-    study: Study,
-    settings: Mapping[str, Fact],  # noqa: ARG001
-    total: Any,  # noqa: ARG001
-    given: Mapping[str, Arrays],
-) -> Finished:
+def choose_panel(study: Study, settings: Settings, total: Any, given: Given) -> Finished:
     """Prune, and begin. Outputs `panel`, `block`, `projected`; facts: snps, and trace and peak of X X^T's diagonal."""
     known = Candidates.read(given["candidates"])
     links = [given[name] for name in sorted(given) if name.startswith("links-")]
@@ -112,12 +96,7 @@ def choose_panel(
     )  # fmt: skip
 
 
-def take_round(
-    study: Study,
-    settings: Mapping[str, Fact],  # noqa: ARG001
-    total: Arrays,
-    given: Mapping[str, Arrays],
-) -> Finished:
+def take_round(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Take in X X^T V of the newest block, which is `block`; `block-000` ... are those before.
 
     Outputs the next `block`, `projected` and, where the blocks became too many, `kept`, which stands for all of them.
@@ -150,12 +129,7 @@ def take_round(
     return Finished(outputs, facts)
 
 
-def make_loadings(
-    study: Study,
-    settings: Mapping[str, Fact],  # noqa: ARG001
-    total: Any,  # noqa: ARG001
-    given: Mapping[str, Arrays],
-) -> Finished:
+def make_loadings(study: Study, settings: Settings, total: Any, given: Given) -> Finished:
     """The leading vectors of what the rounds have told. Output `loadings`: loadings (M, k), values (k,)."""
     blocks, count = _blocks(given), study.structure.components
     values, vectors = krylov.eigen(given["projected"]["projected"])
@@ -163,12 +137,7 @@ def make_loadings(
     return Finished({"loadings": {"loadings": np.ascontiguousarray(loadings), "values": values[:count].copy()}})
 
 
-def check_components(
-    study: Study,  # noqa: ARG001
-    settings: Mapping[str, Fact],
-    total: Arrays,
-    given: Mapping[str, Arrays],  # noqa: ARG001
-) -> Finished:
+def check_components(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
     """Whether the sites' components have the length that they must have together."""
     samples = int(str(settings["samples"]))
     share = total["squares"] / samples
@@ -181,7 +150,7 @@ def check_components(
     return Finished()
 
 
-def _blocks(given: Mapping[str, Arrays]) -> list[Floats]:
+def _blocks(given: Given) -> list[Floats]:
     return [given[name]["block"] for name in sorted(given) if name.startswith("block-")]
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Counts, Floats
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import hardy_weinberg
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import QualityControl, Study
 
 _EPSILON = 2.0**-44
@@ -124,7 +124,7 @@ class Tally:
         return [group for group in self.by_group if group.partition("/")[0] in statuses]
 
 
-def tally(study: Study, settings: Mapping[str, Any], counts: Counts) -> Tally:
+def tally(study: Study, settings: Settings, counts: Counts) -> Tally:
     """The counts of a chunk.
 
     Args:

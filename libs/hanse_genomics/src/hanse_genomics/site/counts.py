@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Counts, PackedRows
+from hanse_genomics.arrays import Arrays, Counts, Given, PackedRows
 from hanse_genomics.genotypes import Groups, count, group
 from hanse_genomics.site.matched import matched
 from hanse_genomics.site.samples import members
 from hanse_genomics.site.step import SiteStep, SiteStudy
+from hanse_genomics.verbs import Settings
 
 
 def grouped(site: SiteStudy, names: Sequence[str]) -> Groups:
@@ -23,7 +23,7 @@ def grouped(site: SiteStudy, names: Sequence[str]) -> Groups:
     return found
 
 
-def genotype_counts(site: SiteStudy, packed: PackedRows, settings: Mapping[str, Any]) -> Counts:
+def genotype_counts(site: SiteStudy, packed: PackedRows, settings: Settings) -> Counts:
     """int64 (S, G, 3): samples of each group in `settings.groups` with 0, 1, 2 copies of the study's first allele.
 
     Those with a missing genotype are the rest of the group, whose size the hub knows.
@@ -31,7 +31,7 @@ def genotype_counts(site: SiteStudy, packed: PackedRows, settings: Mapping[str, 
     return np.ascontiguousarray(count(packed, grouped(site, settings["groups"]))[:, :, :3])
 
 
-def counts(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def counts(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Genotype counts of the SNPs [start, stop) of the study."""
     found, rows = matched(site), slice(settings["start"], settings["stop"])
     made = genotype_counts(site, site.cohort.packed(found.rows[rows]), settings)

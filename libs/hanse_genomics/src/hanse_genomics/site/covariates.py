@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from hanse_genomics import wide
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.site.frame import Framed, framed, raw
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.statistics.symmetric import products
+from hanse_genomics.verbs import Settings
 
 
-def totals(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def totals(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Sums of the columns of complete samples: `sums` int64 (c, LIMBS)."""
     columns = raw(site, x_sex=settings["x_sex"])
     return {"sums": wide.split(math.fsum(column) for column in columns.T.tolist())}
 
 
-def moments(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def moments(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Sums of products of the columns about the means of all cohorts, packed: `products` int64 (c (c+1) / 2, LIMBS).
 
     Args:
@@ -31,7 +30,7 @@ def moments(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Ar
     return {"products": wide.split(math.fsum(column) for column in products(centred).T.tolist())}
 
 
-def null(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def null(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Information and score of the logistic model of covariates alone: `sums` float64 (1, k).
 
     Args:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.site.counts import genotype_counts
 from hanse_genomics.site.frame import Framed, framed
 from hanse_genomics.site.matched import matched
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.site.tiles import tiles
 from hanse_genomics.statistics.symmetric import products
+from hanse_genomics.verbs import Settings
 
 
-def linear(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def linear(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Sums of products (Nasirigerdeh et al., 2022, (4), (5)); those of a genotype with itself follow from its counts.
 
     Returns:

@@ -6,13 +6,12 @@ each, that of the copies, then the score in the same order (`hanse_genomics.hub.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Counts, Floats
+from hanse_genomics.arrays import Arrays, Counts, Floats, Given
 from hanse_genomics.site.counts import genotype_counts
 from hanse_genomics.site.covariates import weights
 from hanse_genomics.site.frame import Framed, framed
@@ -20,12 +19,13 @@ from hanse_genomics.site.matched import matched
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.site.tiles import tiles
 from hanse_genomics.statistics.symmetric import packed_size, products
+from hanse_genomics.verbs import Settings
 
 BLOCK = 64
 """SNPs whose weights are worked on at a time, so that they stay in a core's cache."""
 
 
-def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def logistic_first(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """At the model of covariates alone, whose weights are the same for all SNPs: two matrix products a tile.
 
     Args:
@@ -64,7 +64,7 @@ def logistic_first(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[
     return made | {"present": present} if settings.get("present") else made
 
 
-def logistic(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def logistic(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """At each SNP's own coefficients (Nasirigerdeh et al., 2022, equations (15) to (17)).
 
     Args:
@@ -117,7 +117,7 @@ class Kernel:
         self.size = self._m + 2 * self._d + 2
         self._p, self._weight, self.work = (np.empty((BLOCK, wide)) for _ in range(3))
 
-    def blocks(self, site: SiteStudy, settings: Mapping[str, Any], betas: Arrays) -> Iterator[Block]:
+    def blocks(self, site: SiteStudy, settings: Settings, betas: Arrays) -> Iterator[Block]:
         """The SNPs of `betas`, `BLOCK` of a tile at a time."""
         packed = matched(site).packed(settings["start"], settings["stop"])
         at = 0

@@ -5,23 +5,22 @@ must compare it word by word. Nothing in it depends on any sample's genotype: al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.files import text
 from hanse_genomics.files.matching import POSITION_BITS
 from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 
 VERSION = 2
 """Of the steps of a site: sites of release 0.1.0 tell none, and know no array `present` of step `logistic_first`."""
 
 
-def open_files(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def open_files(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """The cohort's SNPs.
 
     Returns:

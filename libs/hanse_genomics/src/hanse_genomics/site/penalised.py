@@ -7,22 +7,20 @@ sites need no leverage, and the penalty's second derivatives of the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from hanse_genomics.arrays import Arrays, Floats
+from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.site.frame import framed
 from hanse_genomics.site.logistic import Block, Kernel
 from hanse_genomics.site.step import SiteStep, SiteStudy
 from hanse_genomics.statistics.symmetric import packed_size, thirds
+from hanse_genomics.verbs import Settings
 
 LEAST = -32.0
 """Of the logarithm of a person's probability: below, all are as improbable, so that sums of them have a bound."""
 
 
-def penalised(site: SiteStudy, settings: Mapping[str, Any], given: Mapping[str, Arrays]) -> Arrays:
+def penalised(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """At each SNP's own coefficients.
 
     Args:

@@ -6,17 +6,15 @@ one, A1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_genomics import groups
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.site.columns import complete
 from hanse_genomics.site.matched import learn
 from hanse_genomics.site.step import SiteStep, SiteStudy
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 
 Members = NDArray[np.bool_]
 
@@ -43,7 +41,7 @@ def members(site: SiteStudy, group: str) -> Members:
     return chosen
 
 
-def samples(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def samples(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Numbers of samples.
 
     Args:

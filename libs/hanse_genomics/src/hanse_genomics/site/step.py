@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hanse_genomics.arrays import Arrays
+from hanse_genomics.arrays import Arrays, Given
 from hanse_genomics.files.cohort import Cohort
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
 
@@ -30,5 +30,5 @@ class SiteStudy:
     cache: dict[str, Any] = field(default_factory=dict)
 
 
-SiteStep = Callable[[SiteStudy, Mapping[str, Fact], Mapping[str, Arrays]], Arrays]
+SiteStep = Callable[[SiteStudy, Settings, Given], Arrays]
 """(site, settings, given) -> arrays by name, int64 or float64 where they are summed."""

@@ -6,12 +6,11 @@ What crosses are counts and sums over samples. Components at samples are made he
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_genomics.arrays import Array, Arrays, Counts, Floats, Packed
+from hanse_genomics.arrays import Array, Arrays, Counts, Floats, Given, Packed
 from hanse_genomics.genotypes import count, dosages, group, missing
 from hanse_genomics.genotypes.packed import swap
 from hanse_genomics.site.components import keep, write_components
@@ -21,7 +20,7 @@ from hanse_genomics.structure import bits, linkage
 from hanse_genomics.structure.chunk import Chunk, founder_widths
 from hanse_genomics.structure.panel import Panel
 from hanse_genomics.structure.standardised import Read, across, image
-from hanse_genomics.verbs import Fact
+from hanse_genomics.verbs import Settings
 from hanse_schemas.study import TILE
 
 _PANEL = "panel.npz"
@@ -30,7 +29,7 @@ _EXACT = 1 << 24
 """Whole numbers below this are exact in float32."""
 
 
-def count_chunk(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def count_chunk(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Genotypes of the study's SNPs [start, stop) among founders and, where there are such, the others.
 
     Settings: start, stop; samples and founders of all cohorts; limb.
@@ -45,7 +44,7 @@ def count_chunk(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[st
     return {"counts": bits.pack(found.reshape(-1), founder_widths(stop - start, samples, founders), limb)}
 
 
-def link_chunk(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:
+def link_chunk(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Sums over the founders of the pairs of a chunk.
 
     Settings: limb. Given: `chunk`.
@@ -77,7 +76,7 @@ def link_chunk(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str
     return {"sums": bits.pack(sums, linkage.widths(chunk.known, *chunk.pairs()), limb)}
 
 
-def multiply(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:  # noqa: ARG001
+def multiply(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """X X^T V of this cohort's samples. Given: `block` V, and in the first round `panel`.
 
     Returns:
@@ -88,7 +87,7 @@ def multiply(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, 
     return {"image": image(panel, _reader(site, panel.index), site.cohort.samples, vectors)}
 
 
-def project(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, Arrays]) -> Arrays:
+def project(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
     """Make the components at this cohort's samples, and keep them.
 
     Settings: samples of all cohorts. Given: `loadings`: loadings float64 (M, k), values float64 (k,).
@@ -105,7 +104,7 @@ def project(site: SiteStudy, settings: Mapping[str, Fact], given: Mapping[str, A
     return {"squares": np.square(scores).sum(axis=0)}
 
 
-def _panel(site: SiteStudy, given: Mapping[str, Arrays]) -> Panel:
+def _panel(site: SiteStudy, given: Given) -> Panel:
     """The panel, which is sent once and then lies in the run's folder."""
     if "panel" in given:
         buffer = io.BytesIO()
@@ -150,7 +149,7 @@ def _reader(site: SiteStudy, index: Counts) -> Read:
     return read
 
 
-def _whole(settings: Mapping[str, Fact], *names: str) -> list[int]:
+def _whole(settings: Settings, *names: str) -> list[int]:
     found = []
     for name in names:
         value = settings.get(name)

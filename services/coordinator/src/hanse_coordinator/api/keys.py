@@ -33,7 +33,7 @@ async def create_key(hub: Hub, request: Request) -> IssuedKey:
     return view(IssuedKey, record, key=key.text)
 
 
-async def list_keys(hub: Hub, request: Request) -> KeyList:  # noqa: ARG001 - the form of all handlers
+async def list_keys(hub: Hub, request: Request) -> KeyList:
     found = sorted((entry.value for entry in await hub.buckets.keys.list()), key=lambda record: record.created_at)
     return KeyList(keys=tuple(view(KeyView, record) for record in found))
 

@@ -15,7 +15,7 @@ from hanse_schemas.http.hub import HubView, StatusView
 FEATURES = ("federated_averaging", "site_code", "custom_pipeline", "initial_model")
 
 
-async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the form of all handlers
+async def get_hub(hub: Hub, request: Request) -> HubView:
     return HubView(
         name=hub.info.name,
         version=__version__,
@@ -27,7 +27,7 @@ async def get_hub(hub: Hub, request: Request) -> HubView:  # noqa: ARG001 - the 
     )
 
 
-async def get_status(hub: Hub, request: Request) -> StatusView:  # noqa: ARG001 - the form of all handlers
+async def get_status(hub: Hub, request: Request) -> StatusView:
     bus_ready, store_ready = await asyncio.gather(hub.bus.ready(), asyncio.to_thread(hub.store.ready))
     projects, participants, runs = await asyncio.gather(
         hub.buckets.projects.list(), hub.buckets.participants.list(), hub.buckets.runs.list()

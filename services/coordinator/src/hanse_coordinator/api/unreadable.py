@@ -11,7 +11,7 @@ from hanse_fabric.set_aside import kept
 from hanse_schemas.http.unreadable import UnreadableMessage, UnreadableRecord, UnreadableView
 
 
-async def list_unreadable(hub: Hub, request: Request) -> UnreadableView:  # noqa: ARG001 - the form of all handlers
+async def list_unreadable(hub: Hub, request: Request) -> UnreadableView:
     messages = [
         view(UnreadableMessage, each, head=base64.b64encode(each.head).decode()) for each in await kept(hub.bus)
     ]
