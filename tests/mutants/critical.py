@@ -48,7 +48,10 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_coordinator.runs.lease": (f"{_WORKFLOW}/test_lease.py",),
     "hanse_model_registry.registry": ("tests/unit/model_registry",),
     "hanse_model_registry.rules": ("tests/unit/model_registry",),
-    "hanse_datapod.policy.site_policy": (f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py"),
+    "hanse_datapod.policy.site_policy": (
+        f"{_DATAPOD}/test_policy_file.py", f"{_DATAPOD}/test_studies_policy.py", f"{_DATAPOD}/test_plugins_policy.py",
+        f"{_DATAPOD}/test_asking_policy.py", f"{_DATAPOD}/test_masking_policy.py",
+    ),
     "hanse_datapod.privacy.budget": (f"{_DATAPOD}/test_budget.py", f"{_DATAPOD}/test_ledger_restored.py"),
     "hanse_datapod.home.outbox": (
         f"{_DATAPOD}/test_outbox.py", f"{_DATAPOD}/test_full_disk.py", f"{_DATAPOD}/test_agent.py",

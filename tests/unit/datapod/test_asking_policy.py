@@ -7,8 +7,10 @@ from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
 from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
 from hanse_schemas.study import Study
+from unit.datapod.site_actors import task
 
 DECLARED = GenotypesSchema(phenotypes=("HEIGHT",), covariates=("AGE",))
 
@@ -41,6 +43,22 @@ def test_a_site_names_the_columns_that_it_may_be_asked_of():
     table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "outcome"})
     assert "asking.columns: postcode" in refused(asking.check_schema, table)
     asking.check_schema(OpenSchema())
+
+
+def test_only_what_reads_the_sites_data_is_held_to_its_columns():
+    policy = Policy(asking=AskingPolicy(columns=("age",), phenotypes=("HEIGHT",)))
+    table = TabularSchema.model_validate({"features": [{"name": "age"}, {"name": "postcode"}], "target": "age"})
+    for kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+        assert "postcode" in refused(policy.check_asking, task(kind=kind), table)
+    policy.check_asking(task(kind=TaskKind.INITIALIZE), table)
+    for phenotype in ("HEIGHT", "WEIGHT"):
+        asked = task(
+            kind=TaskKind.STUDY, config={"study": {"test": "linear", "phenotype": phenotype}, "step": "samples"}
+        )
+        if phenotype == "HEIGHT":
+            policy.check_asking(asked, DECLARED)
+        else:
+            assert "WEIGHT" in refused(policy.check_asking, asked, DECLARED)
 
 
 def test_a_study_with_few_cases_or_controls_is_refused_without_their_number():

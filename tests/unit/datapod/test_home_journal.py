@@ -46,6 +46,16 @@ def test_an_answer_is_found_again_after_a_restart(journal: TaskJournal, tmp_path
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
+def test_an_answer_is_on_the_disk_when_it_is_finished(
+    journal: TaskJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+    monkeypatch.setattr(durable, "sync", lambda _: synced.append((tmp_path / FILE).read_bytes()))
+    given = asked(1)
+    journal.finish(given, finished(given))
+    assert given.id.encode() in synced[-1]
+
+
 @pytest.mark.parametrize("at", ["in its check", "in its answer", "at its end"])
 def test_an_answer_that_the_disk_spoiled_is_not_served(journal: TaskJournal, tmp_path: Path, at: str) -> None:
     given = asked(1)

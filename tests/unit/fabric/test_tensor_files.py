@@ -295,7 +295,7 @@ W = Entry("w", "F32", (2,))
         ([Entry("w", "F64", (2,))], "entry w has dtype F64, F32 was expected"),
         ([Entry("w", "F32", (2,), Rule.AVERAGE)], "entry w has rule average, parameter was expected"),
         ([], "entry w is missing"),
-        ([W, Entry("z", "F64", ()), Entry("a", "F32", ())], "entry a is not in the model"),
+        ([W, *(Entry(name, "F32", ()) for name in "zyxvutsrqponmlkjihgfedcba")], "entry a is not in the model"),
     ],
 )
 def test_the_first_difference_of_two_layouts_is_said_in_words(other: list[Entry], words: str) -> None:

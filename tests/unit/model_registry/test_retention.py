@@ -67,7 +67,9 @@ async def test_a_version_in_use_is_not_deleted_and_a_deleted_one_is_gone(hub: Hu
             await hub.registry.delete(PROJECT, version, actor="key:o", reason="old")
         assert refusal.value.code is ErrorCode.CONFLICT
     third = await hub.put(3)
-    assert (await hub.registry.delete(PROJECT, 3, actor="key:o", reason="old")).deleted
+    for _ in range(2):
+        assert (await hub.registry.delete(PROJECT, 3, actor="key:o", reason="old")).deleted
+    assert [event.action for event in await hub.audit()].count("model.delete") == 1
     assert not hub.store.exists(third.key)
     with pytest.raises(HanseError) as gone:
         await hub.promote(3)
