@@ -68,7 +68,7 @@ def test_a_charged_answer_has_the_ledgers_head_in_the_sites_signature(tmp_path: 
 def test_a_task_without_privacy_has_no_head_though_the_ledger_is_open(tmp_path: Path) -> None:
     budget, plain, private = SiteBudget(tmp_path, POLICY, key=KEY), task(), task(privacy=HALF)
     budget.reserve(private, examples=100, model=None)
-    for given in (plain, private.model_copy(update={"kind": TaskKind.EVALUATE})):
+    for given in (plain, private.model_copy(update={"kind": TaskKind.INITIALIZE})):
         assert budget.with_head(given, result_for(given)).ledger is None
     budget.close()
     budget.close()
