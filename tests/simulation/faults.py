@@ -154,22 +154,24 @@ class SimulatedLink(SiteLink):
             data = data[:-1] + bytes([data[-1] ^ 1])
         await super().send_update_bytes(task, ref, data, seconds=seconds)
 
-    async def publish(self, result: Result, *, seconds: float = 300.0) -> None:
+    async def publish(
+        self, result: Result, *, seconds: float = 300.0, headers: Mapping[str, str] | None = None
+    ) -> None:
         task = self._conduct.task_of(result)
         fault = self._conduct.at(task)
         if fault.late_s:
             # Beside its work, which would be given up for the task of the next step.
-            self._late.add(asyncio.create_task(self._publish(task, result, fault)))
+            self._late.add(asyncio.create_task(self._publish(task, result, fault, headers)))
         else:
-            await self._publish(task, result, fault)
+            await self._publish(task, result, fault, headers)
 
-    async def _publish(self, task: Task, result: Result, fault: Fault) -> None:
+    async def _publish(self, task: Task, result: Result, fault: Fault, headers: Mapping[str, str] | None) -> None:
         await self.bus.clock.sleep(fault.late_s)
         key = fault.key or self.identity.signing_key
         changed = fault.changed or {}
         result = signed(result, key, changed(task, result, key) if callable(changed) else changed)
         self._conduct.answered.append(result)
-        await super().publish(result)
+        await super().publish(result, headers=headers)
         if fault.again is not None:
             await self._send_again(signed(result, key, fault.again))
 

@@ -262,8 +262,13 @@ class SiteLink:
         # Checked already; base64 fields would be decoded again by validation.
         return result.model_copy(update={"signature": signature})
 
-    async def publish(self, result: Result, *, seconds: float = 300.0) -> None:
+    async def publish(
+        self, result: Result, *, seconds: float = 300.0, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Hand in a signed result. The same one may be handed in again.
+
+        Args:
+            headers: that go beside it.
 
         Raises:
             HanseError: UNAVAILABLE when `seconds` passed without success.
@@ -274,7 +279,9 @@ class SiteLink:
         data = result.encode()
         once = min(30.0, max(seconds, 1.0))
         await keep_trying(
-            lambda: self.bus.publish(subject, data, headers=inject(), message_id=result.task, timeout=once),
+            lambda: self.bus.publish(
+                subject, data, headers=inject() | dict(headers or {}), message_id=result.task, timeout=once
+            ),
             seconds,
             self.bus.clock,
         )

@@ -15,7 +15,9 @@ from hanse_fabric import garbage
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
 
-_LIGHT = frozenset({"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "sandbox"})
+_LIGHT = frozenset(
+    {"join", "run", "verify-log", "status", "budget", "moved", "renew", "ledger-restored", "log-restored", "sandbox"}
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,6 +83,11 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
     restoring.add_argument("--project", help="what the lost entries were charged for, with --spent")
     restoring.add_argument("--spent", type=float, help="the epsilon that they had cost, as far as it is known")
     restoring.set_defaults(run=_ledger_restored)
+
+    mending = commands.add_parser("log-restored", help="go on with a log of what left that is older than it was")
+    mending.add_argument("--home", type=Path, required=True)
+    mending.add_argument("--reason", required=True, help="why, for the log")
+    mending.set_defaults(run=_log_restored)
 
     closing = commands.add_parser("sandbox", help="what is closed to the process in which site code runs, here")
     closing.add_argument("--policy", type=Path, help="the site's policy file, which has its section `sandbox`")
@@ -171,6 +178,15 @@ def _ledger_restored(given: argparse.Namespace) -> None:
         restore_ledger(given.home, load_policy(given.policy).privacy, given.reason, lost)
         _note(given, "ledger-restored")
     print("the ledger is charged again from now on; what it lacks stays spent only as far as --spent said")
+
+
+def _log_restored(given: argparse.Namespace) -> None:
+    from hanse_datapod.home.outbox import RESTORED
+    from hanse_fabric.durable import sole_owner
+
+    with sole_owner(given.home):
+        _note(given, RESTORED)
+    print("tasks are done again from now on; what the log lacks is known to nobody here")
 
 
 def _note(given: argparse.Namespace, what: str) -> None:

@@ -83,10 +83,11 @@ class PrivacyTerms(Frozen):
 
 
 class LedgerHead(Frozen):
-    """How far a site's privacy ledger had come, in the site's own signature (`hanse_privacy.witness`).
+    """How far a site's privacy ledger, or its log of what left, had come, in the site's own signature
+    (`hanse_privacy.witness`).
 
     Attributes:
-        entries: of the ledger.
+        entries: of the ledger or log.
         head: the newest entry's hash.
         signature: Ed25519 by the participant's key.
     """
@@ -97,8 +98,14 @@ class LedgerHead(Frozen):
 
 
 class LedgerRecord(Message):
-    """The newest head of a site's ledger that the hub has seen, which it hands back with each private task."""
+    """What the hub has seen of a site.
+
+    Attributes:
+        newest: head of its privacy ledger, which is handed back with each private task.
+        outbox: head of its log of what left, which is handed back beside each task.
+    """
 
     schema_id: ClassVar[str] = "hanse.ledger_record/1"
 
-    newest: LedgerHead
+    newest: LedgerHead | None = None
+    outbox: LedgerHead | None = None

@@ -20,10 +20,11 @@ from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
-from hanse_fabric.messages import Outcome, Result
+from hanse_fabric.messages import LedgerHead, Outcome, Result
 from hanse_fabric.subjects import RESULT, Stream
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
+from hanse_privacy.witness import found_beside, is_own
 from hanse_workflows.outcomes import Failure
 
 _LOG = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ class Inbox:
             self._refuse(record, round_number, name, error)
             return
         taken = collector.take(result)
-        self._ledgers.saw(name, result.ledger)
+        self._ledgers.saw(name, ledger=result.ledger, outbox=self._outbox(record, name))
         if taken is None:
             return
         if isinstance(taken, Failure) and taken.outcome is Outcome.REFUSED:
@@ -142,6 +143,14 @@ class Inbox:
         signed = result.canonical(without=frozenset({"signature"}))
         VerifyKey(key).verify(result.signature, signed, what=f"result of {name}")
         return result
+
+    def _outbox(self, record: Record, name: str) -> LedgerHead | None:
+        """The head of the site's log that came beside its answer, if it has signed it."""
+        head, key = found_beside(record.headers), self._roster.key_of(self._project, name)
+        if head is None or key is None:
+            return None
+        own = is_own(head, project=self._project, participant=name, key=VerifyKey(key), of="outbox")
+        return head if own else None
 
     def _count_late(self, record: Record, step: str, name: str) -> None:
         self.late += 1

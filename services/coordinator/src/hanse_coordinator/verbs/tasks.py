@@ -30,6 +30,7 @@ from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
 from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
+from hanse_privacy.witness import beside
 from hanse_workflows.answers import Terms, largest_update
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
@@ -111,8 +112,7 @@ class TaskSteps:
                     await self._open_exchange(step, ask.missing, deadline, ask)
                 await self._send(step, ask, own, issued, deadline, collector)
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
-        if ask.privacy is not None:
-            await self._ledgers.keep()
+        await self._ledgers.keep(now=ask.privacy is not None)
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
         count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
         self._tell_closed(step, ask, gathered)
@@ -137,7 +137,8 @@ class TaskSteps:
                 more["ledger"] = await self._ledgers.newest(name)
             task = common.model_copy(update=own[name] | more)
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
-            await self._bus.publish(subject, task.encode(), headers=inject(), message_id=task.id)
+            headers = inject() | beside(await self._ledgers.outbox(name))
+            await self._bus.publish(subject, task.encode(), headers=headers, message_id=task.id)
 
         await all_of(send(name) for name in own if name not in collector.answers and name not in collector.failures)
 

@@ -42,6 +42,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
+from hanse_privacy.witness import beside, found_beside, is_own, signed_head
 from hanse_site import OpenTask, SiteLink
 from hanse_site.joining import ALLOWED_SKEW_S
 from hanse_site.link import result_for
@@ -141,6 +142,7 @@ class TaskWork:
 
     async def _work(self, opened: OpenTask) -> FinishedTask:
         task = opened.task
+        await asyncio.to_thread(self._look_back, opened)
         self._policy.check(task)
         self._policy.check_asking(task, self._link.identity.schema)
         most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
@@ -225,6 +227,25 @@ class TaskWork:
                 outcome = reserved.without_answer(task, error, examples)
         return outcome if reserved is None else reserved.keep_covered(outcome)
 
+    def _look_back(self, opened: OpenTask) -> None:
+        """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.
+
+        Raises:
+            HanseError: TAMPERED.
+        """
+        task, key = opened.task, self._link.identity.signing_key.verify_key
+        head = found_beside(opened.headers)
+        own = head and is_own(head, project=task.project, participant=task.participant, key=key, of="outbox")
+        self._outbox.require(head if own else None)
+
+    def _head(self, task: Task) -> dict[str, str]:
+        """The header with the head of the log of what left, as it is now."""
+        key, (entries, digest) = self._link.identity.signing_key, self._outbox.head()
+        head = signed_head(
+            entries, digest, project=task.project, participant=task.participant, key=key, of="outbox"
+        )  # fmt: skip
+        return beside(head)
+
     def _prepare(self, task: Task) -> None:
         self._folders.prepare(task)
         self._journal.begin(task)
@@ -287,7 +308,8 @@ class TaskWork:
         task = opened.task
         await asyncio.to_thread(self._remembered.leave, task, finished.result)
         await self._write_down(*outbox_entries(task, finished))
-        await send(self._link, task, finished, self._folders.output(task), seconds=max(5.0, opened.seconds_left))
+        seconds, headers = max(5.0, opened.seconds_left), await asyncio.to_thread(self._head, task)
+        await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
 
     async def _write_down(self, *leaving: Leaving) -> None:
         await asyncio.to_thread(self._outbox.append, *leaving)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from hanse_datapod.home.journal import FinishedTask
@@ -36,11 +37,14 @@ def outbox_entries(task: Task, finished: FinishedTask) -> list[Leaving]:
     return found
 
 
-async def send(link: SiteLink, task: Task, finished: FinishedTask, file: Path, *, seconds: float) -> None:
+async def send(
+    link: SiteLink, task: Task, finished: FinishedTask, file: Path, *, seconds: float, headers: Mapping[str, str]
+) -> None:
     """Send update, extras and tally, then the result, for `seconds` at most each.
 
     Args:
         file: where a large update rests; its extras are beside it.
+        headers: that go beside the result.
 
     Raises:
         HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused; NOT_FOUND without the
@@ -53,7 +57,7 @@ async def send(link: SiteLink, task: Task, finished: FinishedTask, file: Path, *
         await _send(link, task, ref, finished.extras.get(name), extra_output(file, name), seconds)
     if result.tally is not None and finished.tally is not None:
         await link.send_update_bytes(task, result.tally, finished.tally, seconds=seconds)
-    await link.publish(result, seconds=seconds)
+    await link.publish(result, seconds=seconds, headers=headers)
 
 
 async def _send(link: SiteLink, task: Task, ref: ObjectRef, data: bytes | None, file: Path, seconds: float) -> None:

@@ -2,25 +2,33 @@
 
 The log is chained (`hanse_fabric.chain`): no line can be changed, dropped or reordered unseen. A reserve file
 keeps some space back, so that on a full disk the refusal can still be written down and sent.
+
+Whoever cuts lines off the end, and writes the log's head anew, is found out by what others have seen: the head, signed,
+goes beside each answer, and comes back beside each task (`hanse_privacy.witness`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hanse_fabric.chain import ChainedLog, LogCheck, verify_chain
+from hanse_fabric.chain import ChainedLog, LogCheck, entries_with, verify_chain
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import LedgerHead
 
 NAME = "outbox"
 LOG = f"{NAME}.jsonl"
 HEAD = f"{NAME}.head"
 RESERVE = f"{NAME}.reserve"
 RESERVE_BYTES = 64 << 10
+MISSING, RESTORED = "missing", "log-restored"
+"""Kinds of entries: an entry that others have seen and the log lacks; the administrator's word on all of them."""
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,8 @@ class Leaving:
 
     Attributes:
         what: update, masked-update, extra, tally, sum, result, progress, presence, link-request, join; `repaired` for a
-            note of the log's own, `moved`, `renewed` and `ledger-restored` for decisions of the administrator.
+            note of the log's own, `missing` for an entry that it lacks, `moved`, `renewed`, `ledger-restored` and
+            `log-restored` for decisions of the administrator.
         to: bus subject, object key or URL.
         digest: SHA-256 (for large objects over leaves, as in `tensors.digest`) of what leaves; empty for requests.
     """
@@ -52,6 +61,8 @@ class Outbox:
         self._home = home
         self._lock = threading.Lock()
         self._log = ChainedLog(home, NAME, clock)
+        self._known: OrderedDict[tuple[int, str], None] = OrderedDict()
+        self._lacking: dict[str, bool] | None = None
         self._keep_reserve()
         if torn := self._log.torn:
             self.append(Leaving("repaired", f"{torn} bytes of a line that was torn by a crash, removed", torn))
@@ -71,6 +82,58 @@ class Outbox:
                     raise
                 self._log.append(*entries)
             self._keep_reserve()
+
+    def head(self) -> tuple[int, str]:
+        """(number of entries, the newest one's hash)."""
+        with self._lock:
+            head = self._log.entries, self._log.newest
+            self._remember(head)
+            return head
+
+    def require(self, head: LedgerHead | None) -> None:
+        """Check that the log lacks nothing that others have seen. What it lacks is written down.
+
+        Args:
+            head: the newest entry that others have seen, as far as they say.
+
+        Raises:
+            HanseError: TAMPERED where it lacks something, and the administrator has not said why.
+        """
+        with self._lock:
+            new = head is not None and (head.entries, head.head) not in self._known
+            if self._lacking is None or (head is not None and new):
+                self._lacking = self._look(head)
+        if head is not None and head.head not in self._lacking and (head.entries, head.head) not in self._known:
+            self.append(Leaving(MISSING, f"entry {head.entries}, which this site has signed", 0, head.head))
+            self._lacking[head.head] = False
+        if not all(self._lacking.values()):
+            raise HanseError(
+                ErrorCode.TAMPERED,
+                "the site's log of what left is shorter than it was, or another",
+                hint="the site's administrator restores the newest copy, or says why there is none: "
+                "python -m hanse_datapod log-restored",
+            )
+
+    def _look(self, head: LedgerHead | None) -> dict[str, bool]:
+        """What the log is known to lack, by hash: whether the administrator has said why. The head is remembered where
+        the log has it."""
+        lacking: dict[str, bool] = {}
+        wanted = [] if head is None else [head.head.encode()]
+        for entry in entries_with(self._home, NAME, MISSING.encode(), RESTORED.encode(), *wanted):
+            if entry["what"] == MISSING:
+                lacking.setdefault(entry["digest"], False)
+            elif entry["what"] == RESTORED:
+                lacking = dict.fromkeys(lacking, True)
+            if head is not None and (entry["sequence"], entry["hash"]) == (head.entries, head.head):
+                self._remember((head.entries, head.head))
+        if head is not None and lacking.get(head.head):
+            self._remember((head.entries, head.head))
+        return lacking
+
+    def _remember(self, head: tuple[int, str]) -> None:
+        self._known[head] = None
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
 
     def close(self) -> None:
         self._log.close()

@@ -142,15 +142,16 @@ class SiteBudget:
         entries, digest = self._ledger.head()
         if entries == 0:
             return result  # it was refused before anything was ever charged
-        own = {"project": task.project, "participant": task.participant}
-        return result.model_copy(update={"ledger": signed_head(entries, digest, **own, key=self._key)})
+        head = signed_head(entries, digest, project=task.project, participant=task.participant, key=self._key)
+        return result.model_copy(update={"ledger": head})
 
     def _look_back(self, ledger: Ledger, task: Task) -> None:
         """Hold the ledger against its newest head that the hub has seen, if that is in this site's own signature."""
         from hanse_privacy.witness import is_own
 
-        own = {"project": task.project, "participant": task.participant}
-        if task.ledger is not None and self._key is not None and is_own(task.ledger, **own, key=self._key.verify_key):
+        if task.ledger is None or self._key is None:
+            return
+        if is_own(task.ledger, project=task.project, participant=task.participant, key=self._key.verify_key):
             ledger.require(task.ledger)
 
     def close(self) -> None:
