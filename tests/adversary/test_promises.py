@@ -24,13 +24,8 @@ NAMED = {
 """Tests by the number that cells refer to them with."""
 
 
-OTHERS = (
-    Path(__file__).name,
-    "test_hostile_site.py",
-    "test_hostile_joining.py",
-    "test_hostile_site_code.py",
-    "test_fuzzed_decoders.py",
-)
+HOSTILE = {path.name for path in Path(__file__).parent.glob("test_hostile_*.py")}
+OTHERS = (Path(__file__).name, "test_fuzzed_decoders.py", *HOSTILE)
 """Not of this page: this test, and sites or site code that want to do harm instead of to learn."""
 
 

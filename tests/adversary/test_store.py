@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
+from hanse_fabric.store.http import HttpClient, Refused
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_site import cache
@@ -54,6 +55,18 @@ def objects(weed) -> dict[str, str]:
     return found
 
 
+def copied(store: S3Store, source: str) -> None:
+    """Have the store itself copy what one may not read to where one may."""
+    to, headers = f"probe/{source.replace('/', '-')}", {"x-amz-copy-source": f"{store._bucket}/{source}"}
+    url = store._part_signer.presign(
+        "PUT", f"/{store._bucket}/{to}", at=datetime.now(UTC), expires=timedelta(minutes=1), headers=headers, query={}
+    )
+    try:
+        HttpClient().request("PUT", url, lambda answer: answer.drain_conn(), headers=headers)
+    except Refused as refused:
+        raise refused.explain(source) from None
+
+
 READERS = {
     "models": {"coordinator", "aggregator", "model-registry"},
     "updates": {"aggregator"},
@@ -79,6 +92,8 @@ def test_the_store_lets_each_service_read_and_write_its_own_only(weed, objects, 
                 lambda: store.get(key, limit=10),
                 lambda: store.size(key),
                 lambda: store.open_range(key, 0, 3).read_into(memoryview(bytearray(3))),
+                lambda: copied(store, key),
+                lambda: copied(store, f"{key}/"),
             ):
                 _forbidden(read)
         if kind != "models" and role not in READERS[kind] | {"coordinator"}:

@@ -12,24 +12,36 @@ import pytest
 
 from hanse_fabric.connections import open_store
 from hanse_fabric.errors import HanseError
+from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import HttpTransfer
+from hanse_fabric.store.uploads import FileUpload, go_on
+from links import ref_of_file
 
 MINUTE = timedelta(minutes=1)
 
 
-def test_links_are_signed_for_the_public_address_while_the_service_keeps_its_own(weed: Any, tmp_path: Path) -> None:
+async def test_links_are_signed_for_the_public_address_while_the_service_keeps_its_own(
+    weed: Any, tmp_path: Path
+) -> None:
     public = f"http://localhost:{weed.port}"
     store: S3Store = weed.store(public_url=public)
     sent, back = tmp_path / "sent", tmp_path / "back"
     sent.write_bytes(b"update" * 1000)
 
-    put, get = store.link_put("public/update", MINUTE), store.link_get("public/update", MINUTE)
-    HttpTransfer().send(sent, put)
+    ref, get = ref_of_file(sent), store.link_get("public/update", MINUTE)
+    links: list[str] = [get]
+
+    async def ask(step: UploadStep) -> UploadState:
+        state = go_on(store, "public/update", ref, step, MINUTE)
+        links.extend(part.url for part in state.parts)
+        return state
+
+    await FileUpload(HttpTransfer(), sent, ref).run(ask)
     HttpTransfer().fetch(get, back, limit=10_000)
 
-    assert {urlsplit(put).netloc, urlsplit(get).netloc} == {f"localhost:{weed.port}"}
+    assert [urlsplit(link).netloc for link in links] == [f"localhost:{weed.port}"] * 2
     assert back.read_bytes() == sent.read_bytes() == store.get("public/update", limit=10_000)
     store.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import ipaddress
 import os
@@ -19,9 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.http import Body, HttpClient
 from hanse_fabric.store.s3 import S3Store
-from hanse_fabric.store.transfer import HttpTransfer, download
+from hanse_fabric.store.transfer import CHECKSUM, HttpTransfer, download
 from hanse_operations.servers.program import free_ports
 
 MINUTE = timedelta(minutes=1)
@@ -94,7 +96,7 @@ def test_a_large_upload_by_an_expired_link_is_refused_at_once(weed: Any, key: st
     )
     (tmp_path / "file").write_bytes(bytes(32 << 20))
     with pytest.raises(HanseError) as caught:
-        HttpTransfer(patience=5).send(tmp_path / "file", link)
+        HttpTransfer(patience=5).send_part(tmp_path / "file", PartLink(number=1, url=link, headers={}), 0, 32 << 20)
     assert caught.value.code is ErrorCode.GONE
 
 
@@ -181,7 +183,13 @@ def test_an_upload_succeeds_when_the_killed_store_is_back(mortal: Any, key: str)
                 mortal.start()
             yield block
 
-    HttpClient().request("PUT", store.link_put(key, MINUTE), lambda r: r.drain_conn(), body=Body(whole.size, blocks))
+    upload, digest = store.open_upload(key), hashlib.sha256(data).hexdigest()
+    url, headers = store.link_part(key, upload, 1, len(data), digest, MINUTE)
+    checksum = {CHECKSUM: headers[CHECKSUM]}
+    etag = HttpClient().request(
+        "PUT", url, lambda r: r.headers["ETag"], body=Body(whole.size, blocks), headers=checksum
+    )
+    store.close_upload(key, upload, [(1, etag)])
     assert store.get(key, limit=len(data)) == data
 
 

@@ -120,7 +120,8 @@ async def _runs(walk: Walk) -> None:
 async def _models(walk: Walk, registry: Any) -> None:
     for number, content in enumerate((b"one", b"two", b"three"), start=1):
         await registry.publish(_publication("a" * 12, content, number))
-    await walk("upload_object", query=f"?digest={'0' * 64}", project="alpha")
+    announced = {"digest": "0" * 64, "size": 1, "step": {"digests": ["0" * 64]}}
+    await walk("upload_object", announced, project="alpha")
     await walk("list_models", project="alpha")
     await walk("get_model", project="alpha", version=1)
     for version in (1, 2):

@@ -131,8 +131,8 @@ async def test_an_initial_model_must_have_been_uploaded(api: Any, owner: str) ->
     status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": job})
     assert (status, code) == (404, "not-found")
     assert "job.initial_model" in message
-    link = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
-    assert link["url"]
+    link = await api.ok("POST", "/v1/projects/alpha/objects", owner, announced("0"))
+    assert [part["number"] for part in link["parts"]] == [1]
     for data, found in ((b"x", "1 bytes"), (b"\xff" * 40, "header"), (model_file()[:-1], "describes")):
         api.hub.store.put(link["key"], data)
         status, code, message = await api.refused("POST", "/v1/projects/alpha/runs", owner, {"job": job})
@@ -143,12 +143,14 @@ async def test_an_initial_model_must_have_been_uploaded(api: Any, owner: str) ->
     await api.ok("POST", "/v1/projects/alpha/runs", owner, {"job": job})
     checked = await api.ok("POST", "/v1/projects/alpha/check", owner, {"job": job})
     assert any("initial_model: entry" in text for text in checked["warnings"])
-    there = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'0' * 64}", owner)
-    assert there["url"] is None
+    there = await api.ok("POST", "/v1/projects/alpha/objects", owner, announced("0"))
+    assert (there["stored"], there["parts"]) == (True, [])
+    _, code, _ = await api.refused("POST", "/v1/projects/alpha/objects", owner, announced("0") | {"size": 1})
+    assert code == "conflict"
 
 
 async def test_a_pattern_that_no_entry_of_the_initial_model_fits_is_refused(api: Any, owner: str) -> None:
-    link = await api.ok("POST", f"/v1/projects/alpha/objects?digest={'1' * 64}", owner)
+    link = await api.ok("POST", "/v1/projects/alpha/objects", owner, announced("1"))
     api.hub.store.put(link["key"], model_file())
     state = [{"match": "hiden*", "keep": "frozen"}]
     job = JOB | {"initial_model": "1" * 64, "model": JOB["model"] | {"state": state}}
@@ -156,6 +158,11 @@ async def test_a_pattern_that_no_entry_of_the_initial_model_fits_is_refused(api:
     assert (status, code) == (400, "invalid-input")
     assert "model.state[0].match" in message
     assert "hiden*" in message
+
+
+def announced(digit: str) -> dict[str, Any]:
+    """What begins to upload an object of `model_file`'s size."""
+    return {"digest": digit * 64, "size": len(model_file()), "step": {"digests": [digit * 64]}}
 
 
 def model_file() -> bytes:

@@ -14,11 +14,13 @@ from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.messages import LinkReply, LinkRequest, ObjectRef, Task, TaskKind
+from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.subjects import LINK, TASK
 from masked_sites import MaskedSite
 
 PROJECT, RUN = "triage", "run000000001"
+PUT, BEGIN = ObjectRef(digest="a" * 64, size=1_000_000), UploadStep(digests=("a" * 64,))
 MODEL = f"models/{PROJECT}/{RUN}/r1-reduce/model"
 
 
@@ -54,9 +56,24 @@ async def test_a_participant_gets_links_for_its_open_tasks_model_and_update(serv
     fetched = await ask(server, get=MODEL)
     assert fetched.link is not None
     assert fetched.link.key == MODEL
-    sent = await ask(server, put=ObjectRef(digest="a" * 64, size=1_000_000))
-    assert sent.link is not None
-    assert sent.link.key == f"updates/{PROJECT}/{RUN}/{'a' * 64}"
+    sent = await ask(server, put=PUT, upload=BEGIN)
+    assert sent.upload is not None
+    assert sent.upload.key == f"updates/{PROJECT}/{RUN}/north/{'0' * 32}/{'a' * 64}"
+    assert len(sent.upload.parts) == 1
+
+
+async def test_a_site_of_release_0_1_0_is_told_to_upgrade_where_it_would_upload(server: LinkServer) -> None:
+    reply = await ask(server, put=PUT)
+    assert reply.code == "forbidden"
+    assert "upgrade the site's software" in reply.message
+
+
+async def test_an_upload_that_is_not_ended_with_its_task_never_is(bus: MemoryBus, server: LinkServer) -> None:
+    sent = await ask(server, put=PUT, upload=BEGIN)
+    assert sent.upload is not None
+    await bus.purge(TASK.stream, TASK.wildcard())
+    end = BEGIN.model_copy(update={"upload": sent.upload.upload, "digests": (), "etags": ("e",)})
+    assert (await ask(server, put=PUT, upload=end)).code == "gone"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +83,10 @@ async def test_a_participant_gets_links_for_its_open_tasks_model_and_update(serv
         ({"step": "r1-train", "get": MODEL}, "gone"),
         ({"get": f"updates/{PROJECT}/{RUN}/{'a' * 64}"}, "forbidden"),
         ({"get": f"models/other/{'a' * 64}"}, "forbidden"),
-        ({"put": ObjectRef(digest="a" * 64, size=2_000_000)}, "too-large"),
+        ({"put": PUT.model_copy(update={"size": 2_000_000}), "upload": BEGIN}, "too-large"),
+        ({"put": PUT, "upload": BEGIN.model_copy(update={"digests": ("b" * 64,)})}, "invalid-input"),
+        ({"put": PUT, "upload": BEGIN.model_copy(update={"digests": ("a" * 64,) * 2})}, "invalid-input"),
+        ({"put": PUT, "upload": BEGIN.model_copy(update={"upload": "x", "digests": ()})}, "invalid-input"),
         ({}, "invalid-input"),
     ],
 )

@@ -20,6 +20,7 @@ from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Result, Task, TaskKind
+from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.names import derive_id
 from hanse_fabric.subjects import RESULT, TASK, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
@@ -133,8 +134,8 @@ class NoTransfer:
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
         raise AssertionError(url)
 
-    def send(self, path: Path, url: str) -> None:
-        raise AssertionError(url)
+    def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:
+        raise AssertionError(part.url)
 
 
 class Site:

@@ -12,11 +12,12 @@ from hanse_datapod.agent import watched_work
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Link, LinkReply, LinkRequest, Outcome, TaskKind
+from hanse_fabric.messages import Outcome, TaskKind
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
-from hanse_fabric.subjects import LINK, PRESENCE, TASK
+from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.tensors.digest import digest_bytes
+from links import serve_uploads
 from unit.datapod.site_actors import CountingWorker, Site, task
 
 
@@ -227,15 +228,7 @@ async def with_links(site: Site, tmp_path: Path) -> DirectoryStore:
     site.transfer = DirectoryTransfer(tmp_path / "store")
     site.worker.size = 200_000
 
-    async def links(subject: str, data: bytes) -> bytes:
-        request = LinkRequest.decode(data)
-        assert request.put is not None
-        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
-        expires = timedelta(minutes=5)
-        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
-        return LinkReply(link=link).encode()
-
-    await site.hub.serve(LINK.wildcard(), links, group="links")
+    await serve_uploads(site.hub, store)
     return store
 
 

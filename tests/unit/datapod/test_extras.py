@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,12 @@ from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Outcome, Result
+from hanse_fabric.messages import ObjectRef, Outcome, Result
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
-from hanse_fabric.subjects import LINK, UPDATE
+from hanse_fabric.subjects import UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
+from links import serve_uploads
 from unit.datapod.site_actors import Site, task
 
 CONTROL = b"the server's control variate"
@@ -94,15 +94,7 @@ async def test_large_extras_go_through_the_store_and_are_cleared_away_with_their
     site.worker.size = 200_000
     site.worker.extras = ("control",)
 
-    async def links(_subject: str, data: bytes) -> bytes:
-        request = LinkRequest.decode(data)
-        assert request.put is not None
-        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
-        expires = timedelta(minutes=5)
-        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
-        return LinkReply(link=link).encode()
-
-    await site.hub.serve(LINK.wildcard(), links, group="links")
+    await serve_uploads(site.hub, store)
     await site.start()
     await site.give(task("r1-train"))
     [(first, _)] = await site.results(1)

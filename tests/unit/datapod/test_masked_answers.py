@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 
@@ -18,9 +17,6 @@ from hanse_datapod.policy.site_policy import OutputPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.messages import (
     HiddenFailure,
-    Link,
-    LinkReply,
-    LinkRequest,
     MaskingMode,
     MaskShape,
     Outcome,
@@ -33,13 +29,14 @@ from hanse_fabric.messages import (
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.transfer import DirectoryTransfer
-from hanse_fabric.subjects import LINK, PROGRESS, UPDATE
+from hanse_fabric.subjects import PROGRESS, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.masks.seal import roster_digest, statement
 from hanse_privacy.masks.total import mask_total, tally_mask_total
 from hanse_privacy.ring.tally import sum_tallies
 from hanse_site import link
+from links import serve_uploads
 from unit.datapod.masked_actors import PLAN, TensorWorker, evaluation, masked_task, model, opened, policy
 from unit.datapod.site_actors import Site, task
 
@@ -63,20 +60,6 @@ async def object_of(site: Site, result: Result, digest: str) -> bytes:
     record = await site.hub.last(UPDATE.stream, subject)
     assert record is not None
     return record.data
-
-
-async def serve_links(site: Site, store: DirectoryStore) -> None:
-    """Answer as the hub does where a site asks for a link."""
-
-    async def links(subject: str, data: bytes) -> bytes:
-        request = LinkRequest.decode(data)
-        assert request.put is not None
-        key = f"updates/{request.project}/{request.run}/{request.put.digest}"
-        expires = timedelta(minutes=5)
-        link = Link(url=store.link_put(key, expires), key=key, expires_at=datetime.now(UTC) + expires)
-        return LinkReply(link=link).encode()
-
-    await site.hub.serve(LINK.wildcard(), links, group="links")
 
 
 async def answers(site: Site, given: Task) -> tuple[Result, bytes, bytes]:
@@ -239,7 +222,7 @@ async def test_a_session_is_answered_to_one_task_only(tmp_path: Path) -> None:
 async def test_a_step_that_is_opened_again_is_answered_with_the_same_bytes(tmp_path: Path, count: int) -> None:
     site, store = site_of(tmp_path, 0, count=count), DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
-    await serve_links(site, store)
+    await serve_uploads(site.hub, store)
     await site.start()
     await site.give(masked_task("r1-train", session="r1-train"))
     [(first, _)] = await site.results(1)
@@ -247,7 +230,10 @@ async def test_a_step_that_is_opened_again_is_answered_with_the_same_bytes(tmp_p
     again = (await site.results(2))[-1][0]
     await site.stop()
     assert (again.step, again.outcome) == ("r1-train-2", Outcome.DONE)
-    assert (again.update, again.tally, again.seed) == (first.update, first.tally, first.seed)
+    assert (again.update.digest, again.tally, again.seed) == (first.update.digest, first.tally, first.seed)
+    if again.update.key:
+        assert digest_bytes(store.get(again.update.key, limit=1 << 20))[0] == first.update.digest
+        assert again.task in again.update.key
     key = site.identity.signing_key.verify_key
     assert key.is_valid(again.signature, again.canonical(without=frozenset({"signature"})))
     assert len(site.worker.requests) == 1
@@ -323,7 +309,7 @@ async def test_a_masked_update_is_hashed_while_it_is_written_and_a_workers_file_
     for given, times in ((masked_task(), 0), (task(), 1)):
         site, store = site_of(tmp_path / str(times), 0, count=count), DirectoryStore(tmp_path / "store")
         site.transfer = DirectoryTransfer(tmp_path / "store")
-        await serve_links(site, store)
+        await serve_uploads(site.hub, store)
         await site.start()
         await site.give(given)
         [(result, _)] = await site.results(1)
@@ -338,7 +324,7 @@ async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_i
     site, store = site_of(tmp_path, 0, count=20_000), DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
 
-    await serve_links(site, store)
+    await serve_uploads(site.hub, store)
     given = masked_task()
     await site.start()
     await site.give(given)

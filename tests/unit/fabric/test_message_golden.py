@@ -66,6 +66,7 @@ from hanse_fabric.messages import (
     WorkRecord,
 )
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.strict_json import SMALL
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -113,8 +114,16 @@ EXAMPLES: tuple[Message, ...] = (
     LedgerRecord(newest=HEAD),
     Presence(project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train"),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
-    LinkRequest(**WHERE, participant="north", put=ObjectRef(digest="a" * 64, size=9)),
-    LinkReply(link=Link(url="https://store/x", key="updates/x", expires_at=AT)),
+    LinkRequest(
+        **WHERE, participant="north", put=ObjectRef(digest="a" * 64, size=9),
+        upload=UploadStep(upload="u", etags=("e",), digests=("b" * 64,)),
+    ),
+    LinkReply(
+        link=Link(url="https://store/x", key="updates/x", expires_at=AT),
+        upload=UploadState(
+            key="updates/x", upload="u", parts=(PartLink(number=1, url="https://store/x", headers={"h": "v"}),)
+        ),
+    ),
     ReduceJob(
         **WHERE, id="r1-train", kind=JobKind.CLOSE, round=1, strategy={}, model=STORED, output_key="models/triage/y",
         updates=(UpdateInput(participant="north", weight=10, ref=STORED),), state={"momentum": INLINE},

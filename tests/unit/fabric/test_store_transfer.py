@@ -13,6 +13,7 @@ import pytest
 
 from clocks import HandClock
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.links import LinkSigner
 from hanse_fabric.store.transfer import DirectoryTransfer, HttpTransfer
@@ -111,6 +112,10 @@ def test_more_than_announced_is_refused_while_it_comes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def part(url: str) -> PartLink:
+    return PartLink(number=1, url=url, headers={})
+
+
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     requests: list[str] = []
 
@@ -121,7 +126,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     with serving(elsewhere) as other, serving(lambda handler, _: reply(handler, 307, Location=other)) as url:
         (tmp_path / "update").write_bytes(b"x")
         with pytest.raises(HanseError) as sent:
-            HttpTransfer(patience=1).send(tmp_path / "update", url)
+            HttpTransfer(patience=1).send_part(tmp_path / "update", part(url), 0, 1)
         with pytest.raises(HanseError) as fetched:
             HttpTransfer(patience=1).fetch(url, tmp_path / "file", limit=10)
     assert sent.value.code is fetched.value.code is ErrorCode.FORBIDDEN
@@ -174,7 +179,7 @@ def test_only_web_addresses_are_fetched(url: str, tmp_path: Path) -> None:
     (tmp_path / "update").write_bytes(b"x")
     for call in (
         lambda: HttpTransfer().fetch(url, tmp_path / "file", limit=10),
-        lambda: HttpTransfer().send(tmp_path / "update", url),
+        lambda: HttpTransfer().send_part(tmp_path / "update", part(url), 0, 1),
     ):
         with pytest.raises(HanseError) as caught:
             call()
@@ -183,7 +188,7 @@ def test_only_web_addresses_are_fetched(url: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_absent_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(HanseError) as caught:
-        HttpTransfer().send(tmp_path / "absent", "http://127.0.0.1:9/object")
+        HttpTransfer().send_part(tmp_path / "absent", part("http://127.0.0.1:9/object"), 0, 1)
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
@@ -193,7 +198,7 @@ def test_a_directory_link_expires(tmp_path: Path) -> None:
     signer = LinkSigner.of(tmp_path, clock)
     url = signer.sign("GET", tmp_path / "objects/models/a", MINUTE)
     clock.advance(60)
-    assert signer.open("GET", url) == tmp_path / "objects/models/a"
+    assert signer.open("GET", url) == (tmp_path / "objects/models/a", "")
     clock.advance(1)
     with pytest.raises(HanseError) as caught:
         signer.open("GET", url)

@@ -162,6 +162,7 @@ else:
 
 
 async def test_joining_works_where_a_loop_runs_already(hub: ScriptedHub, tmp_path: Path) -> None:
+    hub.answer("POST", "/v1/join/challenge", (200, {"challenge": "c" * 32}))
     hub.answer("POST", "/v1/join", (410, error("gone", "token: used already")))
     with pytest.raises(HanseError, match="used already") as caught:
         hanse.join(hub.url, f"join_{'a' * 12}_{'b' * 43}", home=tmp_path / "site")

@@ -135,6 +135,18 @@ async def test_an_address_that_is_no_hub_says_so(hub: Hub, tmp_path: Path) -> No
     assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
+async def test_a_hub_of_release_0_1_0_that_asks_for_no_proof_is_to_be_upgraded_first(tmp_path: Path) -> None:
+    async def unknown(_: web.Request) -> web.Response:
+        return web.json_response({"error": {"code": "not-found", "message": "no such path", "hint": ""}}, status=404)
+
+    app = web.Application()
+    app.router.add_post("/v1/join/challenge", unknown)
+    async with TestServer(app) as server:
+        with pytest.raises(HanseError, match="have the hub's operator upgrade it first") as caught:
+            await enrol(str(server.make_url("/")), TOKEN, tmp_path / "home")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
 async def test_a_hub_that_is_away_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(HanseError) as caught:
         await enrol("http://127.0.0.1:1", TOKEN, tmp_path / "home")

@@ -159,14 +159,18 @@ class AsyncProject:
         return AsyncModel(self._transport, await self._transport.send(back))
 
     async def upload_model(self, model: ModelSource) -> str:
-        """Give the hub a model to start from; answers its digest, for a job's `initial_model`."""
-        from hanse.uploads import ask_upload, model_file, put_file
+        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
+
+        Args:
+            model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
+        """
+        from hanse.uploads import ask_upload, file_upload, model_file
 
         with ExitStack() as stack:
-            path, digest = await asyncio.to_thread(stack.enter_context, model_file(model))
-            url = await self._transport.send(ask_upload(self.name, digest))
-            await asyncio.to_thread(put_file, path, url, self._transport.ca)
-        return digest
+            path, ref = await asyncio.to_thread(stack.enter_context, model_file(model))
+            upload = stack.enter_context(file_upload(path, ref, self._transport.ca))
+            await upload.run(lambda step: self._transport.send(ask_upload(self.name, ref, step)))
+        return ref.digest
 
     async def audit(self) -> list[dict[str, Any]]:
         """Who decided what, when, on whose authority; oldest first."""

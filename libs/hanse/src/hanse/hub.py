@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hanse.aio import AsyncHub, AsyncModel, AsyncProject, AsyncProjects, AsyncRun
 from hanse.background import LoopThread
@@ -21,9 +21,6 @@ from hanse.views import Event, RunView
 from hanse_fabric.errors import HanseError
 from hanse_schemas.http.models import ModelView
 from hanse_schemas.http.outputs import OutputView
-
-if TYPE_CHECKING:
-    from hanse.uploads import ModelSource
 
 A = TypeVar("A", bound=AsyncHub | AsyncModel | AsyncProject | AsyncProjects | AsyncRun)
 P = ParamSpec("P")
@@ -196,18 +193,7 @@ class Project(_Waiting[AsyncProject]):
     model = _gives(Model, AsyncProject.model)
     rollback = _gives(Model, AsyncProject.rollback)
     audit = _waits(AsyncProject.audit)
-
-    def upload_model(self, model: ModelSource) -> str:
-        """Give the hub a model to start from; answers its digest, for a job's `initial_model`.
-
-        Args:
-            model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
-        """
-        from hanse.uploads import ask_upload, model_file, put_file
-
-        with model_file(model) as (path, digest):
-            put_file(path, _loop().do(self._transport.send(ask_upload(self.name, digest))), self._transport.ca)
-        return digest
+    upload_model = _waits(AsyncProject.upload_model)
 
 
 class Projects(_Waiting[AsyncProjects]):

@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING
 
 from hanse.calls import Call, path_of
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_schemas.http.models import Upload
-from hanse_schemas.http.reading import read
+from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.messages.uploads import UploadState, UploadStep
+from hanse_schemas.http.models import Announced
+from hanse_schemas.http.reading import read, write
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from hanse_fabric.store.uploads import FileUpload
+
     ModelSource = str | Path | Mapping[str, np.ndarray]
 
 
-def ask_upload(project: str, digest: str) -> Call[str | None]:
-    """Where to PUT an object with this digest; None where the hub has it already."""
-    return Call("POST", f"{path_of(project, 'objects')}?digest={digest}", lambda body: read(Upload, body).url)
+def ask_upload(project: str, model: ObjectRef, step: UploadStep) -> Call[UploadState]:
+    """The next step of a model's upload."""
+    body = write(Announced, digest=model.digest, size=model.size, step=step)
+    return Call("POST", path_of(project, "objects"), lambda answer: read(UploadState, answer), body)
 
 
 @contextmanager
-def model_file(model: ModelSource) -> Iterator[tuple[Path, str]]:
-    """The model as a tensor file, and its digest, while inside.
+def model_file(model: ModelSource) -> Iterator[tuple[Path, ObjectRef]]:
+    """The model as a tensor file, and what names it, while inside.
 
     Args:
         model: arrays by entry name, all parameters; or the path of a tensor file, such as a downloaded version.
@@ -48,18 +53,19 @@ def model_file(model: ModelSource) -> Iterator[tuple[Path, str]]:
         path = Path(folder) / "model.safetensors"
         digester = Digester()
         write_tensors(path, layout, arrays, digester=digester)
-        yield path, digester.result()[0]
+        digest, leaves = digester.result()
+        yield path, ObjectRef(digest=digest, size=path.stat().st_size, leaves=leaves)
 
 
-def put_file(path: Path, url: str | None, ca: Path | None) -> None:
-    """Upload to a presigned link; None where the hub has the object already. Blocks."""
-    if url is None:
-        return
+@contextmanager
+def file_upload(path: Path, model: ObjectRef, ca: Path | None) -> Iterator[FileUpload]:
+    """The file's way to the store, while inside."""
     from hanse_fabric.store.transfer import HttpTransfer
+    from hanse_fabric.store.uploads import FileUpload
 
     transfer = HttpTransfer(ca=ca)
     try:
-        transfer.send(path, url)
+        yield FileUpload(transfer, path, model)
     finally:
         transfer.close()
 

@@ -18,6 +18,8 @@ from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
+from hanse_fabric.messages.objects import update_key
+from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
@@ -25,7 +27,7 @@ from hanse_fabric.telemetry.traces import inject
 from hanse_fabric.tensors.digest import digest_file
 from hanse_site.cache import KEPT, ModelCache
 from hanse_site.identity import SiteIdentity
-from hanse_site.remote import ask_link
+from hanse_site.remote import ask_link, ask_upload
 
 if TYPE_CHECKING:
     from hanse_fabric.store.transfer import Transfer
@@ -202,7 +204,7 @@ class SiteLink:
         async def download(path: Path) -> None:
             if ref.key is None:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
-            link = await ask_link(self.bus, task, get=ref.key)
+            link = await ask_link(self.bus, task, ref.key)
             await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
             SITE_BYTES.add(ref.size, direction="down", carrier="store")
 
@@ -218,7 +220,8 @@ class SiteLink:
         """
         digest, leaves = digest_file(path) if digested is None else digested
         size = path.stat().st_size
-        key = f"updates/{task.project}/{task.run}/{digest}" if size > INLINE_LIMIT else None
+        place = update_key(task.project, task.run, task.participant, task.id, digest)
+        key = place if size > INLINE_LIMIT else None
         return ObjectRef(digest=digest, size=size, leaves=leaves, key=key)
 
     async def send_update(
@@ -234,14 +237,15 @@ class SiteLink:
             await self.send_update_bytes(task, named, await asyncio.to_thread(path.read_bytes), seconds=seconds)
             return named
 
-        async def upload() -> None:
-            link = await ask_link(self.bus, task, put=named)
-            if link.key != named.key:
-                raise HanseError(ErrorCode.CONFLICT, f"link: it is for {link.key}, {named.key} was asked for")
-            await asyncio.to_thread(self._transfer.send, path, link.url)
+        upload = FileUpload(self._transfer, path, named)
+
+        async def go_on() -> None:
+            key = await upload.run(lambda step: ask_upload(self.bus, task, named, step))
+            if key != named.key:
+                raise HanseError(ErrorCode.CONFLICT, f"upload: it went to {key}, {named.key} was asked for")
             SITE_BYTES.add(named.size, direction="up", carrier="store")
 
-        await keep_trying(upload, seconds, self.bus.clock)
+        await keep_trying(go_on, seconds, self.bus.clock)
         return named
 
     async def send_update_bytes(self, task: Task, ref: ObjectRef, data: bytes, *, seconds: float = 300.0) -> None:

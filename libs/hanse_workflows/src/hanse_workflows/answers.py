@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from hanse_fabric.messages import INLINE_LIMIT, Masking, MaskingMode, ObjectRef, Outcome, Result, TaskKind
+from hanse_fabric.messages.objects import update_key
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Failure
 
@@ -90,7 +91,7 @@ def _wrong(result: Result, terms: Terms) -> str:
         if number is None or not math.isfinite(number):
             return f"info.{name}: {number} is not a finite number, which the job's strategy needs"
     for update in (result.update, *(result.extras or {}).values()):
-        if wrong := _wrong_update(update, terms):
+        if wrong := _wrong_update(update, terms, result):
             return wrong
     return ""
 
@@ -109,13 +110,15 @@ def _wrongly_masked(result: Result, masking: Masking) -> str:
     return ""
 
 
-def _wrong_update(update: ObjectRef, terms: Terms) -> str:
+def _wrong_update(update: ObjectRef, terms: Terms, result: Result) -> str:
     if update.inline is not None:
         return "update: given inline in the result, which the coordinator may not see; send it on the update subject"
     if update.size > terms.largest:
         return f"update.size: {update.size} bytes are more than the {terms.largest} that this model allows"
-    expected = f"updates/{terms.project}/{terms.run}/{update.digest}"
-    if update.key is not None and update.key != expected:
+    expected = update_key(terms.project, terms.run, result.participant, result.task, update.digest)
+    # Where release 0.1.0 had put it, for a step that was open when the hub was upgraded.
+    former = f"updates/{terms.project}/{terms.run}/{update.digest}"
+    if update.key not in (None, expected, former):
         return f"update.key: {update.key!r} is not {expected!r}"
     return ""
 

@@ -1,7 +1,7 @@
-"""Presigned links for participants: to fetch an open task's model, and to upload one update to it.
+"""Presigned links for participants: to fetch an open task's model, and to upload updates to it, part by part.
 
-What a participant may ask for follows from its open task: no task, no link. Nothing is kept here, so any coordinator
-answers any request.
+What a participant may ask for follows from its open task: no task, no link, and an upload that is not ended by then
+never is. Nothing is kept here, so any coordinator answers any request.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
+from hanse_fabric.messages.objects import update_key
+from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.store.port import ObjectStore
+from hanse_fabric.store.uploads import go_on
 from hanse_fabric.subjects import LINK, TASK, Stream
 from hanse_workflows.answers import largest_update
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
-_SHORTEST = timedelta(minutes=15)
-_LONGEST = timedelta(hours=12)
+_SHORTEST = timedelta(minutes=1)
+_LONGEST = timedelta(hours=1)
 
 
 class LinkServer:
@@ -53,7 +56,7 @@ class LinkServer:
             await self._aside.put(subject, data, error)
             return LinkReply(code=error.code.code, message=str(error)[:2000]).encode()
         try:
-            reply = LinkReply(link=await self._link(LINK.parse(subject), request))
+            reply = await self._reply(LINK.parse(subject), request)
         except HanseError as error:
             tokens = LINK.parse(subject)
             count_refusal("link", error.code.code, tokens["project"], tokens["participant"])
@@ -61,7 +64,7 @@ class LinkServer:
             reply = LinkReply(code=error.code.code, message=str(error))
         return reply.encode()
 
-    async def _link(self, tokens: dict[str, str], request: LinkRequest) -> Link:
+    async def _reply(self, tokens: dict[str, str], request: LinkRequest) -> LinkReply:
         if (request.project, request.participant) != (tokens["project"], tokens["participant"]):
             raise HanseError(
                 ErrorCode.FORBIDDEN,
@@ -71,14 +74,14 @@ class LinkServer:
         task = await self._open_task(request)
         expires_in = _validity(task.deadline, self._clock.now())
         if request.put is not None:
-            key = _key_to_put(
-                request, request.put, largest_update(task.model, task.masking, self._settings.largest_model)
-            )
-            url = await asyncio.to_thread(self._store.link_put, key, expires_in)
-        else:
-            key = _key_to_get(request, task)
-            url = await asyncio.to_thread(self._store.link_get, key, expires_in)
-        return Link(url=url, key=key, expires_at=self._clock.now() + expires_in)
+            step = _step_to_put(request)
+            largest = largest_update(task.model, task.masking, self._settings.largest_model)
+            _check_size(request.put, largest)
+            key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
+            return LinkReply(upload=await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in))
+        key = _key_to_get(request, task)
+        url = await asyncio.to_thread(self._store.link_get, key, expires_in)
+        return LinkReply(link=Link(url=url, key=key, expires_at=self._clock.now() + expires_in))
 
     async def _open_task(self, request: LinkRequest) -> Task:
         member = await self._buckets.participants.get(project=request.project, participant=request.participant)
@@ -96,18 +99,27 @@ class LinkServer:
 
 
 def _validity(deadline: datetime, now: datetime) -> timedelta:
+    """Of a link: until the task's deadline; who needs longer asks again. Of a part, the upload's end ends it before."""
     return min(max(deadline - now, _SHORTEST), _LONGEST)
 
 
-def _key_to_put(request: LinkRequest, update: ObjectRef, largest: int) -> str:
+def _step_to_put(request: LinkRequest) -> UploadStep:
     if request.get is not None:
         raise HanseError(ErrorCode.INVALID_INPUT, "put, get: both are given, one was expected")
+    if request.upload is None:
+        raise HanseError(
+            ErrorCode.FORBIDDEN, "put: this hub gives links for the parts of an upload alone, whose bytes are named",
+            hint="upgrade the site's software (it is of release 0.1.0, whose links could be used for other bytes)",
+        )  # fmt: skip
+    return request.upload
+
+
+def _check_size(update: ObjectRef, largest: int) -> None:
     if update.size > largest:
         raise HanseError(
             ErrorCode.TOO_LARGE,
             f"put.size: {update.size} bytes are more than the {largest} that this task's model allows",
         )
-    return f"updates/{request.project}/{request.run}/{update.digest}"
 
 
 def _key_to_get(request: LinkRequest, task: Task) -> str:

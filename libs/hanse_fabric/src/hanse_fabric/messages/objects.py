@@ -40,3 +40,8 @@ class ObjectRef(Frozen):
         if self.key is not None and self.inline is not None:
             raise ValueError("an object rests inline or in the store, not both")
         return self
+
+
+def update_key(project: str, run: str, participant: str, task: str, digest: str) -> str:
+    """Where a participant's large answer to one task rests: nobody else is given a link there."""
+    return f"updates/{project}/{run}/{participant}/{task}/{digest}"

@@ -12,6 +12,7 @@ from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import Masking, SealedSeed
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.messages.privacy import LedgerHead, PrivacyTerms
+from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 
 
@@ -201,12 +202,13 @@ class Progress(Message):
 
 
 class LinkRequest(Message):
-    """A participant asks for a presigned link.
+    """A participant asks to upload or to download by presigned links.
 
-    PUT for an update of `size` bytes with `digest` in `run`; GET for the object `key` of a task of `run`.
+    `put` names an update and `upload` how far it is; `get` the key of an object of a task of `run`.
     """
 
-    schema_id: ClassVar[str] = "hanse.link_request/1"
+    schema_id: ClassVar[str] = "hanse.link_request/2"
+    grown: ClassVar = ("hanse.link_request/1", frozenset({"upload"}))
 
     project: Slug
     participant: Slug
@@ -214,6 +216,7 @@ class LinkRequest(Message):
     step: StepKey
     put: ObjectRef | None = None
     get: str | None = None
+    upload: UploadStep | None = None
 
 
 class Link(Frozen):
@@ -225,10 +228,12 @@ class Link(Frozen):
 
 
 class LinkReply(Message):
-    """The answer to a LinkRequest: a link, or the refusal's code and message."""
+    """The answer to a LinkRequest: a link, how an upload goes on, or the refusal's code and message."""
 
-    schema_id: ClassVar[str] = "hanse.link_reply/1"
+    schema_id: ClassVar[str] = "hanse.link_reply/2"
+    grown: ClassVar = ("hanse.link_reply/1", frozenset({"upload"}))
 
     link: Link | None = None
+    upload: UploadState | None = None
     code: str = ""
     message: str = ""

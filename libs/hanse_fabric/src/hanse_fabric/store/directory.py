@@ -22,7 +22,7 @@ from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.keys import check_key
-from hanse_fabric.store.links import LinkSigner
+from hanse_fabric.store.links import LinkSigner, etag_of
 from hanse_fabric.store.port import Abilities, RangeReader
 
 _COPY_BYTES = 1 << 20
@@ -100,6 +100,10 @@ class DirectoryStore:
         found = (path.relative_to(self._objects).as_posix() for path in folder.rglob("*") if path.is_file())
         yield from sorted(key for key in found if key.startswith(prefix) and not key.endswith(".partial"))
 
+    def find(self, key: str) -> int | None:
+        path = self._path(key)
+        return path.stat().st_size if path.is_file() else None
+
     def open_upload(self, key: str) -> str:
         check_key(key)
         upload = secrets.token_hex(16)
@@ -118,13 +122,13 @@ class DirectoryStore:
             file.write(data)
         return _etag(data)
 
-    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]]) -> None:
+    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]], *, if_absent: bool = False) -> None:
         folder = self._upload(upload)
-        if not folder.is_dir():
+        if not self._is_open(folder, key):
             if self.exists(key):
                 return
             raise HanseError(ErrorCode.NOT_FOUND, f"upload {upload} of {key}: not open, and there is no such object")
-        with whole_file(self._path(key)) as file:
+        with whole_file(self._path(key), replace=not if_absent) as file:
             for number, etag in sorted(etags):
                 part = folder / str(number)
                 if not part.is_file() or _etag(part.read_bytes()) != etag:
@@ -146,8 +150,13 @@ class DirectoryStore:
     def link_get(self, key: str, expires: timedelta) -> str:
         return self._signer.sign("GET", self._path(key), expires)
 
-    def link_put(self, key: str, expires: timedelta) -> str:
-        return self._signer.sign("PUT", self._path(key), expires)
+    def link_part(
+        self, key: str, upload: str, number: int, size: int, digest: str, expires: timedelta
+    ) -> tuple[str, dict[str, str]]:
+        folder = self._upload(upload)
+        if not self._is_open(folder, key):
+            raise HanseError(ErrorCode.NOT_FOUND, f"upload {upload} of {key}: not open")
+        return self._signer.sign("PUT", folder / str(number), expires, holding=f"{size}-{digest}"), {}
 
     def ready(self) -> bool:
         return os.access(self._objects, os.W_OK)
@@ -162,6 +171,9 @@ class DirectoryStore:
         if not re.fullmatch(r"[0-9a-f]{32}", upload):
             raise invalid("upload", upload, "an id that open_upload gave")
         return self._uploads / upload
+
+    def _is_open(self, folder: Path, key: str) -> bool:
+        return folder.is_dir() and (folder / _UPLOAD_KEY).read_text() == check_key(key)
 
     def _check_limit(self, key: str, limit: int) -> None:
         size = self.size(key)
@@ -216,4 +228,4 @@ def _absent(key: str) -> HanseError:
 
 
 def _etag(data: bytes | memoryview) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
+    return etag_of(hashlib.sha256(data).hexdigest())

@@ -39,13 +39,14 @@ class LinkSigner:
                 partial.unlink()
         return cls(root.absolute(), path.read_bytes(), clock)
 
-    def sign(self, method: str, path: Path, expires: timedelta) -> str:
-        """A link for `method` (GET or PUT) to a file of the directory."""
+    def sign(self, method: str, path: Path, expires: timedelta, *, holding: str = "") -> str:
+        """A link for `method` (GET or PUT) to a file of the directory; `holding`: what may be put there alone."""
         until = int((self.clock.now() + expires).timestamp())
-        return f"file://{quote(str(path))}?method={method}&until={until}&signature={self._mac(method, path, until)}"
+        signature = self._mac(method, path, until, holding)
+        return f"file://{quote(str(path))}?method={method}&until={until}&holding={holding}&signature={signature}"
 
-    def open(self, method: str, url: str) -> Path:
-        """The file that a link leads to.
+    def open(self, method: str, url: str) -> tuple[Path, str]:
+        """The file that a link leads to, and what may be put there.
 
         Raises:
             HanseError: INVALID_INPUT when it is no link of this kind, FORBIDDEN when it was not signed here or for
@@ -56,12 +57,20 @@ class LinkSigner:
             raise invalid("link", f"{address.scheme}://{address.netloc}", "a file: link of a store in a directory")
         query = {name: values[0] for name, values in parse_qs(address.query).items()}
         path, until = Path(unquote(address.path)), query.get("until", "")
+        holding = query.get("holding", "")
         known = until.isascii() and until.isdigit() and query.get("method") == method
-        if not known or not hmac.compare_digest(query.get("signature", ""), self._mac(method, path, int(until))):
+        if not known or not hmac.compare_digest(
+            query.get("signature", ""), self._mac(method, path, int(until), holding)
+        ):
             raise HanseError(ErrorCode.FORBIDDEN, f"link to {path.name}: not signed for {method} by this store")
         if self.clock.now().timestamp() > int(until):
             raise HanseError(ErrorCode.GONE, f"link to {path.name}: expired", hint="ask for a new one")
-        return path
+        return path, holding
 
-    def _mac(self, method: str, path: Path, until: int) -> str:
-        return hmac.new(self.secret, f"{method}\n{path}\n{until}".encode(), hashlib.sha256).hexdigest()
+    def _mac(self, method: str, path: Path, until: int, holding: str) -> str:
+        return hmac.new(self.secret, f"{method}\n{path}\n{until}\n{holding}".encode(), hashlib.sha256).hexdigest()
+
+
+def etag_of(digest: str) -> str:
+    """The ETag of an object or a part with this SHA-256."""
+    return digest[:32]

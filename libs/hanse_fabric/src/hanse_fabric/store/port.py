@@ -79,6 +79,10 @@ class ObjectStore(Protocol):
 
     def keys(self, prefix: str) -> Iterator[str]: ...
 
+    def find(self, key: str) -> int | None:
+        """The object's bytes, None if absent; for who may list and not read, too."""
+        ...
+
     def open_upload(self, key: str) -> str:
         """Begin a multipart upload; returns its id."""
         ...
@@ -87,8 +91,9 @@ class ObjectStore(Protocol):
         """Store part `number` (from 1); returns its ETag. Putting a part again replaces it."""
         ...
 
-    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]]) -> None:
-        """Compose the parts (number, ETag) into the object. Closing a closed upload whose object exists is fine."""
+    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]], *, if_absent: bool = False) -> None:
+        """Compose the parts (number, ETag) into the object. Closing a closed upload whose object exists is fine.
+        `if_absent`: CONFLICT if the key exists, where the endpoint honours the condition."""
         ...
 
     def abort_upload(self, key: str, upload: str) -> None: ...
@@ -101,8 +106,11 @@ class ObjectStore(Protocol):
         """A presigned URL to download `key`."""
         ...
 
-    def link_put(self, key: str, expires: timedelta) -> str:
-        """A presigned URL to upload `key` by one PUT."""
+    def link_part(
+        self, key: str, upload: str, number: int, size: int, digest: str, expires: timedelta
+    ) -> tuple[str, dict[str, str]]:
+        """A presigned URL to PUT part `number` of an upload, and the headers to send: the link is good for `size` bytes
+        with this SHA-256 (hexadecimal) alone, and until the upload is closed or aborted."""
         ...
 
     def ready(self) -> bool: ...

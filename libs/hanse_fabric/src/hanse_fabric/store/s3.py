@@ -6,6 +6,7 @@ payload first, which halves the time of a put. A store that restarts is waited f
 
 from __future__ import annotations
 
+import base64
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from xml.sax.saxutils import escape
 
 import urllib3
 
+from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body, HttpClient, Refused, xml_text
@@ -26,7 +28,8 @@ from hanse_fabric.store.keys import check_key
 from hanse_fabric.store.port import Abilities, RangeReader
 from hanse_fabric.store.probe import probe
 from hanse_fabric.store.ranges import HttpRange
-from hanse_fabric.store.transfer import download
+from hanse_fabric.store.sigv4 import Signer
+from hanse_fabric.store.transfer import CHECKSUM, download
 from hanse_fabric.tensors.digest import LEAF_BYTES
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class S3Store:
 
         self._signer = signer("store url", url)
         self._link_signer = signer("public store url", public_url) if public_url else self._signer
+        self._part_signer = Signer(public_url or url, region, access_key, secret_key)
         self._abilities: Abilities | None = None
         self._probing = threading.Lock()
 
@@ -170,17 +174,23 @@ class S3Store:
                 raise
 
     def keys(self, prefix: str) -> Iterator[str]:
+        yield from self._listed(prefix)
+
+    def find(self, key: str) -> int | None:
+        return self._listed(check_key(key)).get(key)
+
+    def _listed(self, prefix: str) -> dict[str, int]:
         from minio.error import S3Error
 
-        def listed() -> list[str]:
+        def listed() -> dict[str, int]:
             try:
                 found = self._signer.list_objects(self._bucket, prefix=prefix, recursive=True)
-                return [item.object_name for item in found if not item.is_dir]
+                return {item.object_name: item.size or 0 for item in found if not item.is_dir}
             except S3Error as error:
                 raise _refusal(error) from None
 
         what = f"list of {prefix}"
-        yield from self._explained(what, lambda: self._http.persist(listed, what))
+        return self._explained(what, lambda: self._http.persist(listed, what))
 
     def open_upload(self, key: str) -> str:
         upload = xml_text(self._send("POST", key, _text, query={"uploads": ""}), "UploadId")
@@ -191,14 +201,17 @@ class S3Store:
     def put_part(self, key: str, upload: str, number: int, data: bytes | memoryview) -> str:
         return self._put_part(key, upload, number, Body.of_bytes(data))
 
-    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]]) -> None:
+    def close_upload(self, key: str, upload: str, etags: Sequence[tuple[int, str]], *, if_absent: bool = False) -> None:
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(etag)}</ETag></Part>"
             for number, etag in sorted(etags)
         )
         text = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
         try:
-            answer = self._send("POST", key, _text, query={"uploadId": upload}, body=Body.of_bytes(text))
+            answer = self._send(
+                "POST", key, _text, query={"uploadId": upload}, body=Body.of_bytes(text),
+                headers={"If-None-Match": "*"} if if_absent else None,
+            )  # fmt: skip
         except HanseError as error:
             # An upload that is closed is unknown; so is one whose answer was lost on the way.
             if error.code is ErrorCode.NOT_FOUND and self.exists(key):
@@ -216,28 +229,47 @@ class S3Store:
                 raise
 
     def abort_uploads(self, prefix: str) -> int:
-        from minio.error import S3Error
-
-        def listed() -> list[tuple[str, str]]:
-            # The one request that minio can make but offers no public name for.
-            try:
-                answer = self._signer._list_multipart_uploads(self._bucket, prefix=prefix)
-            except S3Error as error:
-                raise _refusal(error) from None
-            found = [(upload.object_name, upload.upload_id) for upload in answer.uploads]
-            return [(key, upload) for key, upload in found if key and upload and key.startswith(prefix)]
-
         what = f"unfinished uploads of {prefix}"
-        found = self._explained(what, lambda: self._http.persist(listed, what))
+        found = self._explained(what, lambda: self._http.persist(lambda: self._unfinished(prefix), what))
         for key, upload in found:
             self.abort_upload(key, upload)
         return len(found)
 
+    def _unfinished(self, prefix: str) -> list[tuple[str, str]]:
+        """(key, upload id) of all: listed by the first folder, since who may not read an object of it may do that."""
+        from minio.error import S3Error
+
+        found: list[tuple[str | None, str | None]] = []
+        key_marker = id_marker = None
+        more = True
+        try:
+            while more:
+                # The one request that minio can make but offers no public name for.
+                page = self._signer._list_multipart_uploads(
+                    self._bucket, prefix=prefix.partition("/")[0] + "/", key_marker=key_marker,
+                    upload_id_marker=id_marker,
+                )  # fmt: skip
+                key_marker, id_marker, more = page.next_key_marker, page.next_upload_id_marker, page.is_truncated
+                found += [(upload.object_name, upload.upload_id) for upload in page.uploads]
+        except S3Error as error:
+            raise _refusal(error) from None
+        return [(key, upload) for key, upload in found if key and upload and key.startswith(prefix)]
+
     def link_get(self, key: str, expires: timedelta) -> str:
         return self._sign("GET", key, expires=expires, by=self._link_signer)
 
-    def link_put(self, key: str, expires: timedelta) -> str:
-        return self._sign("PUT", key, expires=expires, by=self._link_signer)
+    def link_part(
+        self, key: str, upload: str, number: int, size: int, digest: str, expires: timedelta
+    ) -> tuple[str, dict[str, str]]:
+        headers = {
+            "content-length": str(size),
+            CHECKSUM: base64.b64encode(bytes.fromhex(digest)).decode(),
+        }
+        url = self._part_signer.presign(
+            "PUT", f"/{self._bucket}/{check_key(key)}", at=SYSTEM_CLOCK.now(), expires=expires, headers=headers,
+            query={"partNumber": str(number), "uploadId": upload},
+        )  # fmt: skip
+        return url, headers
 
     def ready(self) -> bool:
         """Whether the endpoint answers with these keys now; waits for a few seconds at most."""

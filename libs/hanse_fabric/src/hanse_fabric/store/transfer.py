@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -11,11 +12,14 @@ import urllib3
 
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.files import disk_error, whole_file
 from hanse_fabric.store.http import Body, HttpClient, Refused
-from hanse_fabric.store.links import LinkSigner
+from hanse_fabric.store.links import LinkSigner, etag_of
 
 _READ_BYTES = 1 << 20
+CHECKSUM = "x-amz-checksum-sha256"
+"""The header that a store compares a part's content with: SHA-256 in base64."""
 
 
 class Transfer(Protocol):
@@ -30,8 +34,9 @@ class Transfer(Protocol):
         """
         ...
 
-    def send(self, path: Path, url: str) -> None:
-        """Upload the file; GONE if the link has expired."""
+    def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:
+        """Upload `size` bytes of the file from `start` on; returns the part's ETag. GONE if the link has expired,
+        NOT_FOUND if the upload was given up."""
         ...
 
     def close(self) -> None: ...
@@ -53,10 +58,15 @@ class HttpTransfer:
         with whole_file(path, sync=False, over=path) as file:
             download(self._http, url, file, limit=limit, what=f"download of {path.name}")
 
-    def send(self, path: Path, url: str) -> None:
-        _check_web(url)
+    def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:
+        _check_web(part.url)
         try:
-            self._http.request("PUT", url, _drain, body=Body.of_file(path))
+            if path.stat().st_size < start + size:
+                raise HanseError(ErrorCode.CONFLICT, f"{path}: has become shorter since it was announced")
+            body = Body.of_file(path, start, size)
+            # The length is sent as it is; of the hub's words no other goes into the request.
+            checksum = {name: value for name, value in part.headers.items() if name == CHECKSUM}
+            return self._http.request("PUT", part.url, _etag, body=body, headers=checksum)
         except Refused as refused:
             raise refused.explain(f"upload of {path.name}") from None
         except OSError as error:
@@ -73,7 +83,7 @@ class DirectoryTransfer:
         self._signer = LinkSigner.of(root, clock)
 
     def fetch(self, url: str, path: Path, *, limit: int) -> None:
-        source = self._signer.open("GET", url)
+        source, _ = self._signer.open("GET", url)
         try:
             with source.open("rb") as file:
                 if source.stat().st_size > limit:
@@ -83,13 +93,21 @@ class DirectoryTransfer:
         except OSError as error:
             raise disk_error(source, error) from None
 
-    def send(self, path: Path, url: str) -> None:
-        target = self._signer.open("PUT", url)
+    def send_part(self, path: Path, part: PartLink, start: int, size: int) -> str:
+        target, holding = self._signer.open("PUT", part.url)
+        if not target.parent.is_dir():
+            raise HanseError(ErrorCode.NOT_FOUND, f"upload of {path.name}: it was given up")
+        content, found = Body.of_file(path, start, size), hashlib.sha256()
         try:
-            with path.open("rb") as file, whole_file(target) as copy:
-                shutil.copyfileobj(file, copy, _READ_BYTES)
+            with whole_file(target) as copy:
+                for block in content.content():
+                    found.update(block)
+                    copy.write(block)
+                if holding != f"{size}-{found.hexdigest()}":
+                    raise HanseError(ErrorCode.FORBIDDEN, f"upload of {path.name}: not the bytes that the link is for")
         except OSError as error:
             raise disk_error(path, error) from None
+        return etag_of(found.hexdigest())
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -134,8 +152,9 @@ def download(http: HttpClient, url: str, file: BinaryIO, *, limit: int, what: st
         raise refused.explain(what) from None
 
 
-def _drain(response: urllib3.BaseHTTPResponse) -> None:
+def _etag(response: urllib3.BaseHTTPResponse) -> str:
     response.drain_conn()
+    return response.headers.get("ETag", "").strip('"')
 
 
 def _check_web(url: str) -> None:

@@ -35,12 +35,18 @@ def _on(prefix: str, *actions: str) -> list[str]:
     return [f"{action}:{BUCKET}/{prefix}*" for action in actions]
 
 
+_UPLOADS_BEGUN = f"Read:{BUCKET}/update?/"
+"""To list all unfinished uploads of `updates/`, which SeaweedFS counts as reading that very name; it takes patterns
+only. No object has that name. No wider pattern will do: with `updates/*/`, whoever adds a slash to an object's key
+copies it to where he may read."""
+
 IDENTITIES: dict[str, list[str]] = {
     "admin": ["Admin", "Read", "Write", "List", "Tagging"],
     # Signs the sites' links: models to read, updates to write. It finds and removes updates and masks, reads neither.
     "coordinator": [
         *_on("models/", "Read", "Write", "List"),
         *_on("updates/", "Write", "List"),
+        _UPLOADS_BEGUN,
         *_on("masks/", "Write", "List"),
         *_on("probe/", "Read", "Write"),
     ],

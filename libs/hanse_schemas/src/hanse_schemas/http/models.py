@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Self
 
 from pydantic import Field
 
 from hanse_fabric.messages import ModelVersion, Stage
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.names import Digest
 
 
@@ -59,15 +59,14 @@ class Download(Frozen):
 
 
 class Announced(Frozen):
-    """The object to upload. `digest`: as `hanse_fabric.tensors.digest` makes it."""
+    """The object to upload, and how far that is.
+
+    Attributes:
+        digest: as `hanse_fabric.tensors.digest` makes it.
+        size: bytes.
+        step: links for which parts are wanted; with none of `digests`, the upload is ended.
+    """
 
     digest: Digest
-
-
-class Upload(Frozen):
-    """Where to PUT the object; `url` is null where it is there already."""
-
-    digest: Digest
-    key: str
-    url: str | None
-    expires_at: datetime | None
+    size: int = Field(ge=0)
+    step: UploadStep

@@ -9,24 +9,26 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route
 from hanse_coordinator.api.submission import object_key
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import ModelVersion, RegistryReply, RegistryRequest, Stage
+from hanse_fabric.messages import ModelVersion, ObjectRef, RegistryReply, RegistryRequest, Stage
+from hanse_fabric.messages.uploads import UploadState
+from hanse_fabric.store.uploads import go_on
 from hanse_fabric.subjects import REGISTRY
-from hanse_schemas.http.models import Announced, Download, ModelList, ModelView, Promote, Rollback, Upload
+from hanse_schemas.http.models import Announced, Download, ModelList, ModelView, Promote, Rollback
 
 _REGISTRY_TIMEOUT_S = 15.0
-_UPLOAD_FOR = timedelta(hours=12)
+_UPLOAD_FOR = timedelta(hours=1)
 
 
-async def upload_object(hub: Hub, request: Request) -> Upload:
-    """An object that is there stays as it is: what is named by its content never changes."""
+async def upload_object(hub: Hub, request: Request) -> UploadState:
+    """A step of an upload. What is named by its content never changes: one that is there stays as it is."""
+    body: Announced = request.body
     await hub.project(request.project)
-    digest = request.query.digest
-    key = object_key(request.project, digest)
-    if await asyncio.to_thread(hub.store.exists, key):
-        return Upload(digest=digest, key=key, url=None, expires_at=None)
-    url = await asyncio.to_thread(hub.store.link_put, key, _UPLOAD_FOR)
-    await hub.audit(request.caller, request.project, "object.upload", f"object:{digest}")
-    return Upload(digest=digest, key=key, url=url, expires_at=hub.clock.now() + _UPLOAD_FOR)
+    announced = ObjectRef(digest=body.digest, size=body.size)
+    key = object_key(request.project, body.digest)
+    state = await asyncio.to_thread(go_on, hub.store, key, announced, body.step, _UPLOAD_FOR)
+    if state.parts and not body.step.upload:
+        await hub.audit(request.caller, request.project, "object.upload", f"object:{body.digest}")
+    return state
 
 
 async def list_models(hub: Hub, request: Request) -> ModelList:
@@ -93,8 +95,8 @@ def _version(reply: RegistryReply) -> ModelVersion:
 _BASE = "/v1/projects/{project}/models"
 _VERSION = _BASE + "/{version}"
 ROUTES = (
-    Route("POST", "/v1/projects/{project}/objects", OWN, upload_object, Upload,
-          "Upload an initial model: a presigned PUT", query=Announced),
+    Route("POST", "/v1/projects/{project}/objects", OWN, upload_object, UploadState,
+          "Upload an initial model: a presigned PUT for each part", body=Announced),
     Route("GET", _BASE, READ, list_models, ModelList, "A project's model versions"),
     Route("GET", _VERSION, READ, get_model, ModelView, "A model version"),
     Route("POST", _VERSION + "/promote", OWN, promote_model, ModelView, "Move a version to a stage", body=Promote),

@@ -44,8 +44,10 @@ class RunObjects:
             await asyncio.to_thread(self._delete, keys)
 
     async def abort_uploads(self, run: str) -> None:
-        """End the uploads that a run's reductions began and will not finish."""
-        await asyncio.to_thread(self._store.abort_uploads, f"models/{self._project}/{run}/")
+        """End the uploads that a run's reductions and its participants began and will not finish: no link of theirs is
+        good for anything from then on."""
+        for kind in ("models", "updates"):
+            await asyncio.to_thread(self._store.abort_uploads, f"{kind}/{self._project}/{run}/")
 
     async def kept(self, run: str, name: str, ref: ObjectRef) -> ObjectRef:
         """The same object, resting in the store as an output of the run."""

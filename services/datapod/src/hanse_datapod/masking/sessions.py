@@ -6,10 +6,13 @@ the same session, the hub would hold two masked updates and both mask sums, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal, work_of
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Task
+from hanse_fabric.messages import ObjectRef, Task
+from hanse_fabric.messages.objects import update_key
 from hanse_site import SiteLink
 
 
@@ -25,19 +28,35 @@ def known_answer(link: SiteLink, journal: TaskJournal, folders: TaskFolders, tas
         if finished is not None and task.privacy is None and not folders.has_all_of(task, finished):
             journal.forget(task.id)
             return None
-        return finished
+        return finished and _given_to(link, task, finished)
     if finished is not None:
-        return finished
+        return _given_to(link, task, finished)
     before = journal.answered(task.run, task.masking.session)
     if before is None or before[1] != work_of(task):
         return None
     known = journal.find(before[0])
     if known is None or not folders.take_over_from(task, before[0], large=known.large):
         return None  # its bytes are gone
-    named = known.result.model_copy(update={"task": task.id, "step": task.step, "signature": b""})
-    finished = FinishedTask(link.sign(named), known.update, known.tally)
+    finished = _given_to(link, task, known)
     journal.finish(task, finished)
     return finished
+
+
+def _given_to(link: SiteLink, task: Task, known: FinishedTask) -> FinishedTask:
+    """The answer, signed as this task's: it may have been another's, or name the place that release 0.1.0 put it."""
+    result = known.result
+    places = {
+        "update": result.update and _placed(task, result.update),
+        "extras": result.extras and {name: _placed(task, ref) for name, ref in result.extras.items()},
+    }
+    named = result.model_copy(update={"task": task.id, "step": task.step, **places})
+    return known if named == result else replace(known, result=link.sign(named))
+
+
+def _placed(task: Task, ref: ObjectRef) -> ObjectRef:
+    if ref.key is None:
+        return ref
+    return ref.model_copy(update={"key": update_key(task.project, task.run, task.participant, task.id, ref.digest)})
 
 
 def require_new_session(journal: TaskJournal, task: Task) -> None:
