@@ -113,7 +113,8 @@ async def test_what_is_spent_and_allowed_is_told_of_the_project_and_of_the_whole
     await site.give(asked)
     await site.results(1)
     spent = {scope: PRIVACY_SPENT.value(project=scope) for scope in (asked.project, WHOLE_SITE)}
-    assert spent[asked.project] == spent[WHOLE_SITE] > 0
+    assert spent[WHOLE_SITE] == pytest.approx(0.5)  # without delta, which the project has
+    assert 0.499 < spent[asked.project] <= 0.5
     assert PRIVACY_BUDGET.value(project=WHOLE_SITE) == site.policy.privacy.epsilon
 
 
@@ -285,17 +286,16 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     assert (covered.metrics, covered.info, covered.note) == ({}, {}, "")
 
 
-def test_a_site_counts_its_own_noise_by_its_accountant_and_the_noise_of_a_sum_by_rdp() -> None:
-    """All sites must agree on the noise of a sum, so it is reckoned by rdp whatever accountant a site prefers."""
-    own = {"noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
-    shared = own | {"mechanism": "discrete_laplace", "placement": "distributed", "noise": "distributed-gamma"}
+def test_a_site_counts_its_own_noise_and_its_share_of_a_sum_by_its_accountant() -> None:
+    own = {"mechanism": "gaussian", "noise_multiplier": None, "epsilon": 2.0, "delta": 1e-5}
+    shared = own | {"mechanism": "discrete_gaussian", "placement": "distributed"}
 
     def multiplier(section: dict[str, Any], accountant: Any) -> float:
         noise, _ = terms_of_work(terms(**section), "north", {}, examples=100, model=None, accountant=accountant)
         return noise.multiplier
 
-    assert multiplier(own, "pld") < multiplier(own, "rdp")
-    assert multiplier(shared, "pld") == multiplier(shared, "rdp")
+    assert multiplier(own, "pld") < 0.95 * multiplier(own, "rdp")
+    assert multiplier(shared, "pld") == multiplier(own, "pld")
 
 
 def test_training_without_a_train_section_is_charged_for_the_defaults(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_unequal_weights_are_refused() -> None:
 
 def test_an_epsilon_becomes_the_noise_that_all_rounds_need() -> None:
     mean = PrivateMean.of(terms(10, epsilon=4.0, noise_multiplier=None), SEED, None)
-    accountant = make_accountant("rdp")
+    accountant = make_accountant()
     accountant.compose(gaussian(mean.noise), 10)
     assert 3.9 < accountant.epsilon(1e-5) <= 4.0
 

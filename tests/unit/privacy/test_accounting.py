@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
-from hanse_privacy.accounting.accountant import AccountantName, make_accountant
+from hanse_privacy.accounting.accountant import ADAPTIVE, SAMPLING, AccountantName, delta_of_alike, make_accountant
 from hanse_privacy.accounting.calibration import noise_for
-from hanse_privacy.accounting.events import Event, discrete_gaussian, gaussian, laplace
+from hanse_privacy.accounting.events import Event, gaussian, laplace
+from hanse_privacy.accounting.rdp import sampled_divergence
 from hanse_privacy.accounting.terms import Work, round_noise
 from hanse_privacy.noise.gaussian import gaussian_epsilon
+from privacy_oracle import epsilon_of_sampled
 
 DELTA = 1e-5
 # The private runs of Nasirigerdeh et al. (2023): epsilon, delta, rate, steps; and the sigma that RDP gives for them.
@@ -43,15 +45,17 @@ def test_the_known_epsilon_of_renyi_accounting_is_met() -> None:
 def test_the_noise_multipliers_of_published_private_runs_are_met_within_half_a_percent(
     budget: float, delta: float, rate: float, steps: int, sigma: float
 ) -> None:
-    """The least noise lies between the two: cheaper to check than to search for."""
+    """With fractional orders up to 0.7 % less noise suffices than is published: cheaper to check than to search for."""
     assert epsilon((gaussian(sigma * 1.005, rate), steps), delta=delta) <= budget
-    assert epsilon((gaussian(sigma * 0.995, rate), steps), delta=delta) > budget
+    assert epsilon((gaussian(sigma * 0.992, rate), steps), delta=delta) > budget
+    assert epsilon((gaussian(sigma * 0.97, rate), steps), by="pld", delta=delta) <= budget
 
 
 def test_the_search_finds_the_least_noise_that_keeps_the_budget() -> None:
-    found = noise_for("gaussian", 8, DELTA, 500, rate=0.2048)
-    assert found == pytest.approx(3.056, rel=0.005)
-    assert epsilon((gaussian(found, 0.2048), 500)) <= 8 < epsilon((gaussian(found * 0.999, 0.2048), 500))
+    for by in ("rdp", "pld"):
+        found = noise_for("gaussian", 8, DELTA, 500, rate=0.2048, accountant=by)
+        spent, more = (epsilon((gaussian(noise, 0.2048), 500), by=by) for noise in (found, found * 0.9999))
+        assert spent <= 8 < more
 
 
 @given(st.floats(0.3, 100), st.integers(1, 500), st.sampled_from([1e-9, 1e-5, 1e-2]))
@@ -62,20 +66,68 @@ def test_no_accountant_is_below_the_exact_curve_of_composed_normal_noise(
     exact = gaussian_epsilon(noise / math.sqrt(count), delta)
     renyi = epsilon((gaussian(noise), count), delta=delta)
     assert renyi >= exact
-    assert epsilon((discrete_gaussian(noise), count), delta=delta) == pytest.approx(renyi)
+    assert epsilon((Event("concentrated", 0.5 / noise**2), count), delta=delta) == pytest.approx(renyi)
 
 
-@pytest.mark.parametrize(("noise", "count"), [(1.0, 1), (20.0, 400), (2.0, 3)])
-def test_the_two_accountants_agree_and_the_distributions_are_the_tighter(noise: float, count: int) -> None:
-    exact = gaussian_epsilon(noise / math.sqrt(count), DELTA)
-    tight = epsilon((gaussian(noise), count), by="pld")
-    assert exact <= tight <= exact + 1e-3
-    assert tight <= epsilon((gaussian(noise), count)) <= 1.2 * exact
+@pytest.mark.parametrize(("noise", "rate", "count"), [
+    (1.0, 1.0, 1), (20.0, 1.0, 400), (2.0, 1.0, 3),
+    (1.5, 0.04, 2250), (0.5, 0.01, 100), (1.0, 0.001, 10_000), (20.0, 0.05, 1000), (0.8, 0.01, 1),
+])  # fmt: skip
+def test_releases_that_are_alike_cost_at_most_one_percent_more_than_the_true_epsilon_and_never_less(
+    noise: float, rate: float, count: int
+) -> None:
+    true = epsilon_of_sampled(noise, rate, count, DELTA)
+    tight = epsilon((gaussian(noise, rate), count), by="pld")
+    assert true <= tight <= 1.01 * true
+    assert tight <= epsilon((gaussian(noise, rate), count))
 
 
-def test_the_two_accountants_agree_under_sampling() -> None:
-    tight, renyi = (epsilon((gaussian(1.5, 0.04), 2250), by=by) for by in ("pld", "rdp"))
-    assert 0.85 * renyi <= tight <= renyi
+def test_fractional_orders_bring_renyi_accounting_near_the_true_epsilon_where_noise_is_little() -> None:
+    # With orders of 2 and more alone, it was a third more.
+    assert epsilon((gaussian(0.5, 0.01), 100)) < 1.25 * epsilon_of_sampled(0.5, 0.01, 100, DELTA)
+
+
+def test_normal_releases_of_any_noise_add_up_as_one_however_they_were_chosen() -> None:
+    mixed = epsilon((gaussian(5.0), 3), (gaussian(10.0), 4), by="pld")
+    assert mixed == pytest.approx(epsilon((gaussian((3 / 25 + 4 / 100) ** -0.5), 1), by="pld"))
+
+
+@pytest.mark.parametrize("other", [gaussian(2.0, 0.01), laplace(20.0), Event("concentrated", 0.01)])
+def test_releases_of_several_kinds_are_charged_by_the_filter_and_never_less_than_by_renyi_accounting(
+    other: Event,
+) -> None:
+    events = (gaussian(1.5, 0.02), 500), (other, 10)
+    assert epsilon(*events, by="pld") >= epsilon(*events)
+    assert epsilon(*events, by="pld") <= 1.7 * epsilon(*events)
+
+
+def test_a_site_that_chooses_between_kinds_by_what_came_before_keeps_its_delta() -> None:
+    """Whoever may stop a row of equal releases for others has two sums to choose from: their shares of delta add up."""
+    alike, others = delta_of_alike(DELTA), (DELTA - SAMPLING) * ADAPTIVE
+    assert alike + others + SAMPLING <= DELTA
+    assert epsilon((gaussian(3.0), 2), by="pld") == pytest.approx(gaussian_epsilon(3.0 / math.sqrt(2), alike))
+
+
+@pytest.mark.parametrize("by", ["rdp", "pld"])
+def test_a_delta_below_what_drawing_costs_promises_nothing_but_the_sum_of_pure_epsilons(by: AccountantName) -> None:
+    assert epsilon((gaussian(3.0), 1), by=by, delta=SAMPLING / 2) == math.inf
+    assert epsilon((laplace(3.0), 2), by=by, delta=SAMPLING / 2) == pytest.approx(2 / 3)
+
+
+@given(st.floats(0.4, 20), st.floats(1e-3, 0.9), st.sampled_from([2, 3, 17, 64]))
+@settings(deadline=None, max_examples=40)
+def test_the_integral_for_sampled_noise_is_the_binomial_sum_at_whole_orders(
+    noise: float, rate: float, order: int
+) -> None:
+    # Mironov, Talwar, Zhang 2019, section 3.3.
+    terms = [
+        math.lgamma(order + 1) - math.lgamma(k + 1) - math.lgamma(order - k + 1)
+        + k * math.log(rate) + (order - k) * math.log1p(-rate) + k * (k - 1) / (2 * noise**2)
+        for k in range(order + 1)
+    ]  # fmt: skip
+    peak = max(terms)
+    total = peak + math.log(math.fsum(math.exp(term - peak) for term in terms))
+    assert sampled_divergence(noise, rate, order) == pytest.approx(total / (order - 1), rel=1e-7, abs=1e-11)
 
 
 @pytest.mark.parametrize("by", ["rdp", "pld"])
@@ -143,7 +195,7 @@ def terms(rounds: int = 10, active: int = 4, **section: object) -> PrivacyTerms:
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "discrete_gaussian", "discrete_laplace", "staircase"])
 def test_all_rounds_together_spend_the_budget_and_not_more(mechanism: str) -> None:
     made = round_noise(terms(placement="local", mechanism=mechanism, epsilon=3.0), "a", coordinates=20)
-    assert 2.95 <= epsilon((made.event, made.count * 10)) <= 3.0
+    assert 2.99 <= epsilon((made.event, made.count * 10), by="pld") <= 3.0
     assert made.scale == made.multiplier
 
 
@@ -162,7 +214,7 @@ def test_dp_sgd_is_charged_every_step_at_the_rate_of_its_site() -> None:
     work = Work.of(5000, 512, epochs=1, steps=None)
     made = round_noise(terms(100, placement="local", mechanism="dp_sgd", epsilon=8.0), "a", work=work)
     assert (made.count, made.event.rate) == (10, 0.1024)
-    assert made.multiplier == pytest.approx(2.223, rel=0.005)
+    assert made.multiplier == pytest.approx(2.09, rel=0.005)  # by Renyi accounting 2.223
 
 
 def test_the_ledger_charges_the_true_epsilon_of_the_literal_scale() -> None:
@@ -178,13 +230,13 @@ def test_the_closed_forms_are_those_of_dp_accounting(scale: float, count: int, d
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
-    from hanse_privacy.accounting.rdp import curve_of, epsilon_of, orders
+    from hanse_privacy.accounting.rdp import ORDERS, curve_of, epsilon_of
 
-    theirs = RdpAccountant(list(orders()))
+    theirs = RdpAccountant(list(ORDERS))
     theirs.compose(dp_accounting.LaplaceDpEvent(scale))
     curve = curve_of(laplace(scale))
     assert curve == pytest.approx(theirs.rdp, rel=1e-9, abs=1e-15)
-    assert epsilon_of(curve * count, delta) == pytest.approx(compute_epsilon(orders(), curve * count, delta)[0])
+    assert epsilon_of(curve * count, delta) == pytest.approx(compute_epsilon(ORDERS, curve * count, delta)[0])
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])

@@ -120,7 +120,8 @@ def test_the_privacy_ledger_is_whole_and_says_what_it_said(home: Path, capsys: p
     }  # fmt: skip
     assert main(["budget", "--home", str(home), "--json"]) == 0
     [whole, *_] = json.loads(capsys.readouterr().out)["balances"]
-    assert whole["spent"] == pytest.approx(SPENT, rel=1e-9)
+    # Recomposed from every charge: for several kinds by a filter, which tells no less than 0.1.0 did.
+    assert SPENT <= whole["spent"] <= 1.01 * SPENT
 
 
 @north

@@ -96,7 +96,7 @@ class Ledger:
     """The ledger in one folder. Any thread may call it; processes that share the folder take turns by a lock file."""
 
     def __init__(
-        self, folder: Path, budgets: Budgets, *, accountant: AccountantName = "rdp", clock: Clock = SYSTEM_CLOCK
+        self, folder: Path, budgets: Budgets, *, accountant: AccountantName = "pld", clock: Clock = SYSTEM_CLOCK
     ) -> None:
         """Open or begin the ledger, reading every entry.
 

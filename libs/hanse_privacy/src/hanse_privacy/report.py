@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_privacy.accounting.accountant import delta_of_alike
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
 from hanse_schemas.job import Job
@@ -73,7 +74,8 @@ def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
         return None
     noise = privacy.noise_multiplier / 2  # in sensitivities, which are twice the clip
     if privacy.mechanism in _GAUSSIAN:
-        return gaussian_epsilon(noise / math.sqrt(rounds), privacy.delta) if privacy.delta else math.inf
+        delta = delta_of_alike(privacy.delta)
+        return gaussian_epsilon(noise / math.sqrt(rounds), delta) if delta else math.inf
     return rounds / noise
 
 

@@ -66,8 +66,9 @@ class PrivateMean:
         privacy = terms.privacy
         if privacy.placement != "central" or privacy.mechanism not in ("gaussian", "laplace"):
             raise invalid("privacy", f"{privacy.placement}, {privacy.mechanism}", "central, gaussian or laplace")
-        made = round_noise(terms, "")
         normal = privacy.mechanism == "gaussian"
+        # Distributions of Laplace noise need a library that hubs do not install.
+        made = round_noise(terms, "", accountant="pld" if normal else "rdp")
         return cls(clip or privacy.clip, made.multiplier / 2, normal, seed, privacy.adaptive_clip if normal else None)
 
     def within(self, *names: str) -> PrivateMean:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from hanse_fabric.errors import invalid
 from hanse_privacy.accounting.events import Event
 
 AccountantName = Literal["rdp", "pld"]
+
+SAMPLING = 2.0**-50
+"""Of delta, for noise being drawn a little otherwise than its law says: 2^50 numbers, at any epsilon up to 25
+(`hanse_privacy.noise.exact`)."""
+ADAPTIVE = 2.0**-8
+"""Share of delta that is kept for releases of several kinds, each chosen by what came before."""
 
 
 class Accountant(Protocol):
@@ -29,8 +36,9 @@ class Accountant(Protocol):
         ...
 
 
-def make_accountant(name: AccountantName = "rdp") -> Accountant:
-    """`rdp` knows every event and composes fast; `pld` is tighter where it knows the distribution."""
+def make_accountant(name: AccountantName = "pld") -> Accountant:
+    """`pld` is tight for releases of one kind, and proved for those that are chosen by what came before; `rdp` is
+    looser, and its proof is for releases that are fixed beforehand."""
     if name == "pld":
         from hanse_privacy.accounting.pld import PldAccountant
 
@@ -38,3 +46,14 @@ def make_accountant(name: AccountantName = "rdp") -> Accountant:
     from hanse_privacy.accounting.rdp import RdpAccountant
 
     return RdpAccountant()
+
+
+def check_delta(delta: float) -> None:
+    """Raises INVALID_INPUT for a delta that is not in [0, 1)."""
+    if not 0 <= delta < 1:
+        raise invalid("delta", delta, "at least 0 and below 1")
+
+
+def delta_of_alike(delta: float) -> float:
+    """What of delta the accountant `pld` has for releases that are all alike; 0 where nothing is left."""
+    return max(0.0, (delta - SAMPLING) * (1 - ADAPTIVE))

@@ -4,6 +4,7 @@ round."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -14,11 +15,12 @@ LARGEST_NOISE = 1e7
 """More noise than this is no answer but a mistake in the numbers."""
 _PRECISION = 1e-4
 _SMALLEST = 1e-3
+_FAR = 50.0
 
 
 @lru_cache(maxsize=1024)
 def noise_for(
-    kind: Kind, epsilon: float, delta: float, count: int, *, rate: float = 1.0, accountant: AccountantName = "rdp"
+    kind: Kind, epsilon: float, delta: float, count: int, *, rate: float = 1.0, accountant: AccountantName = "pld"
 ) -> float:
     """The least `Event.amount` (gaussian, laplace) or the largest (pure, concentrated) of `count` equal releases that
     together keep (epsilon, delta): at most 1e-4 of it more than is needed, never less.
@@ -35,29 +37,46 @@ def noise_for(
     if delta == 0:
         return epsilon / count if kind == "pure" else count / epsilon
 
-    def keeps(noise: float) -> bool:
+    def excess(noise: float) -> float:
+        """Above 0 where this noise does not keep epsilon: on a scale of logarithms, on which it falls nearly evenly."""
         made = make_accountant(accountant)
         made.compose(Event(kind, amount_of(kind, noise), rate), count)
-        return made.epsilon(delta) <= epsilon
+        spent = made.epsilon(delta)
+        return min(_FAR, math.log(spent / epsilon)) if spent > 0 else -_FAR
 
-    low, high = 0.0, 1.0
-    while not keeps(high):
-        low, high = high, high * 2
-        if high > LARGEST_NOISE:
+    high, above = 1.0, excess(1.0)
+    step = 2.0 if above > 0 else 0.5
+    low, below = high, above
+    while (below > 0) == (step > 1) and low > _SMALLEST:  # until the two are on either side
+        high, above = low, below
+        low *= step
+        if low > LARGEST_NOISE:
             raise HanseError(
                 ErrorCode.INVALID_INPUT,
                 f"epsilon {epsilon:g} at delta {delta:g} cannot be kept over {count} releases by any noise",
                 hint="allow a larger epsilon or delta, or fewer rounds",
             )
-    while low == 0.0 and high > _SMALLEST:
-        if not keeps(high / 2):
-            low = high / 2
+        below = excess(low)
+    return amount_of(kind, _closed_in(excess, (low, below), (high, above)))
+
+
+def _closed_in(excess: Callable[[float], float], one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The least noise without an excess between two, each given with its excess, by false position on logarithms with
+    halved weights (Dowell and Jarratt 1971)."""
+    (short, above), (enough, below) = sorted((one, other))
+    if above <= 0:
+        return short
+    while enough / short > 1 + _PRECISION:
+        share = min(max(above / (above - below), 0.02), 0.98)
+        noise = short * (enough / short) ** share
+        # A little to the far side of the root, so that both ends come near it.
+        noise = min(max(noise * (1 + _PRECISION / 3), short * (1 + _PRECISION / 3)), enough / (1 + _PRECISION / 3))
+        found = excess(noise)
+        if found > 0:
+            short, above, below = noise, found, below / 2
         else:
-            high /= 2
-    while high - low > _PRECISION * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return amount_of(kind, high)
+            enough, below, above = noise, found, above / 2
+    return enough
 
 
 def amount_of(kind: Kind, noise: float) -> float:

@@ -22,9 +22,9 @@ class Event:
     Attributes:
         kind: `gaussian`: normal noise, sensitivity in L2. `laplace`: Laplace noise in every coordinate, sensitivity in
             L1. `pure`: any mechanism of which only epsilon is known (staircase, discrete Laplace). `concentrated`:
-            any of which only rho of zero-concentrated privacy is known (discrete Gaussian: rho = 1 / (2 sigma^2);
-            Canonne, Kamath, Steinke 2020, theorem 14 for many coordinates). `chance`: a probability with which what is
-            said of another release does not hold: it is a part of delta.
+            any of which only rho of zero-concentrated privacy is known (discrete Gaussian in ledgers of 0.1.0:
+            rho = 1 / (2 sigma^2); Canonne, Kamath, Steinke 2020, theorem 14 for many coordinates). `chance`: a
+            probability with which what is said of another release does not hold: it is a part of delta.
         amount: standard deviation or scale per unit of sensitivity; epsilon; rho; probability. Infinite noise is no
             release.
         rate: probability with which each example was in the sample (Poisson); 1 for all. Gaussian only.
@@ -89,8 +89,3 @@ def gaussian(noise: float, rate: float = 1.0) -> Event:
 def laplace(scale: float) -> Event:
     """Laplace noise with a scale of `scale` sensitivities (L1)."""
     return Event("laplace", scale)
-
-
-def discrete_gaussian(noise: float) -> Event:
-    """Discrete normal noise of parameter `noise` sensitivities: its Renyi curve is at most the normal one's."""
-    return Event("concentrated", 0.5 / noise**2)

@@ -95,7 +95,7 @@ def round_noise(
     *,
     work: Work | None = None,
     coordinates: int | None = None,
-    accountant: AccountantName = "rdp",
+    accountant: AccountantName = "pld",
 ) -> RoundNoise:
     """The noise of this round at `participant` (`local`), or on the sum of all (`distributed`, `central`).
 
@@ -128,6 +128,8 @@ def round_noise(
         count = coordinates
     kind = _KINDS[privacy.mechanism]
     chance = LENGTHENED if privacy.placement == "distributed" and privacy.delta else 0.0
+    if privacy.placement == "distributed" and kind == "laplace":
+        kind = "pure"
     if epsilon is None:
         noise = _given(privacy.noise_multiplier) / 2
     else:
@@ -145,10 +147,11 @@ _KINDS: dict[str, Kind] = {
     "gaussian": "gaussian",
     "laplace": "laplace",
     "staircase": "pure",
-    "discrete_gaussian": "concentrated",
+    "discrete_gaussian": "gaussian",
     "discrete_laplace": "pure",
 }
-"""By mechanism. Discrete noise is not the continuous one's namesake to the last bit: only epsilon, or rho, is used."""
+"""By mechanism. Discrete normal noise hides what normal noise hides (`noise.exact`); of discrete Laplace noise only
+epsilon is used, and so are sums of shares discrete."""
 
 
 def _given(multiplier: float | None) -> float:

@@ -1,9 +1,9 @@
 """Samplers of integer noise, discrete Gaussian and discrete Laplace, with a proved distance from their laws.
 
 A number is a sum of digits, each drawn from a table (`noise.tables`):
-- discrete Gaussian: x + s y is within `smoothing(v w / (v + s^2 w))` of the discrete Gaussian of variance v + s^2 w,
-  where x and y are discrete Gaussians of variances v and w (Peikert 2010, theorem 3.1; Micciancio, Walter 2017,
-  theorem 2.1). So a wide one is a narrow one and a multiple of another.
+- discrete Gaussian: x + s y is nearly the discrete Gaussian of variance v + s^2 w, where x and y are discrete Gaussians
+  of variances v and w, and v w/(v + s^2 w) is at least SMOOTH (Peikert 2010, theorem 3.1; Micciancio, Walter 2017). So
+  a wide one is a narrow one and a multiple of another.
 - discrete Laplace: the digits of a geometric variable are independent; the highest comes with the sign.
 
 So every number is within 2^-138 of its law in total variation (`DISTANCE`): ends of tables that are left out (2^-146),

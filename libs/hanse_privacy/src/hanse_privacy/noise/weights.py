@@ -14,7 +14,7 @@ UNIT_BITS = 256
 _DIGITS = 100
 REACH = Fraction(143, 10)
 """In standard deviations: beyond is less than 2 exp(-REACH^2/2) < 2^-146 (discrete Gaussians are as concentrated as
-continuous ones: Canonne, Kamath, Steinke 2020, corollary 17)."""
+continuous ones: Canonne, Kamath, Steinke 2020)."""
 REACH_LAPLACE = 102
 """In scales: beyond is less than exp(-102) < 2^-147."""
 

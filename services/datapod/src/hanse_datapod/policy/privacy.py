@@ -35,7 +35,7 @@ class PrivacyPolicy(Frozen):
         epsilon, delta: the whole site's budget, over all projects; epsilon None: unlimited, but written down.
         project: the budget of each project that `projects` does not name.
         projects: budgets by name of project.
-        accountant: `rdp`, or `pld`, which is tighter and slower.
+        accountant: `pld`, or `rdp`, which is looser and faster (`hanse_privacy.accounting.accountant`).
         ledger: folder of the ledger; None: the site's home. Homes on one machine that hold the same data share one.
     """
 
@@ -46,7 +46,7 @@ class PrivacyPolicy(Frozen):
     delta: float = Field(default=1e-5, ge=0, lt=1)
     project: BudgetPolicy | None = None
     projects: dict[Slug, BudgetPolicy] = {}
-    accountant: Literal["rdp", "pld"] = "rdp"
+    accountant: Literal["rdp", "pld"] = "pld"
     ledger: Path | None = None
 
     @property

@@ -20,14 +20,14 @@ def terms_of_work(
     *,
     examples: int,
     model: Path | None,
-    accountant: AccountantName = "rdp",
+    accountant: AccountantName = "pld",
     ring: RingPlan | None = None,
 ) -> tuple[RoundNoise, dict[str, Any]]:
     """The noise of a round at this site, and what the worker is told of it, as `config["privacy"]`.
 
     Args:
         config: the task's, whose `train` section dp_sgd depends on.
-        accountant: of the site; the noise of a sum is everybody's, and by rdp.
+        accountant: of the site. Sites with different ones add shares of different noise, of which each is enough.
         ring: of the masked sum; None: there is none, and nothing is rounded to its grid.
 
     Raises:
@@ -42,7 +42,7 @@ def terms_of_work(
         participant,
         work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
         coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
-        accountant=accountant if privacy.placement == "local" else "rdp",
+        accountant=accountant,
     )
     if privacy.placement == "central":
         return noise, {}

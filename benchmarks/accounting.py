@@ -1,0 +1,47 @@
+"""The ledger's epsilon over that of an accountant of its own (`tests/privacy_oracle.py`), over a grid of runs."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from pathlib import Path
+
+from hanse_privacy.accounting.events import gaussian
+from hanse_privacy.ledger import Budget, Budgets, Charge, Ledger
+from privacy_oracle import epsilon_of_sampled
+
+NOISE = (0.5, 0.8, 1.0, 2.0, 5.0, 20.0)
+RATES = (1.0, 0.1, 0.01, 0.001)
+STEPS = (1, 100, 10_000)
+DELTAS = (1e-3, 1e-5, 1e-8)
+LARGEST, SMALLEST = 20.0, 0.01
+"""Epsilons that a run may have for it to be compared."""
+
+
+def measure_accounting() -> dict[str, float]:
+    """The largest and the smallest ratio."""
+    ratios = []
+    for noise, rate, steps, delta in itertools.product(NOISE, RATES, STEPS, DELTAS):
+        reference = epsilon_of_sampled(noise, rate, steps, delta)
+        if not SMALLEST <= reference <= LARGEST:
+            continue
+        ratios.append(ledger_epsilon(noise, rate, steps, delta) / reference)
+        if not 1 <= ratios[-1] <= 1.01:
+            print(f"  z {noise:g}, q {rate:g}, T {steps}, delta {delta:g}: {ratios[-1]:.4f}", file=sys.stderr)
+    print(f"  {len(ratios)} runs compared")
+    return {
+        "pld_over_reference_max": round(max(ratios), 4),
+        "pld_over_reference_min": round(min(ratios), 4),
+    }
+
+
+def ledger_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
+    """What a ledger says is spent after one run, charged in its rounds."""
+    with tempfile.TemporaryDirectory(prefix="hanse-bench-") as folder:
+        ledger = Ledger(Path(folder), Budgets(site=Budget(1e6, delta)))
+        try:
+            ledger.reserve(Charge("bench", "0" * 12, "r1", gaussian(noise, rate), steps))
+            return ledger.site_balance().spent
+        finally:
+            ledger.close()
