@@ -24,6 +24,14 @@ def test_the_mean_change_is_added_where_there_is_no_server_optimizer():
     assert _trajectory({"name": "none"}) == (1.25, {})
 
 
+def test_weight_decay_takes_a_share_of_the_model_off_the_change():
+    made, kept = _trajectory({"name": "sgd", "lr": 1, "momentum": 0.5, "weight_decay": 0.1})
+    first = 0.5 - 0.1
+    second = 0.5 * first + (-0.25 - 0.1 * (1 + first))
+    assert made == pytest.approx(1 + first + second)
+    assert kept["momentum"] == pytest.approx(second)
+
+
 def test_sgd_without_momentum_scales_the_change():
     assert _trajectory({"name": "sgd", "lr": 0.5, "momentum": 0}) == (1.125, {})
 

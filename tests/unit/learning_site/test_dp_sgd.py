@@ -93,7 +93,7 @@ def test_layers_have_equal_shares_of_the_clip_and_automatic_clipping_scales_up_t
 def test_batches_beyond_the_memory_are_worked_on_in_parts_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=3)
     whole = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
-    monkeypatch.setattr(dp_sgd, "GRADIENT_BYTES", 4 * 7 * 520)
+    monkeypatch.setattr(dp_sgd, "memory_of", lambda _device: 4 * 16 * 5 * 520)
     parts = change(build(check_model({"name": "mlp"}), THREE, seed=1), clouds(), private, THREE)
     np.testing.assert_allclose(whole, parts, atol=1e-5)
 
@@ -155,3 +155,52 @@ def test_parameters_that_are_not_finite_are_refused() -> None:
     config = check_train({"optimizer": {"name": "sgd", "lr": 1e6, "momentum": 0.99}})
     with pytest.raises(HanseError, match="diverged"):
         train_privately(module, clouds(), config, THREE, DpSgd(1e38, 1e36, 0.5, 30, 2), silent, source=source())
+
+
+def test_an_examples_gradient_is_the_mean_over_its_copies_and_is_clipped_then() -> None:
+    """A picture and its mirror image, of which the gradient of a linear model is the mean's."""
+    problem = Problem((2, 2), 1, "regression")
+    x, y = np.array([[[1, 3], [0, 2]]], np.float32), np.array([1], np.float32)
+    config = check_train({"optimizer": {"lr": 0.1}, "augmentation": {"flip": 1, "copies": 2}})
+    module = build(check_model({"name": "linear"}), problem, seed=3)
+    before = arrays_of(module)
+    flat = np.concatenate([x.reshape(1, -1), x[:, :, ::-1].reshape(1, -1)])  # (2, 4)
+    residual = flat @ before["output.weight"].T + before["output.bias"] - 1
+    gradient = (2 * residual * np.concatenate([flat, np.ones((2, 1))], axis=1)).mean(axis=0)
+    clip = float(np.linalg.norm(gradient)) / 2
+    private = DpSgd(clip=clip, scale=1e-6, rate=1.0, batch=1, steps=1)
+    train_privately(module, Examples(x, y), config, problem, private, silent, source=source())
+    after = arrays_of(module)
+    moved = np.concatenate([(after[name] - before[name]).reshape(-1) for name in before])
+    np.testing.assert_allclose(moved, -0.1 * gradient / 2, rtol=1e-3, atol=1e-6)
+
+
+def test_the_answer_may_be_the_moving_average_of_the_weights() -> None:
+    private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=2)
+
+    def trained(**train: float) -> dict[str, np.ndarray]:
+        module = build(check_model({"name": "logistic"}), THREE, seed=1)
+        config = check_train({"optimizer": {"lr": 0.1}, **train})
+        train_privately(module, clouds(), config, THREE, private, silent, source=source())
+        return arrays_of(module)
+
+    start = arrays_of(build(check_model({"name": "logistic"}), THREE, seed=1))["output.weight"]
+    first = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=1)
+    module = build(check_model({"name": "logistic"}), THREE, seed=1)
+    train_privately(module, clouds(), check_train({"optimizer": {"lr": 0.1}}), THREE, first, silent, source=source())
+    once, twice = arrays_of(module)["output.weight"], trained()["output.weight"]
+    average = start * (2 / 11) + once * (9 / 11)
+    average = average * (3 / 12) + twice * (9 / 12)
+    np.testing.assert_allclose(trained(weights_average=0.99)["output.weight"], average, rtol=1e-5, atol=1e-7)
+
+
+def test_private_training_follows_its_schedule() -> None:
+    private = DpSgd(clip=1.0, scale=0.5, rate=0.5, batch=30, steps=1)
+    moved = []
+    for number in (1, 2):
+        module = build(check_model({"name": "logistic"}), THREE, seed=1)
+        config = check_train({"optimizer": {"lr": 0.1}, "schedule": {"name": "milestones", "at": [1], "factor": 0.5}})
+        before = arrays_of(module)["output.weight"]
+        train_privately(module, clouds(), config, THREE, private, silent, round_number=number, source=source())
+        moved.append(arrays_of(module)["output.weight"] - before)
+    np.testing.assert_allclose(moved[1], moved[0] / 2, rtol=1e-4, atol=1e-7)

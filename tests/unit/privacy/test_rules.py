@@ -68,6 +68,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "buffers": {"privacy": LOCAL, "model": {**NORM, "buffers": {"*.running_mean": "keep_local"}}},
     "own_code": {"privacy": SGD, "code": CODE},
     "two_clips": {"privacy": SGD, "train": {"clip_norm": 1.0}},
+    "of_single_examples": {"privacy": LOCAL, "train": {"clipping": {"rule": "automatic"}}},
     "shares": {"privacy": {**LOCAL, "noise": "distributed-gamma"}},
     "no_shares": {"privacy": {**SHARES, "noise": None}, "weighting": "uniform", "secure_aggregation": MASKED},
     "dropouts": {
@@ -105,6 +106,13 @@ WORKS: list[dict[str, Any]] = [
     {"privacy": SGD, "initial_model": "0" * 64},
     {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
     {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
+    {
+        "privacy": SGD,
+        "train": {
+            "schedule": {"name": "cosine", "length": 3}, "clipping": {"per": "layer"}, "weights_average": 0.9,
+            "augmentation": {"flip": 0.5, "copies": 2},
+        },
+    },
     {"privacy": LOCAL, "train": {"algorithm": {"name": "moon"}}},
     {"privacy": LOCAL, "code": CODE, "model": {}},
     {"privacy": {**LOCAL, "mechanism": "laplace"}, "model": {**NORM, "buffers": {"norm*": "keep_local"}}},

@@ -146,6 +146,10 @@ def _stepped(
     match optimizer:
         case Plain():
             return model + change, state
+        case Sgd(decay=decay) if decay:
+            return _stepped(
+                Sgd(optimizer.lr, optimizer.momentum), model, change - model * _number(decay, change), state, round_
+            )
         case Sgd(lr=lr, momentum=momentum) if momentum:
             kept = state["momentum"] * _number(momentum, change) + change
             return model + kept * _number(lr, change), {"momentum": kept}

@@ -27,7 +27,7 @@ from hanse_learning.server.strategy import Strategy, build_strategy
 
 _log = logging.getLogger(__name__)
 _WITH_MASKS: tuple[Mapping[str, Any], ...] = (
-    {"sign_mask": {"tau": 0.4}, "optimizer": {"name": "sgd", "lr": 0.7, "momentum": 0.9}},
+    {"sign_mask": {"tau": 0.4}, "optimizer": {"name": "sgd", "lr": 0.7, "momentum": 0.9, "weight_decay": 0.01}},
     {"sign_mask": {"tau": 0.7}, "reduction": {"name": "median"}},
 )
 _DTYPES: tuple[type[np.floating[Any]], ...] = (np.float32, np.float64, np.float16)

@@ -135,15 +135,22 @@ def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Find
         yield Finding("train.optimizer", site.name, True, "linear in the gradients")
     if train.clip_norm is not None:
         yield Finding("train.clip_norm", f"{train.clip_norm:g}", False, "a clipped mean is not the mean of the clipped")
+    if train.augmentation is not None:
+        yield Finding(
+            "train.augmentation", "random", False, "the examples that are trained on are drawn anew each time"
+        )
     server = strategy.optimizer
     momentum = server.momentum if isinstance(server, ServerSgd) else 0.0
     if momentum and isinstance(site, SgdConfig) and site.momentum and site.across_rounds:
         yield Finding("strategy.optimizer.momentum", f"{momentum:g}", False, "the sites have momentum, too")
     elif momentum and train.schedule is not None:
         yield Finding(
-            "train.schedule", f"{train.schedule.factor:g}", False,
+            "train.schedule", train.schedule.name, False,
             "momentum at the server remembers steps at former rates; let the sites have it, with across_rounds",
         )  # fmt: skip
+    elif isinstance(server, ServerSgd) and server.weight_decay and train.schedule is not None:
+        decay = f"{server.weight_decay:g}"
+        yield Finding("strategy.optimizer.weight_decay", decay, False, "it does not fall with the sites' rate")
     elif isinstance(server, NoOptimizerConfig | ServerSgd):
         yield Finding("strategy.optimizer", server.name, True, "linear in the updates")
     elif isinstance(server, FedDynConfig):

@@ -15,6 +15,7 @@ from hanse_learning.config.algorithms import (
     PerFedAvgConfig,
     ScaffoldConfig,
 )
+from hanse_learning.config.augmentation import AugmentationConfig
 from hanse_learning.config.checks import check_learning, check_model, check_train
 from hanse_learning.config.combinations import state_rules
 from hanse_learning.config.exchange_patience import patience_of
@@ -41,7 +42,6 @@ from hanse_learning.config.training import (
     AdamConfig,
     ClippingConfig,
     FocalConfig,
-    ScheduleConfig,
     SgdConfig,
     TrainConfig,
 )
@@ -53,6 +53,7 @@ __all__ = [
     "AlexnetConfig",
     "AlgorithmConfig",
     "AnyModel",
+    "AugmentationConfig",
     "ClippingConfig",
     "CnnConfig",
     "DensenetConfig",
@@ -72,7 +73,6 @@ __all__ = [
     "PerFedAvgConfig",
     "ResnetConfig",
     "ScaffoldConfig",
-    "ScheduleConfig",
     "SgdConfig",
     "StateRule",
     "ThreeLayerCnnConfig",

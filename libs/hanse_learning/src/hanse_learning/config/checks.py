@@ -19,6 +19,7 @@ from hanse_learning.config.models import (
     ModelConfig,
     least_side,
 )
+from hanse_learning.config.schedules import check_schedule
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.config.training import TrainConfig
 from hanse_schemas.job import Job
@@ -88,7 +89,9 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
         return
     model = check_model(job.model, schema)
     if job.code is None:
-        check_together(model, check_train(job.train, schema))
+        train = check_train(job.train, schema)
+        check_together(model, train)
+        check_schedule(train.schedule, job.rounds)
 
 
 def has_own_model(job: Job) -> bool:

@@ -58,6 +58,8 @@ def check_together(model: AnyModel, train: TrainConfig) -> None:
         raise invalid("train.batch_size", 1, "two or more: batch norm has no variance over one example")
     if train.loss == "binary" and model.outputs not in (None, 1):
         raise invalid("model.outputs", model.outputs, "1, which train.loss binary needs for its two classes")
+    if train.augmentation is not None and not isinstance(model, OF_IMAGES):
+        raise invalid("train.augmentation", model.name, "a model for images", hint="leave augmentation out, or use cnn")
     if _has_one_layer(model) and name in ("moon", "fedrep"):
         raise invalid(
             "train.algorithm.name", name, f"an algorithm that can do with one layer, which {model.name} has",

@@ -9,6 +9,8 @@ from pydantic import AliasChoices, Field, model_validator
 
 from hanse_fabric.messages.base import Frozen
 from hanse_learning.config.algorithms import AnyAlgorithm, FedAvgConfig
+from hanse_learning.config.augmentation import AugmentationConfig
+from hanse_learning.config.schedules import ScheduleConfig
 from hanse_schemas.resources import Resources
 
 _FULL_BATCH = frozenset({"fedsgd", "fedfgd"})
@@ -40,20 +42,6 @@ class AdamConfig(Frozen):
     beta2: float = Field(default=0.999, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     across_rounds: bool = False
-
-
-class ScheduleConfig(Frozen):
-    """The rate is multiplied by `factor` after every so many rounds, and (within a round) steps."""
-
-    factor: float = Field(gt=0, le=1)
-    every_rounds: int | None = Field(default=None, ge=1)
-    every_steps: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _decays(self) -> ScheduleConfig:
-        if self.every_rounds is None and self.every_steps is None:
-            raise ValueError("give every_rounds, every_steps, or both")
-        return self
 
 
 class ClippingConfig(Frozen):
@@ -95,7 +83,10 @@ class TrainConfig(Frozen):
             the project's schema.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
         clipping: of single examples' gradients, with dp_sgd.
-        schedule: how the rate falls.
+        augmentation: random changes of images.
+        weights_average: with dp_sgd, the site's answer is the moving average m of its weights w over its steps t
+            from 1 (De et al., 2022): m <- a m + (1 - a) w, with a = min(weights_average, (1 + t) / (10 + t)).
+        schedule: how the rate rises and falls.
         resources: what the sites' devices must be.
     """
 
@@ -107,6 +98,8 @@ class TrainConfig(Frozen):
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
     clipping: ClippingConfig | None = None
+    augmentation: AugmentationConfig | None = None
+    weights_average: float | None = Field(default=None, gt=0, lt=1)
     schedule: ScheduleConfig | None = None
     resources: Resources = Resources()
 

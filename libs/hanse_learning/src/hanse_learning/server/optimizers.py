@@ -48,10 +48,11 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Sgd:
-    """m = momentum m + change; x += lr m. Without momentum no state is kept."""
+    """change -= decay x; m = momentum m + change; x += lr m. Without momentum no state is kept."""
 
     lr: float
     momentum: float
+    decay: float = 0.0
 
     @property
     def state(self) -> Mapping[str, float]:
@@ -59,6 +60,8 @@ class Sgd:
 
     def step(self, model: Array, change: Array, state: Mapping[str, Array], round: int) -> None:  # noqa: A002, ARG002
         """See `ServerOptimizer.step`."""
+        if self.decay:
+            np.subtract(change, model * change.dtype.type(self.decay), out=change)
         if self.momentum:
             momentum = state["momentum"]
             np.multiply(momentum, self.momentum, out=momentum)

@@ -126,7 +126,10 @@ def _cuda(setting: str) -> Device:
     return Device(name, f"{name} {properties.name}", round(properties.total_memory / _GIB, 1))
 
 
-def _processor(warning: str) -> Device:
+def memory_of(device: torch.device) -> int:
+    """Bytes that the device, or the container of the processor's, may hold."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = _CGROUP.read_text().strip()
@@ -134,4 +137,8 @@ def _processor(warning: str) -> Device:
         limit = "max"  # not cgroup 2, or no limit
     if limit.isdecimal():
         memory = min(memory, int(limit))
-    return Device(CPU, CPU, round(memory / _GIB, 1), warning)
+    return memory
+
+
+def _processor(warning: str) -> Device:
+    return Device(CPU, CPU, round(memory_of(torch.device(CPU)) / _GIB, 1), warning)

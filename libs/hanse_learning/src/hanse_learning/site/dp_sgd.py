@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.augmentation import copies_of
 from hanse_learning.site.clipping import clipped_sum
-from hanse_learning.site.devices import device_of
+from hanse_learning.site.devices import device_of, memory_of
 from hanse_learning.site.example_gradients import Parameters, example_gradients
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import loss_function, tensors
@@ -31,10 +32,12 @@ from hanse_learning.site.training import OnProgress, make_repeatable
 from hanse_privacy.noise.mechanisms import Gaussian, add
 from hanse_privacy.noise.source import NoiseSource
 
-GRADIENT_BYTES = 256 << 20
-"""Memory for the gradients of single examples: batches beyond it are worked on in parts."""
 LARGEST_PART = 512
-"""Examples worked on at once, whose activations need memory, too."""
+"""Examples worked on at once."""
+_SHARE = 16
+"""The gradients of single examples have this part of the memory: batches beyond it are worked on in parts."""
+_KEPT = 3
+"""Values that are kept for each value that a layer puts out: the output, its gradient, and what operations leave."""
 _REPORTS = 20
 
 
@@ -74,8 +77,14 @@ def train_privately(
     apply_gradients = make_optimizer(named.values(), config.optimizer)
     gradients_of = example_gradients(module, loss_function(problem, config))
     x, y = tensors(data, problem, module)
+    augmentation = config.augmentation
+    copies = augmentation.copies if augmentation is not None else 1
+    changes = torch.Generator()
+    if augmentation is not None:
+        changes.manual_seed(int(source.words(1)[0]) >> 1)
+    average = MovingAverage(named, config.weights_average) if config.weights_average is not None else None
     count = sum(parameter.numel() for parameter in named.values())
-    part = max(1, min(LARGEST_PART, GRADIENT_BYTES // (4 * count)))
+    part = examples_at_once(module, x[:1].repeat_interleave(copies, dim=0), count)
     mechanism = Gaussian(private.scale)
     clip = private.clip - mechanism.widened(count)
     every = max(1, private.steps // _REPORTS)
@@ -83,15 +92,43 @@ def train_privately(
         total = np.zeros(count)
         for chosen in torch.split(poisson_sample(len(data), private.rate, source), part):
             if len(chosen):
-                total += clipped_sum(gradients_of(named, x[chosen], y[chosen]), clip, config.clipping)
+                given = x[chosen] if augmentation is None else copies_of(x[chosen], augmentation, changes)
+                made = gradients_of(named, given, y[chosen].repeat_interleave(copies, dim=0), copies)
+                total += clipped_sum(made, clip, config.clipping)
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)
         apply_gradients(rate_factor(config.schedule, round_number, step))
+        if average is not None:
+            average.take(step)
         if step % every == 0 or step == private.steps:
             _check_finite(named, step)
             on_progress(step / private.steps, f"step {step} of {private.steps}, private")
+    if average is not None:
+        average.give()
     return {"steps": float(private.steps)}
+
+
+def examples_at_once(module: nn.Module, x: Tensor, count: int) -> int:
+    """How many examples' gradients of `count` parameters are made at once, by the memory of the device or container.
+
+    Args:
+        x: one example's copies, (copies, *shape).
+    """
+    outputs = 0
+
+    def count_outputs(part: nn.Module, _given: object, out: object) -> None:
+        nonlocal outputs
+        if isinstance(out, Tensor) and next(part.children(), None) is None:
+            outputs += out.numel()
+
+    handles = [part.register_forward_hook(count_outputs) for part in module.modules()]
+    with torch.no_grad():
+        module(x)
+    for handle in handles:
+        handle.remove()
+    each = x.element_size() * (count + _KEPT * outputs)
+    return max(1, min(LARGEST_PART, memory_of(x.device) // _SHARE // each))
 
 
 def check_independent(module: nn.Module) -> None:
@@ -114,6 +151,26 @@ def poisson_sample(count: int, rate: float, source: NoiseSource) -> Tensor:
         return torch.arange(count)
     chosen = source.words(count) < np.uint64(int(rate * 2.0**64))
     return torch.from_numpy(np.flatnonzero(chosen))
+
+
+class MovingAverage:
+    """Of parameters over steps, begun with those that were received."""
+
+    def __init__(self, named: Parameters, past: float) -> None:
+        self._named, self._past = named, past
+        self._mean = {name: parameter.detach().clone() for name, parameter in named.items()}
+
+    def take(self, step: int) -> None:
+        """The parameters after a step, from 1: the first steps count more, so that the start is soon forgotten."""
+        past = min(self._past, (1 + step) / (10 + step))
+        for name, parameter in self._named.items():
+            self._mean[name].lerp_(parameter.detach(), 1 - past)
+
+    def give(self) -> None:
+        """Put the averages into the parameters."""
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                parameter.copy_(self._mean[name])
 
 
 def _set_gradients(named: Parameters, values: np.ndarray) -> None:

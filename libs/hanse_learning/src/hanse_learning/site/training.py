@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_learning.config import TrainConfig
+from hanse_learning.site.augmentation import augment
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import LossOf, loss_function, tensors
@@ -20,6 +21,8 @@ from hanse_learning.site.schedule import rate_factor
 
 OnProgress = Callable[[float, str], None]
 _REPORTS = 20
+_OF_CHANGES = 0x5EED
+"""Augmentation draws apart from the order of batches, which is the same with it and without."""
 
 
 def make_repeatable(seed: int, device: torch.device | None = None) -> None:
@@ -119,12 +122,14 @@ def descend(
     losses: list[Tensor] = []
     every = max(1, total // _REPORTS)
     first = rate_factor(config.schedule, round_number, 1)
+    changes = torch.Generator().manual_seed(seed ^ _OF_CHANGES)
     velocity = gone = 0.0  # of a parameter whose gradient is always -1, in units of the first rate
     for step, batch in enumerate(batches(len(x), config.batch_size, total, generator), start=1):
         if not local.takes(len(batch)):
             continue
         module.zero_grad(set_to_none=True)
-        loss = local.gradients(x[batch], y[batch])
+        given = x[batch] if config.augmentation is None else augment(x[batch], config.augmentation, changes)
+        loss = local.gradients(given, y[batch])
         if config.clip_norm is not None:
             nn.utils.clip_grad_norm_(module.parameters(), config.clip_norm)
         local.adjust()

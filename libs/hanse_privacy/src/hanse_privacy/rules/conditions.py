@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 
 from hanse_fabric.messages.privacy import Privacy
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
-from hanse_privacy.rules.sections import LAYERS, algorithm_of, batch_statistics, reduction_of, sign_mask_of, stay
+from hanse_privacy.rules.sections import (
+    LAYERS,
+    algorithm_of,
+    batch_statistics,
+    reduction_of,
+    section,
+    sign_mask_of,
+    stay,
+)
 from hanse_schemas.job import LEAST_COHORTS, Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 
@@ -170,7 +178,18 @@ def other_training(job: Job, privacy: Privacy) -> str | None:
     optimizer = job.train.get("optimizer")
     if isinstance(optimizer, Mapping) and optimizer.get("across_rounds"):
         return "train.optimizer.across_rounds with dp_sgd"
-    return "train.schedule with dp_sgd" if job.train.get("schedule") is not None else None
+    return None
+
+
+def of_single_examples(job: Job) -> str | None:
+    """What only training by single examples' gradients has."""
+    if job.code is not None or (job.privacy is not None and job.privacy.mechanism == "dp_sgd"):
+        return None
+    for name in ("clipping", "weights_average"):
+        if job.train.get(name) is not None:
+            return f"train.{name} without dp_sgd"
+    copies = section(job.train, "augmentation").get("copies", 1)
+    return f"train.augmentation.copies: {copies} without dp_sgd" if copies != 1 else None
 
 
 def weighted(job: Job, privacy: Privacy) -> str | None:

@@ -56,6 +56,11 @@ LEGAL: tuple[Pair, ...] = (
         "they see noisy gradients only",
     ),
     Pair(
+        "privacy.mechanism dp_sgd",
+        "train.schedule, clipping, augmentation, weights_average",
+        "rates depend on no data; each example's gradient keeps to the clip, whatever it is the mean of",
+    ),
+    Pair(
         "privacy, mechanisms on the update",
         "train.algorithm fedprox, moon, ditto, fedrep, ...",
         "only the update leaves",

@@ -178,10 +178,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "privacy.mechanism dp_sgd",
-        "train.algorithm other than fedavg and its presets, train.schedule, optimizer.across_rounds",
-        "private training is plain local training at a constant rate",
+        "train.algorithm other than fedavg and its presets, optimizer.across_rounds",
+        "private training is plain local training that begins anew in every round",
         "use fedavg, or noise on the update (gaussian, laplace)",
         private(at.other_training),
+    ),
+    Rule(
+        "train.clipping, weights_average, augmentation.copies",
+        "no privacy.mechanism dp_sgd",
+        "they are of training by single examples' gradients",
+        "leave it out, or give privacy the mechanism dp_sgd",
+        at.of_single_examples,
     ),
     Rule(
         "privacy.placement distributed, central",

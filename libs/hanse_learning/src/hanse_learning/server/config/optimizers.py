@@ -26,11 +26,17 @@ class NoOptimizerConfig(OptimizerConfig):
 
 
 class SgdConfig(OptimizerConfig):
-    """Server SGD with momentum (FedAvgM)."""
+    """Server SGD with momentum (FedAvgM).
+
+    Attributes:
+        weight_decay: this share of the model is taken off the reduced change, before momentum. For training on the
+            pooled data with a decay of d, it is the sites' rate times d.
+    """
 
     name: Literal["sgd"]
     lr: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
 
     @property
     def state(self) -> Mapping[str, float]:
@@ -41,7 +47,7 @@ class SgdConfig(OptimizerConfig):
         """See `OptimizerConfig`."""
         from hanse_learning.server.optimizers import Sgd
 
-        return Sgd(self.lr, self.momentum)
+        return Sgd(self.lr, self.momentum, self.weight_decay)
 
 
 class AdaptiveConfig(OptimizerConfig):
