@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.streams import residual_masks
+from hanse_privacy.works.chain import Members, keys_of
+from hanse_privacy.works.pairwise import Session
 from pairwise_sites import Rehearsal
 
 Elements = NDArray[np.uint64]
@@ -155,3 +157,36 @@ def test_sites_refuse_to_unmask_a_sum_below_the_threshold(tmp_path: Path) -> Non
     with pytest.raises(HanseError) as refused:
         all_sites.unmask(request, orders, notes)
     assert refused.value.code is ErrorCode.QUORUM
+
+
+class Noted:
+    """A memory of works that refuses nothing, and what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def sharing(self, work: bytes, among: Session) -> None:
+        self.told.append(("sharing", work, among.members))
+
+    def unmasking(self, run: str, session: str, among: Session, survivors: Members) -> None:
+        self.told.append(("unmasking", run, session, among.members, survivors))
+
+
+def test_the_memory_of_works_is_told_who_shares_who_masks_and_who_survives_by_their_enrolled_keys(
+    tmp_path: Path,
+) -> None:
+    names, noted = named(6), Noted()
+    all_sites = Rehearsal(tmp_path, names)
+    all_sites.sites[names[0]]._memory = noted
+    request = all_sites.open("r1-train")
+    orders = all_sites.share(request, names[:5])
+    notes = all_sites.mask(request, orders, names[:4])
+    all_sites.unmask(request, orders, notes)
+
+    def keys(of: list[str]) -> Members:
+        return keys_of(all_sites.identities[name] for name in of)
+
+    assert noted.told == [
+        ("sharing", request.work, keys(names)),
+        ("unmasking", all_sites.run, "r1-train", keys(names[:5]), keys(names[:4])),
+    ]

@@ -30,7 +30,7 @@ def threshold_of(wanted: int | None, *, members: int, minimum: int, colluding: i
             hint="use secure_aggregation.mode compensator, or sample fewer by participants.fraction",
         )  # fmt: skip
     if wanted is None:
-        threshold = max(-(-2 * members // 3), members // 2 + 1, minimum)
+        threshold = max(-(-2 * members // 3), minimum)  # of two members and more, two thirds are more than half
         while smallest_sum(members, threshold, colluding) < minimum:
             threshold += 1
         return threshold
