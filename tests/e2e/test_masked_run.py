@@ -17,8 +17,8 @@ import pytest_asyncio
 from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_learning.digits import write_shares
-from hanse_privacy.masks.seal import new_keypair
 
 SITES = ["north", "east", "south"]
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
@@ -90,7 +90,7 @@ async def test_a_site_that_pins_another_compensator_sends_nothing_and_the_others
     deployment: Deployment,
 ) -> None:
     """The last test of this deployment, which has one site more from here on."""
-    pinned = base64.b64encode(new_keypair()[1]).decode()
+    pinned = base64.b64encode(SealingKey.create().public_bytes).decode()
     policy = deployment.folder / "west.yaml"
     policy.write_text(json.dumps({"masking": {"compensator": pinned}}))
     share, token = deployment.folder / "data" / "north", await asyncio.to_thread(deployment.project.invite, "west")

@@ -12,10 +12,10 @@ from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
-from hanse_privacy.ring.codec import error_bound
 from hanse_privacy.ring.plan import ring_of
 from hanse_reduction.engine import Engine
 from hanse_schemas.secure_aggregation import SecureAggregation
+from ring_error import error_bound
 from unit.aggregator.masked_round import MaskedRound, layout_of
 
 OPTIMIZERS = {

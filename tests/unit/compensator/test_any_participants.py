@@ -20,13 +20,14 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import MaskStream, Purpose
 from hanse_privacy.masks.total import mask_total, tally_mask_total
-from hanse_privacy.ring.codec import decode, encode, error_bound
+from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.files import mask_shape, ring_layout
 from hanse_privacy.ring.plan import make_plan, ring_of, weighted
 from hanse_privacy.ring.tally import encode_tally, sum_tallies, tally_count
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.masking.masked_sums import within
 from masked_sites import mask_request, masked_sites
+from ring_error import error_bound
 
 MINIMUM, LARGEST_WEIGHT = 3, 500
 SITES = sorted(masked_sites("triage", 2000), key=lambda site: site.name)

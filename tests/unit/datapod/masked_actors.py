@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy
@@ -18,12 +19,12 @@ from hanse_fabric.tensors.file import encode_tensors, layout_like, write_tensors
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.binding import task_seed
 from hanse_privacy.masks.bound import bound_seed
-from hanse_privacy.masks.seal import SeedNote, open_sealed, public_key_of
+from hanse_privacy.masks.seal import SeedNote, open_sealed
 from unit.datapod.site_actors import CountingWorker, task
 
 PRIVATE = bytes(range(32))
 """The compensator's private key."""
-PUBLIC = public_key_of(PRIVATE)
+PUBLIC = X25519PrivateKey.from_private_bytes(PRIVATE).public_key().public_bytes_raw()
 PLAN = RingPlan(
     participants=3,
     largest_weight=100,

@@ -16,10 +16,11 @@ from hanse_fabric.tensors.digest import digest_file
 from hanse_fabric.tensors.file import Arrays, layout_like, read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_privacy.masks.total import mask_total
-from hanse_privacy.ring.codec import decode, error_bound
+from hanse_privacy.ring.codec import decode
 from hanse_privacy.ring.files import BLOCK, MaskedFile, mask_shape, ring_layout, write_masked
 from hanse_privacy.ring.plan import make_plan, ring_of
 from hanse_schemas.secure_aggregation import SecureAggregation
+from ring_error import error_bound
 
 MODEL = Layout.of(
     [

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
-from hanse_privacy.ring.codec import decode, encode, error_bound, uniforms
+from hanse_privacy.ring.codec import decode, encode, uniforms
 from hanse_privacy.ring.plan import capacity, largest_sum
+from ring_error import error_bound
 
 each_ring = pytest.mark.parametrize("bits", [32, 64])
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
-from hanse_privacy.ring.codec import decode, encode, error_bound
+from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.plan import check_plan
 
 WIDE = 2**60
@@ -116,12 +116,3 @@ def test_a_ring_that_cannot_hold_its_bound_is_refused_at_the_first_number_too_la
     for bits, fraction, bound in ((32, 0, 2.0**31 - 1), (32, 4, 2.0**27), (64, 0, 2.0**63)):
         with pytest.raises(HanseError, match=f"in {bits} bits"):
             encode(largest, Ring(bits=bits, fraction=fraction, bound=bound))
-
-
-@pytest.mark.parametrize(("stochastic", "units"), [(False, 0.5), (True, 1.0)])
-def test_the_stated_error_is_half_a_unit_each_and_a_whole_one_where_rounding_is_stochastic(
-    stochastic: bool, units: float
-) -> None:
-    ring = Ring(bits=64, fraction=10, bound=2.0**-40)
-    plan = RingPlan(participants=4, default=ring, stochastic=stochastic)
-    assert error_bound(plan, ring, 4) == pytest.approx(4 * units * 2.0**-10, rel=1e-12)

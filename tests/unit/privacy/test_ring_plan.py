@@ -13,7 +13,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.tensors.layout import Entry, Rule
 from hanse_privacy.noise.aggregate import Aggregate
-from hanse_privacy.ring.codec import decode, encode, error_bound
+from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.plan import (
     capacity,
     check_plan,
@@ -24,6 +24,7 @@ from hanse_privacy.ring.plan import (
     weighted,
 )
 from hanse_schemas.secure_aggregation import LARGEST_WEIGHT, SecureAggregation
+from ring_error import error_bound
 
 
 def section(**values: object) -> SecureAggregation:

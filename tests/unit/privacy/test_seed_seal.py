@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskShape, SealedSeed
 from hanse_privacy.masks.seal import (
     SeedNote,
-    new_keypair,
     open_sealed,
-    public_key_of,
     roster_digest,
     seal,
     statement,
@@ -26,7 +25,8 @@ UNBOUND: dict[str, Any] = {
 }  # fmt: skip
 CONTEXT = UNBOUND | {"request": b"q" * 32}
 NOTE = SeedNote(b"s" * 32, 3, work=b"w" * 32)
-PRIVATE, PUBLIC = new_keypair()
+KEY = SealingKey.create()
+PRIVATE, PUBLIC = KEY.private_bytes, KEY.public_bytes
 
 
 def refused(private: bytes, sealed: bytes, **changed: Any) -> None:
@@ -84,7 +84,7 @@ def test_the_same_note_is_never_sealed_to_the_same_bytes() -> None:
 
 
 def test_a_sealed_seed_does_not_open_with_another_key() -> None:
-    refused(new_keypair()[0], seal(PUBLIC, NOTE, **CONTEXT))
+    refused(SealingKey.create().private_bytes, seal(PUBLIC, NOTE, **CONTEXT))
 
 
 @pytest.mark.parametrize("part", UNBOUND)
@@ -134,10 +134,6 @@ def test_a_note_with_a_short_seed_a_minimum_of_zero_or_short_digests_is_refused(
 
 def test_a_seed_is_never_shown() -> None:
     assert "ssss" not in repr(SeedNote(b"s" * 32, 3))
-
-
-def test_the_public_key_follows_from_the_private_one() -> None:
-    assert public_key_of(PRIVATE) == PUBLIC
 
 
 def test_a_statement_changes_with_everything_that_it_states() -> None:

@@ -62,17 +62,6 @@ class SeedNote:
             raise invalid("tag", f"{len(self.tag)} bytes", f"{_TAG_BYTES} bytes")
 
 
-def new_keypair() -> tuple[bytes, bytes]:
-    """A fresh X25519 key: (private, public), 32 bytes each."""
-    key = X25519PrivateKey.generate()
-    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
-
-
-def public_key_of(private_key: bytes) -> bytes:
-    """The public key that belongs to a private one."""
-    return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
-
-
 def seal(
     public_key: bytes, plaintext: SeedNote, *, project: str, run: str, session: str, participant: str,
     request: bytes | None = None,

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.masking import Ring, RingPlan
+from hanse_fabric.messages.masking import Ring
 
 Uniforms = Callable[[int], NDArray[np.float64]]
 """Makes so many numbers in [0, 1), multiples of 2^-53."""
@@ -55,16 +55,6 @@ def decode(total: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
     signed = np.ascontiguousarray(total, dtype=DTYPES[ring.bits]).view(_SIGNED[ring.bits])
     decoded: NDArray[np.float64] = np.multiply(signed, 2.0**-ring.fraction, dtype=np.float64)
     return decoded
-
-
-def error_bound(plan: RingPlan, ring: Ring, participants: int) -> float:
-    """How far a decoded sum can be from the real sum of factor * clip(x): half a unit for each (a whole one where
-    rounding is stochastic), and float64's own rounding of factor, product and result.
-
-    The weighted mean is off by at most this times largest_weight / total weight.
-    """
-    unit = 2.0**-ring.fraction * (1.0 if plan.stochastic else 0.5)
-    return participants * (unit + ring.bound * 2.0**-51)
 
 
 def uniforms(seed: bytes | None = None) -> Uniforms:
