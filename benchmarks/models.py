@@ -106,7 +106,8 @@ def made(model: dict[str, Any]) -> nn.Module:
 
 def ratio(first: Step, second: Step, turns: int, clock: Clock = time.process_time) -> tuple[float, float, float]:
     """(median of first / second over turns, median seconds of each)."""
-    first(), second()
+    first()
+    second()
     times: list[tuple[float, float]] = []
     for _ in range(turns):
         pair = []

@@ -6,12 +6,12 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from unit_codecs import decoded_of
 
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.codecs.bandwidth import Way, factor, saving
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.writing import encode
+from unit.codecs.unit_codecs import decoded_of
 
 TWO_LAYERS = Layout.of([
     Entry("conv1.weight", "F32", (32, 1, 5, 5)), Entry("conv1.bias", "F32", (32,)),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit_codecs import decoded_of
 
 from hanse_fabric.errors import HanseError
 from hanse_fabric.plugins import CODECS, built_in
@@ -18,6 +17,7 @@ from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.frames import FRAME_ELEMENTS, ROW, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
 from hanse_learning.codecs.writing import encode
+from unit.codecs.unit_codecs import decoded_of
 
 BEFORE = {"sparsify": {"name": "percentile", "p": 50}}
 

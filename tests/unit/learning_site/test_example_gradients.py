@@ -109,5 +109,6 @@ def test_opacus_makes_the_same_gradients_with_the_masks_of_the_forward_pass() ->
     wrapped = GradSampleModule(prepare(module))
 
     loss_of(wrapped(x), y).backward()
-    for name, value in module.named_parameters():
+    parameters: dict[str, Any] = dict(module.named_parameters())
+    for name, value in parameters.items():
         torch.testing.assert_close(value.grad_sample, ours[name], rtol=1e-4, atol=1e-6)
