@@ -265,13 +265,13 @@ class TaskWork:
                     finished = plain_answer(self._link, self._policy, task, outcome, counted=counted)
                 else:
                     require_new_session(self._journal, task)
-                    with of_the_data(task):
-                        self._remembered.check_people(task, outcome.data)
                     made = masked_answer(
                         self._link, self._policy, task, task.masking, outcome, self._folders.output(task),
                         home=self._home, remembered=self._remembered, noise=self._noise,
                     )  # fmt: skip
                     finished = made.finished
+                    with of_the_data(task):
+                        self._remembered.check_people(task, outcome.data, made.tag)
                     self._remembered.claim(task, finished, outcome.data, made.tag, made.among)
                 self._budget.settle(reserved)
                 if reserved is not None:

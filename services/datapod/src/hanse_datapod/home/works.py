@@ -6,22 +6,18 @@ the oldest works' answers are forgotten; the works' digests stay, and such a wor
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from hanse_datapod.home import work_sets
 from hanse_datapod.home.database import Database, one, used_bytes
-from hanse_datapod.policy.refusal import forbidden
+from hanse_datapod.home.work_people import check_changed, check_studied, keep_people
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.chain import Members
-from hanse_privacy.works.codec import decode_set, encode_set
 from hanse_privacy.works.pairwise import Past, Session
-from hanse_privacy.works.people import changed
 
 FILE = "works"
 LIMIT = 256 << 20
@@ -98,23 +94,26 @@ class Works:
             at: Unix time.
 
         Raises:
-            HanseError: as `check`; CONFLICT by the rules of `Past`; NO_SPACE where nothing more can be remembered.
+            HanseError: as `check`, and as `check_people` for works that it is near to, too; CONFLICT by the rules of
+                `Past`; NO_SPACE where nothing more can be remembered.
         """
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
+            check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
-                self._past(database, (asked.work, tag), without=asked.key).check(among)
-                database.execute(_END, (asked.work, tag, asked.key))
+                work_sets.past(database, (asked.work, tag), without=asked.key).check(among)
+                work_sets.end_others(database, asked.work, tag, but=asked.key)
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)
 
         self._database.do(do)
 
-    def check_people(self, work: bytes, data: DataState, differ: int = 0) -> None:
+    def check_people(self, work: bytes, data: DataState, differ: int = 0, *, tag: bytes = b"") -> None:
         """Whether a work may be done on these data.
 
         Args:
+            tag: of answers that it is near to, as if they were the same work.
             differ: a study's people must not differ from an earlier study's by fewer than so many.
 
         Raises:
@@ -123,15 +122,8 @@ class Works:
         """
 
         def do(database: sqlite3.Connection) -> None:
-            self._check_data(database, work, data)
-            ids = base64.b64decode(data.ids)
-            for (before,) in database.execute("SELECT ids FROM studied") if ids and differ else ():
-                found = changed(before, ids)
-                if found is not None and 0 < found < differ:
-                    raise forbidden(
-                        "asking.differ", "a study whose people are an earlier one's but for a few", f"{differ} or more",
-                        hint="the difference of two such studies tells about these few",
-                    )  # fmt: skip
+            check_changed(database, work, tag, data, self._few)
+            check_studied(database, data, differ)
 
         self._database.do(do)
 
@@ -147,14 +139,13 @@ class Works:
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
-            self._check_data(database, asked.work, data)
-            past = self._past(database, (asked.work,), without=asked.key)
+            check_changed(database, asked.work, b"", data, self._few)
+            past = work_sets.past(database, (asked.work,), without=asked.key)
             past.check(among)
             past.check_survivors(among, among.members)
             self._make_room(database)
             self._insert(database, asked, b"", data, b"", among, 0.0)
-            sets = encode_set(among.members)
-            database.execute("UPDATE answers SET revealed = ? WHERE session = ?", (sets, asked.key))
+            work_sets.keep_revealed(database, asked.key, among.members)
 
         self._database.do(do)
 
@@ -185,7 +176,7 @@ class Works:
         Raises:
             HanseError: GONE where the work is forgotten.
         """
-        return self._database.do(lambda database: self._past(database, keys))
+        return self._database.do(lambda database: work_sets.past(database, keys))
 
     def share(self, work: bytes, among: Session) -> None:
         """Remember that secrets are about to be shared for another sum of a work: those before it, of whichever run,
@@ -196,8 +187,8 @@ class Works:
         """
 
         def do(database: sqlite3.Connection) -> None:
-            self._past(database, (work,)).check(among)
-            database.execute(_END, (work, b"", b""))
+            work_sets.past(database, (work,)).check(among)
+            work_sets.end_others(database, work)
 
         self._database.do(do)
 
@@ -212,15 +203,12 @@ class Works:
         def do(database: sqlite3.Connection) -> None:
             key = session_key(run, session)
             row = database.execute(
-                "SELECT work, tag, revealed FROM answers WHERE session = ? AND left = 1 AND dead = 0", (key,)
+                "SELECT work, tag FROM answers WHERE session = ? AND left = 1 AND dead = 0", (key,)
             ).fetchone()
             if row is None:
                 raise gone(session)
-            work, tag, revealed = row
-            if revealed is not None and decode_set(revealed) != survivors:
-                raise HanseError(ErrorCode.CONFLICT, f"session {session}: its sum was unmasked for other survivors")
-            self._past(database, (work, tag), without=key).check_survivors(among, survivors)
-            database.execute("UPDATE answers SET revealed = ? WHERE session = ?", (encode_set(survivors), key))
+            work_sets.past(database, row, without=key).check_survivors(among, survivors)
+            work_sets.keep_revealed(database, key, survivors)
 
         self._database.do(do)
 
@@ -256,55 +244,20 @@ class Works:
         self, database: sqlite3.Connection, asked: MaskedWork, answer: bytes, data: DataState, tag: bytes,
         among: Session | None, at: float,
     ) -> None:  # fmt: skip
-        people = base64.b64decode(data.people)
-        state, now = data.fingerprint.encode(), one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
-        database.execute(_PEOPLE, (state, people))
-        if data.ids:
-            database.execute("INSERT OR IGNORE INTO studied VALUES (?)", (base64.b64decode(data.ids),))
+        now = one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
+        keep_people(database, data)
         database.execute(
             "INSERT INTO works VALUES (?, ?, ?, ?) ON CONFLICT (work) DO UPDATE SET used = excluded.used",
             (asked.work, asked.project, asked.compensator, now),
         )
-        sets: tuple[object, ...] = (None,) * 4
-        if among is not None:
-            sets = encode_set(among.members), among.threshold, among.gap, among.colluding
         database.execute(
-            "INSERT INTO answers (session, work, tag, request, answer, data, at, left, members, threshold, gap, "
-            "colluding) VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
-            "tag = excluded.tag, answer = excluded.answer, data = excluded.data, at = excluded.at",
-            (asked.key, asked.work, tag, asked.request, answer, state, at, *sets),
+            "INSERT INTO answers (session, work, tag, request, answer, data, at, left) VALUES (?, ?, ?, ?, ?, ?, ?, 0) "
+            "ON CONFLICT (session) DO UPDATE SET tag = excluded.tag, answer = excluded.answer, data = excluded.data, "
+            "at = excluded.at",
+            (asked.key, asked.work, tag, asked.request, answer, data.fingerprint.encode(), at),
         )
-
-    def _check_data(self, database: sqlite3.Connection, work: bytes, data: DataState) -> None:
-        people = base64.b64decode(data.people)
-        query = (
-            "SELECT DISTINCT sketch FROM answers JOIN people ON people.data = answers.data WHERE work = ? AND "
-            "answers.data NOT IN (?, x'')"
-        )
-        if not data.fingerprint:
-            return
-        for (before,) in database.execute(query, (work, data.fingerprint.encode())).fetchall():
-            differ = changed(before, people) if before and people else 0
-            if differ is None or differ >= self._few:
-                continue
-            raise forbidden(
-                "masking.changed", "the same work again on data that a few people changed", f"{self._few} or more",
-                hint="the difference of the two sums could tell about them; ask for something else, or wait",
-            )  # fmt: skip
-
-    def _past(self, database: sqlite3.Connection, keys: Sequence[bytes], *, without: bytes = b"") -> Past:
-        found: dict[int, Any] = {}
-        for column, key in zip(("work", "tag"), keys, strict=False):
-            if key:
-                query = _OF_WORK if column == "work" else _OF_TAG
-                found |= {row[0]: row for row in database.execute(query, (key, without))}
-        past = Past()
-        for _, row in sorted(found.items()):
-            among = Session(decode_set(row[1]), row[2], row[3], row[4])
-            past = past.after_answer(among)
-            if row[5] is not None:
-                past = past.after_reveal(among, decode_set(row[5]))
-        return past
+        if among is not None:
+            work_sets.keep_among(database, asked.key, among)
 
     def _make_room(self, database: sqlite3.Connection) -> None:
         while used_bytes(database) > self._limit:
@@ -323,19 +276,6 @@ class Works:
                 )  # fmt: skip
             database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
             database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
-
-
-_SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
-_OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
-
-
-_PEOPLE = (
-    "INSERT INTO people VALUES (?, ?) ON CONFLICT (data) DO UPDATE SET sketch = excluded.sketch WHERE sketch = x''"
-)
-_END = (
-    "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'')) AND session != ?3 AND revealed IS NULL "
-    "AND members IS NOT NULL"
-)
 
 
 def session_key(run: str, session: str) -> bytes:

@@ -70,8 +70,11 @@ class Remembered:
             rules.check_similar(self._works.similar(tag, self._clock.now().timestamp() - DAY_S))
         return tag
 
-    def check_people(self, task: Task, data: DataState) -> None:
-        """Whether the work may be done on these data.
+    def check_people(self, task: Task, data: DataState, tag: bytes = b"") -> None:
+        """Whether an answer made of these data may leave.
+
+        Args:
+            tag: of answers that it is near to.
 
         Raises:
             HanseError: what `Works.check_people` refuses.
@@ -80,7 +83,7 @@ class Remembered:
             differ = 0
             if task.kind is TaskKind.STUDY:
                 differ = self._policy.asking.few(cautious=self._policy.masking.required)
-            self._works.check_people(work_digest(task), data, differ)
+            self._works.check_people(work_digest(task), data, differ, tag=tag)
 
     def claim(
         self, task: Task, finished: FinishedTask, data: DataState, tag: bytes, among: Session | None = None

@@ -1,0 +1,160 @@
+"""A hub that lies to sites whose masks cancel, as a state machine: what it unmasks speaks of no few members."""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from hanse_fabric.errors import HanseError
+from hanse_privacy.works.chain import Members
+from hanse_privacy.works.pairwise import Past, Session
+from spans import members, smallest_support
+
+SITES, MINIMUM = range(1, 9), 2
+
+
+def session(numbers, threshold, *, gap=3, colluding=0):
+    return Session(members(*numbers), threshold, gap, colluding)
+
+
+def allowed(act: Callable[..., bool | None], *arguments: Any) -> bool:
+    """Whether a site does it: it does not say no, and raises nothing."""
+    try:
+        return act(*arguments) is not False
+    except HanseError:
+        return False
+
+
+class Remembering:
+    """A site that does what its memory of one work allows. A session that it shares in ends its earlier ones."""
+
+    def __init__(self) -> None:
+        self.past, self.live, self.answered = Past(), None, set()
+
+    def share(self, number: int, opened: Session) -> None:
+        self.past.check(opened)
+        self.live = number
+
+    def answer(self, number: int, order: Session) -> bool:
+        """Whether its answer has left."""
+        if self.live != number:
+            return False
+        self.past.check(order)
+        self.past = self.past.after_answer(order)
+        self.answered.add(number)
+        return True
+
+    def reveal(self, number: int, order: Session, survivors: Members) -> bool:
+        """Whether it has helped to unmask the survivors' sum."""
+        if self.live != number or number not in self.answered:
+            return False
+        self.past.check_survivors(order, survivors)
+        self.past, self.live = self.past.after_reveal(order, survivors), None
+        return True
+
+
+class LyingHub(RuleBasedStateMachine):
+    """Opens sessions of one work among any sites, names other survivors to each, and has what colluding sites know."""
+
+    def site(self, number: int) -> Any:
+        return Remembering()
+
+    @initialize(colluding=st.integers(0, 1))
+    def begin(self, colluding):
+        self.k = colluding
+        self.colluding = set(list(SITES)[:colluding])
+        self.sites = {number: self.site(number) for number in SITES}
+        self.sessions = []  # (session, numbers)
+        self.answered, self.revealed = {}, {}
+        self.orders = {}
+
+    @rule(data=st.data())
+    def opens(self, data):
+        numbers, threshold = self.drawn_session(data)
+        self.open(numbers, threshold)
+
+    @precondition(lambda self: self.orders)
+    @rule(data=st.data())
+    def has_some_answer(self, data):
+        number = data.draw(st.sampled_from(sorted(self.orders)))
+        self.answer(number, data.draw(st.sets(st.sampled_from(sorted(self.orders[number])))))
+
+    @precondition(lambda self: self.answered)
+    @rule(data=st.data())
+    def has_some_reveal(self, data):
+        number = data.draw(st.sampled_from(sorted(self.answered)))
+        survivors = self.drawn_survivors(data, number)
+        self.reveal(number, survivors, data.draw(st.sets(st.sampled_from(sorted(self.orders[number])))))
+
+    @rule(data=st.data())
+    def makes_a_sum(self, data):
+        """All at once, as an honest hub would: with survivors of its choice, whom each hears of alike."""
+        number = self.open(*self.drawn_session(data))
+        if number is not None:
+            self.answer(number, self.orders[number])
+        if number in self.answered:
+            self.reveal(number, self.drawn_survivors(data, number), self.orders[number])
+
+    def drawn_session(self, data):
+        least = max(3, MINIMUM + self.k + 1)
+        numbers = data.draw(st.lists(st.sampled_from(list(SITES)), min_size=least, unique=True))
+        return numbers, data.draw(st.integers(len(numbers) // 2 + 1, len(numbers)))
+
+    def drawn_survivors(self, data, number):
+        can = sorted(self.answered[number] | (self.colluding & self.orders[number]))
+        threshold = self.sessions[number][0].threshold
+        return data.draw(st.sets(st.sampled_from(can), min_size=threshold)) if len(can) >= threshold else set()
+
+    def open(self, numbers, threshold):
+        """The number of a session in which enough have shared secrets; None: there are too few."""
+        opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k)
+        if threshold <= self.k or opened.smallest < MINIMUM + self.k:
+            return None  # sites refuse such a threshold
+        number = len(self.sessions)
+        self.sessions.append((opened, frozenset(numbers)))
+        shared = {site for site in numbers if allowed(self.sites[site].share, number, opened) or site in self.colluding}
+        if len(shared) < threshold:
+            return None
+        self.orders[number] = frozenset(shared)
+        return number
+
+    def order(self, number: int) -> Session:
+        """Among whom a session's masks are."""
+        opened = self.sessions[number][0]
+        return session(self.orders[number], opened.threshold, gap=opened.gap, colluding=self.k)
+
+    def answer(self, number, sites):
+        for site in sites:
+            if site in self.colluding or allowed(self.sites[site].answer, number, self.order(number)):
+                self.answered.setdefault(number, set()).add(site)
+
+    def reveal(self, number, survivors, sites):
+        for site in (set(sites) & self.answered[number]) - self.colluding if survivors else ():
+            if allowed(self.sites[site].reveal, number, self.order(number), members(*survivors)):
+                self.revealed.setdefault(number, {})[site] = frozenset(survivors)
+
+    def sums(self):
+        """Every set whose sum can be unmasked: for each member t - k honest shares of one kind, and colluders' both."""
+        for number, by_site in self.revealed.items():
+            told = by_site.values()
+            needed = self.sessions[number][0].threshold - len(self.colluding & self.sessions[number][1])
+            own = {site: sum(site in survivors for survivors in told) >= needed for site in self.orders[number]}
+            wrap = {site: sum(site not in survivors for survivors in told) >= needed for site in own}
+            free = [site for site in own if own[site] and wrap[site]]
+            if all(own[site] or wrap[site] for site in own):
+                for size in range(len(free) + 1):
+                    for extra in combinations(free, size):
+                        one = {site for site in own if own[site] and not wrap[site]} | set(extra)
+                        if one <= self.answered[number] | self.colluding:
+                            yield one
+
+    @invariant()
+    def what_is_unmasked_speaks_of_no_few(self):
+        if not hasattr(self, "revealed"):
+            return
+        sets = list(self.sums())
+        honest = [site for site in SITES if site not in self.colluding]
+        smallest = smallest_support(sets, honest) if sets else None
+        assert smallest is None or smallest >= MINIMUM

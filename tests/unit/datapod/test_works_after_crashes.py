@@ -1,0 +1,108 @@
+"""A hub that lies to sites that crash, lose their journals, or are restored from a copy: with their true memory."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from hanse_datapod.home.place import require_place
+from hanse_datapod.home.works import FILE, MaskedWork, Works
+from hanse_datapod.worker.port import DataState
+from hanse_fabric.errors import HanseError
+from lying_pairwise_hub import SITES, LyingHub, allowed
+
+WORK, COPY = b"w" * 32, "copy"
+MEMORY = Path("/dev/shm")  # noqa: S108 - each change is synced, which takes a disk long
+
+
+class Datapod:
+    """A site with a home. Its answer differs each time that it is made: a trainer's last bits do."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.made, self.left = home, 0, {}
+        self.stopped = False
+        home.mkdir()
+        self.start()
+
+    def start(self) -> None:
+        require_place(self.home)
+        self.works = Works(self.home)
+
+    def share(self, number, opened):
+        if self.stopped:
+            return False
+        return self.works.share(WORK, opened)
+
+    def answer(self, number, order, *, dies=False):
+        if self.stopped:
+            return False
+        asked = MaskedWork("run", f"s{number}", WORK, b"r" * 32, "triage", b"")
+        self.made += 1
+        answer = self.made.to_bytes(32, "big")
+        self.works.claim(asked, answer, DataState(), among=order)
+        if dies:
+            self.start()
+            return False
+        self.works.leave(asked, answer)
+        self.left.setdefault(number, set()).add(answer)
+        return True
+
+    def reveal(self, number, order, survivors):
+        if self.stopped:
+            return False
+        return self.works.reveal("run", f"s{number}", order, survivors)
+
+    def restore(self):
+        """Lay back the copy of its memory: it notices at its next start, and waits for its administrator."""
+        (self.home / COPY).replace(self.home / FILE)
+        with pytest.raises(HanseError, match="was copied, moved or restored"):
+            self.start()
+        self.stopped = True
+
+
+class LyingHubOfDatapods(LyingHub):
+    """The same, with datapods that die at the worst moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    def site(self, number):
+        return Datapod(self.folder / str(number))
+
+    def ordered(self, data):
+        """A session in which secrets were shared, with its members, and one of them."""
+        number = data.draw(st.sampled_from(sorted(self.orders)))
+        return number, self.order(number), data.draw(st.sampled_from(sorted(self.orders[number])))
+
+    @rule(data=st.data(), mishap=st.sampled_from(["dies", "loses its journal", "restarts", "is copied", "is restored"]))
+    def mishap(self, data, mishap):
+        if mishap in ("dies", "loses its journal") and self.orders:
+            number, order, name = self.ordered(data)
+            site, left = self.sites[name], number in self.sites[name].left
+            answered = allowed(lambda: site.answer(number, order, dies=mishap == "dies"))
+            assert not (answered and left), "an answer that left was made again"
+            return
+        site = self.sites[data.draw(st.sampled_from(list(SITES)))]
+        if mishap == "is copied":
+            shutil.copy(site.home / FILE, site.home / COPY)
+        elif mishap == "is restored" and (site.home / COPY).exists() and not site.stopped:
+            site.restore()
+        elif not site.stopped:
+            site.start()
+
+    @invariant()
+    def one_answer_of_each_session_has_left(self):
+        left = [answers for site in getattr(self, "sites", {}).values() for answers in site.left.values()]
+        assert all(len(answers) == 1 for answers in left)
+
+
+LyingHubOfDatapods.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestALyingHubOfDatapods = LyingHubOfDatapods.TestCase
