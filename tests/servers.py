@@ -55,6 +55,12 @@ class NatsServer:
     def url(self) -> str:
         return f"{'tls' if self._tls else 'nats'}://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of a server that was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         program = nats_program(
             self.folder, self.authority, port=self.port, tls=self._tls, cluster=self._cluster, leaf=self._leaf,

@@ -5,6 +5,7 @@
 listen: "0.0.0.0:4222"
 server_name: $SERVER_NAME
 http: "0.0.0.0:8222"
+pid_file: "/tmp/nats.pid"  # of the processes that the pod's containers see
 include ./accounts.conf
 max_payload: 1114112
 # A client's token, with its permissions, comes in one line; the server's own limit is 4 KiB.

@@ -1,6 +1,7 @@
 """TLS contexts for every link: one-sided, and mutual where a certificate of one's own, or a CA for clients, is set.
 
-A context's own certificate is read again when its file was renewed (`load_renewed`), for connections from then on.
+A context's own certificate and the CA that it trusts are read again when their files were renewed (`load_renewed`), for
+connections from then on.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from hanse_fabric.errors import ErrorCode, HanseError
 
 _LOG = logging.getLogger(__name__)
 _loaded: WeakKeyDictionary[ssl.SSLContext, tuple[Path, Path, int]] = WeakKeyDictionary()
+_trusted: WeakKeyDictionary[ssl.SSLContext, tuple[Path, int]] = WeakKeyDictionary()
 
 
-def load_renewed() -> None:
-    """Load the certificates whose files have changed into the contexts that have them. Where a file and its key do not
-    fit (one is written already, the other not), the context keeps what it has until they do."""
+def load_renewed() -> bool:
+    """Load the certificates, and the CAs to trust, whose files have changed into the contexts that have them; whether
+    there were any. Where a file and its key do not fit (one is written already, the other not), the context keeps what
+    it has until they do. A CA that was trusted stays so beside the new one until the process ends.
+    """
+    renewed = False
     for context, (cert, key, before) in list(_loaded.items()):
         try:
             written = _written(cert, key)
@@ -30,11 +35,25 @@ def load_renewed() -> None:
             _LOG.warning("certificate %s was renewed and cannot be loaded yet: %s", cert, _reason(error))
             continue
         _loaded[context] = cert, key, written
+        renewed = True
         _LOG.info("certificate %s was renewed and is loaded", cert)
+    for context, (ca, before) in list(_trusted.items()):
+        try:
+            written = _written(ca)
+            if written == before:
+                continue
+            context.load_verify_locations(cafile=ca)
+        except (OSError, ssl.SSLError) as error:
+            _LOG.warning("CA %s was renewed and cannot be loaded yet: %s", ca, _reason(error))
+            continue
+        _trusted[context] = ca, written
+        renewed = True
+        _LOG.info("CA %s was renewed and is trusted, beside the former one", ca)
+    return renewed
 
 
-def _written(cert: Path, key: Path) -> int:
-    return max(file.stat().st_mtime_ns for file in (cert, key))
+def _written(*files: Path) -> int:
+    return max(file.stat().st_mtime_ns for file in files)
 
 
 def client_context(ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
@@ -79,7 +98,9 @@ def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.
 
 def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
     try:
+        written = _written(ca)
         context.load_verify_locations(cafile=ca)
+        _trusted[context] = ca, written
     except (OSError, ssl.SSLError) as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"CA file {ca}: {_reason(error)}") from None
 

@@ -26,6 +26,7 @@ from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tls import load_renewed
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 15.0
 """The pause before the second attempt to connect, and before the eighth and later ones. Each is between half of
@@ -307,6 +308,7 @@ class Connection:
         text = str(error).lower()
         _LOG.debug("bus: %s", error)
         if not self._up.is_set():
+            load_renewed()  # a server with a renewed certificate may be there, or want one
             self._lengthen_pause()
         if "permissions violation" in text:
             self._deny(text)

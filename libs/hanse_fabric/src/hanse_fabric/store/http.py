@@ -190,7 +190,7 @@ class HttpClient:
                 return attempt()
             except urllib3.exceptions.HTTPError as error:
                 cause: Exception = error
-                if not _may_pass(error):
+                if not _may_pass(error) and not tls.load_renewed():
                     raise HanseError(ErrorCode.UNAVAILABLE, f"{what}: {_reason(error)}") from None
             except Refused as refused:
                 if refused.status not in _RETRIED:
