@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
@@ -22,7 +25,7 @@ from hanse_learning.digits import write_shares
 from hanse_privacy.ledger import NAME
 
 SITES = ["north", "east", "south"]
-SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
+SCHEMA = {"kind": "array", "shape": [8, 8], "task": "classification", "classes": 10, "minimum": 0, "maximum": 1}
 ROUNDS = 2
 SGD = {"placement": "local", "mechanism": "dp_sgd", "epsilon": 8.0}
 SHARES = {"placement": "distributed", "mechanism": "discrete_gaussian", "epsilon": 50.0, "clip": 0.5}
@@ -47,11 +50,20 @@ def job(privacy: dict[str, Any], **changes: Any) -> dict[str, Any]:
 async def deployment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
     folder = tmp_path_factory.mktemp("private")
     write_shares(folder / "data", SITES, seed=3)
+    for name in SITES:
+        as_images(folder / "data" / name)
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as started:
         yield started
+
+
+def as_images(share: Path) -> None:
+    """The digits' 64 numbers as 8 x 8, for convolutions."""
+    for path in (share / "train.npz", share / "test.npz"):
+        with np.load(path) as given:
+            np.savez(path, x=given["x"].reshape(-1, 8, 8), y=given["y"])
 
 
 async def ended(deployment: Deployment, description: dict[str, Any]) -> Run:
@@ -73,6 +85,32 @@ async def test_dp_sgd_is_charged_at_every_site_within_the_runs_epsilon(deploymen
         assert len(charges(home, run)) == ROUNDS
         spent = balances(home, PrivacyPolicy())[0].spent
         assert 7.5 < spent <= 8.0
+
+
+async def test_a_kernel_normalized_network_trains_privately_and_a_site_that_dies_in_the_middle_is_charged_once(
+    deployment: Deployment,
+) -> None:
+    train = {
+        "epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.5}, "clipping": {"rule": "automatic"},
+        "schedule": {"name": "cosine", "length": ROUNDS, "warm_up": 1}, "weights_average": 0.9,
+        "augmentation": {"crop": 1, "copies": 2},
+    }  # fmt: skip
+    model = {"name": "cnn", "channels": [4, 8], "normalization": "kernel", "activation": "mish"}
+    run = await asyncio.to_thread(deployment.project.run, job(SGD, model=model, train=train))
+    pids = deployment.hub.supervisor.pids()
+    (north,) = [pid for name, pid in pids.items() if "north" in name]
+
+    def watch() -> None:
+        for event in run.watch():
+            if event.kind == "round-started" and event.round == 1:
+                os.kill(north, signal.SIGKILL)
+
+    await asyncio.to_thread(watch)
+    await asyncio.to_thread(run.wait)
+    assert run.state == "completed", run.view.reason
+    assert north not in deployment.hub.supervisor.pids().values()
+    for site in SITES:
+        assert len(charges(deployment.home(site), run)) == ROUNDS
 
 
 async def test_shares_of_noise_in_a_masked_sum_and_noise_at_the_hub(deployment: Deployment) -> None:
