@@ -244,10 +244,10 @@ async def test_control_without_the_sketch_two_sums_tell_of_that_person(
 
 
 async def opened(
-    hub: LyingHub, session: str, names: list[str], run: str, *, threshold: int | None = None
+    hub: LyingHub, session: str, names: list[str], run: str, *, threshold: int | None = None, model: Array = MODEL
 ) -> tuple[Any, Any, dict[str, str]]:
-    adverts = await hub.adverts(names, run=run)
-    request = hub.share_request(adverts, session, run=run, threshold=threshold)
+    adverts, work = await hub.adverts(names, run=run), work_digest(hub.task(TARGET, model=model))
+    request = hub.share_request(adverts, session, run=run, threshold=threshold, work=work)
     tasks = [hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names]
     answers = await hub.ask(*tasks)
     if refusals(answers):
@@ -255,24 +255,28 @@ async def opened(
     return request, order_masks(request, payloads(answers)), {}
 
 
-async def answered(hub: LyingHub, session: str, orders: Any, names: Iterable[str], run: str, **task: Any) -> Results:
+async def answered(
+    hub: LyingHub, session: str, orders: Any, names: Iterable[str], run: str, *, model: Array = MODEL, **task: Any
+) -> Results:
     plan = hub.plan(mode="pairwise", bits=64)
     return await hub.ask(
         *(
-            hub.task(name, model=MODEL, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run,
+            hub.task(name, model=model, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run,
                      payload=base64.b64encode(orders.payloads[name]), **task)
             for name in names
         )
     )  # fmt: skip
 
 
-async def pairwise_sum(hub: LyingHub, session: str, names: list[str], **how: Any) -> tuple[Array | None, str]:
+async def pairwise_sum(
+    hub: LyingHub, session: str, names: list[str], *, model: Array = MODEL, **how: Any
+) -> tuple[Array | None, str]:
     """The sum of some, in a session of a run of its own; or why there is none."""
     run = f"runof{session:0>7}"
-    request, orders, refused = await opened(hub, session, names, run, **how)
+    request, orders, refused = await opened(hub, session, names, run, model=model, **how)
     if orders is None:
         return None, "; ".join(refused.values())
-    results = await answered(hub, session, orders, names, run)
+    results = await answered(hub, session, orders, names, run, model=model)
     if refusals(results):
         return None, "; ".join(refusals(results).values())
     return await hub.unmasked(request, orders, results, hub.plan(mode="pairwise", bits=64)), "not unmasked"
@@ -290,6 +294,31 @@ async def test_sites_whose_masks_cancel_sum_no_work_again_without_one_of_them(at
         read, why = await pairwise_without_one(hub)
         assert read is None
         assert "was unmasked already" in why
+
+
+async def moved_in_another_mode(hub: LyingHub) -> tuple[Array | None, str]:
+    """A sum with the compensator, and one of a model moved by one unit in the last place, without the target, by masks
+    that cancel: nobody remembers both but the sites."""
+    first, why = await summed(hub, hub.stage.names, "s0")
+    assert first is not None, why
+    second, why = await pairwise_sum(hub, "s1", without(hub, TARGET), model=MOVED)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(attacked: Attacked) -> None:
+    async with attacked(sites=5) as hub:
+        read, why = await moved_in_another_mode(hub)
+        assert read is None
+        assert "nobody else gets a sum of it" in why
+
+
+async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
+    async with attacked(sites=5) as hub:
+        read, why = await moved_in_another_mode(hub)
+        assert is_of(hub, read, TARGET), why
 
 
 async def test_control_sites_that_forget_their_sums_tell_one_update(

@@ -73,6 +73,7 @@ def parser(*, rehearsals: bool = True) -> argparse.ArgumentParser:
 
     renewing = commands.add_parser("renew", help="let sums whose members are fixed have other members from now on")
     renewing.add_argument("--home", type=Path, required=True)
+    renewing.add_argument("--memory", type=Path, help="the policy's masking.memory, where it names one")
     renewing.add_argument("--reason", required=True, help="why, for the log of everything that left the site")
     renewing.set_defaults(run=_renew)
 
@@ -161,7 +162,7 @@ def _renew(given: argparse.Namespace) -> None:
     from hanse_fabric.durable import sole_owner
 
     with sole_owner(given.home):
-        Tags(given.home).renew()
+        Tags(given.memory or given.home).renew()
         _note(given, "renewed")
     print("sums whose members are fixed may have others from now on")
 

@@ -1,7 +1,8 @@
 """The site's memory of what it answered in masked sums: which works, to which requests, with which bytes, among whom.
 
-It is a database in the home folder, never compacted, and on the disk before what it remembers leaves. Beyond its limit
-the oldest works' answers are forgotten; the works' digests stay, and such a work is refused.
+It is a database in the home folder, or in one that homes with the same data share, never compacted, and on the disk
+before what it remembers leaves. Beyond its limit the oldest works' answers are forgotten; the works' digests stay,
+and such a work is refused.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ CREATE TABLE IF NOT EXISTS studied (ids BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
+_OF_WORK = "SELECT project, compensator FROM works WHERE work = ?"
+_OF_TAG = (
+    "SELECT DISTINCT project, compensator FROM answers JOIN works ON works.work = answers.work WHERE tag = ? AND "
+    "tag != x''"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class MaskedWork:
     """What a masked task asks of the site.
@@ -61,15 +69,16 @@ class MaskedWork:
 
 
 class Works:
-    """The database of one home. Methods block, and any thread may call them.
+    """The database in a folder. Methods block, and any thread may call them; processes take turns.
 
     Args:
+        folder: the home, or what homes with the same data share.
         limit: its bytes.
         few: a work is not done again where the data differ by fewer people than so many.
     """
 
-    def __init__(self, home: Path, *, limit: int = LIMIT, few: int = 10) -> None:
-        self._database, self._limit, self._few = Database(home / FILE, _TABLES), limit, few
+    def __init__(self, folder: Path, *, limit: int = LIMIT, few: int = 10) -> None:
+        self._database, self._limit, self._few = Database(folder / FILE, _TABLES), limit, few
 
     def check(self, asked: MaskedWork) -> None:
         """Whether the work may be done for this request.
@@ -100,6 +109,7 @@ class Works:
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
+            _check_owners(database, _OF_TAG, tag, asked)
             check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
                 work_sets.past(database, (asked.work, tag), without=asked.key).check(among)
@@ -228,15 +238,8 @@ class Works:
                 )
             if row[1]:
                 raise gone(asked.session)
-        row = database.execute("SELECT project, compensator FROM works WHERE work = ?", (asked.work,)).fetchone()
-        if row is None:
+        if not _check_owners(database, _OF_WORK, asked.work, asked):
             return
-        if (row[0], row[1]) != (asked.project, asked.compensator):
-            raise HanseError(
-                ErrorCode.CONFLICT,
-                f"this work was done for project {row[0]}, and its compensator then: nobody else gets a sum of it",
-                hint="two sums that nobody holds against each other could tell this site's part",
-            )
         if one(database, "SELECT 1 FROM answers WHERE work = ?", asked.work) is None:
             raise _forgotten()
 
@@ -276,6 +279,26 @@ class Works:
                 )  # fmt: skip
             database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
             database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
+
+
+def _check_owners(database: sqlite3.Connection, query: str, key: bytes, asked: MaskedWork) -> bool:
+    """Whether something like it was done before; for nobody else, then.
+
+    Args:
+        query: for whom it was done, by the key.
+
+    Raises:
+        HanseError: CONFLICT where it was for another project, or with another compensator or none.
+    """
+    owners = database.execute(query, (key,)).fetchall()
+    for project, compensator in owners:
+        if (project, compensator) != (asked.project, asked.compensator):
+            raise HanseError(
+                ErrorCode.CONFLICT,
+                f"this work was done for project {project}, and its compensator then: nobody else gets a sum of it",
+                hint="two sums that nobody holds against each other could tell this site's part",
+            )
+    return bool(owners)
 
 
 def session_key(run: str, session: str) -> bytes:

@@ -33,7 +33,9 @@ class Remembered:
     def __init__(
         self, home: Path, policy: Policy, clock: Clock, data: Callable[[], DataState] = DataState
     ) -> None:  # fmt: skip
-        self._works, self._home = Works(home, few=policy.masking.changed), home
+        self._folder = policy.masking.memory or home
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._works = Works(self._folder, few=policy.masking.changed)
         self._policy, self._data, self._clock = policy, data, clock
 
     def check(self, task: Task) -> None:
@@ -62,7 +64,7 @@ class Remembered:
             return b""
         from hanse_datapod.home.tags import Tags
 
-        tags = Tags(self._home)
+        tags = Tags(self._folder)
         if fixed or update is None:
             return tags.fixed()
         tag, again = tags.of(update, rules.near)

@@ -7,6 +7,7 @@ announces: its administrator gets the key by another way, and pins it here.
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -29,6 +30,8 @@ class MaskingPolicy(Frozen):
         minimum: sums of fewer participants are refused, and the compensator is told to refuse them.
         roster: SHA-256 (hex) over the keys of the project's sites: with others, the compensator must not add.
         modes: which modes are accepted; None: all.
+        memory: folder of what the site remembers of its masked answers; None: the home. Homes on one machine that hold
+            the same data share one, lest each give a sum of the same work.
         changed: work that was done is not done again where the data differ by fewer people than so many.
         near: an answer is near to an earlier one below this sine of their angle, and is summed by the rules of the same
             work; 0: none is.
@@ -46,6 +49,7 @@ class MaskingPolicy(Frozen):
     minimum: int = Field(default=3, ge=1)
     roster: Digest | None = None
     modes: tuple[MaskingMode, ...] | None = None
+    memory: Path | None = None
     changed: int = Field(default=10, ge=0, le=100)
     near: float = Field(default=0.02, ge=0, lt=1)
     similar: int = Field(default=1000, ge=1)

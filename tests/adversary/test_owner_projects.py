@@ -1,0 +1,73 @@
+"""An owner with two projects of the same sites: the same work in both, of which the second leaves one site out.
+
+A site has a home and a key for each project, so neither the compensator nor a home sees that the members are the same.
+Homes that share one memory do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adversary.lying_hub import MODEL, LyingHub, lying_hub, refusals
+from adversary.stage import Array, staged
+from servers import NatsServer
+
+TARGET, SITES = "site-0", 4
+
+
+@asynccontextmanager
+async def project(server: NatsServer, folder: Path, memory: Path | None) -> AsyncIterator[LyingHub]:
+    """A project of all sites, whose homes remember in a folder that they have in each project."""
+    async with staged(server, folder, sites=SITES) as stage, lying_hub(stage) as hub:
+        for site in stage.sites.values() if memory else ():
+            await site.stop()
+            masking = site.policy.masking.model_copy(update={"memory": memory / site.name})
+            site.policy = site.policy.model_copy(update={"masking": masking})
+            await site.start()
+        yield hub
+
+
+async def summed(hub: LyingHub, names: list[str]) -> tuple[Array | None, str]:
+    results = await hub.ask(*(hub.task(name, model=MODEL, session="s1") for name in names))
+    if refusals(results):
+        return None, "; ".join(refusals(results).values())
+    return await hub.sum(results, "s1", hub.plan()), ""
+
+
+async def target_by_two_projects(server: NatsServer, folder: Path, memory: Path | None) -> tuple[float | None, str]:
+    """How far what is read is from the target's update; or why there is no second sum."""
+    async with project(server, folder / "one", memory) as hub:
+        whole, why = await summed(hub, hub.stage.names)
+        assert whole is not None, why
+        update = hub.stage.sites[TARGET].update(MODEL)
+    async with project(server, folder / "two", memory) as hub:
+        rest, why = await summed(hub, hub.stage.names[1:])
+    return (None, why) if rest is None else (float(np.abs(whole - rest - update).max()), "")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+async def test_sites_whose_homes_share_a_memory_do_no_work_again_for_another_project(
+    nats_server: NatsServer, folder: Path
+) -> None:
+    off, why = await target_by_two_projects(nats_server, folder, folder / "memory")
+    assert off is None
+    assert "this work was done for project" in why
+
+
+async def test_control_homes_that_remember_apart_tell_one_sites_update_by_two_projects(
+    nats_server: NatsServer, folder: Path
+) -> None:
+    off, why = await target_by_two_projects(nats_server, folder, None)
+    assert off is not None, why
+    assert off < 1e-6
