@@ -15,7 +15,7 @@ EDITABLE := -e 'libs/hanse_fabric[otlp,prometheus]' -e libs/hanse_schemas -e lib
             -e 'libs/hanse_learning[torch]' -e 'libs/hanse_genomics[parquet,report]' -e libs/hanse_reduction -e 'libs/hanse_workflows[memory]' -e libs/hanse_lab -e services/coordinator -e services/aggregator -e services/compensator \
             -e services/model_registry -e services/datapod -e 'libs/hanse[hub,datapod,demo,notebook]'
 
-.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-gwas bench-scale bench-models bench-conduct results clean
+.PHONY: help setup tools charts images images-demo demo gwas-demo test attack test-large alerts-test dashboards dashboard-picture lint mutants fuzz chaos simulate soak bench bench-reduce bench-privacy bench-strategies bench-codecs bench-gwas bench-scale bench-models bench-conduct results clean
 
 help:
 	@echo "make demo         four sites train one model on this machine, through real servers"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench        the figures of the README (ARGS=--json for one JSON line)"
 	@echo "make bench-privacy  what masks, sums without a third party and noise cost"
 	@echo "make bench-strategies  every strategy beside a plain sum and beside Flower's, with peak memory"
+	@echo "make bench-codecs   what codecs of updates cost and save (ARGS='--link' as root: rounds of 100 MB over 10 Mbit/s, too)"
 	@echo "make bench-gwas   genome-wide studies beside PLINK on the pooled files (ARGS=--small, --copdgene, --scenarios)"
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
 	@echo "make bench-models  kernel normalization beside batch norm, private training beside SGD and Opacus (ARGS=--json)"
@@ -171,6 +172,9 @@ bench-scale: $(VENV)/.developer
 	@echo "Installing Flower into .venv-flower (a minute, once) ..."
 	@.venv-flower/bin/python -m pip install --quiet 'flwr>=1.41,<1.42'
 	@touch $@
+
+bench-codecs: $(VENV)/.developer
+	@$(BIN)/python benchmarks/codecs.py $(ARGS)
 
 bench-strategies: $(VENV)/.developer .venv-flower/.installed
 	@$(BIN)/python benchmarks/strategies.py $(ARGS)

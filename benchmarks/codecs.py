@@ -1,0 +1,203 @@
+"""What codecs cost and save: `python benchmarks/codecs.py [--json] [--link]`.
+
+Speed: GiB of an update of normal numbers that are encoded and decoded a second, on one core, frames in memory, the best
+of some runs. Chains: bytes of an update over those of a plain one, and the accuracy of federated training on digits
+after some rounds less that of the same training with plain updates (median over seeds). `--link`: a deployed round of
+100 MB whose sites are behind links of 10 Mbit/s, plain and by the chain with the fewest bytes (root, Linux; minutes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hanse_fabric.messages import Task
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_lab.site import LabSite, Setting
+from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.frames import ROW, frames_of, head_length
+from hanse_learning.codecs.reading import decode_frame
+from hanse_learning.codecs.writing import encode
+from hanse_learning.config import check_model, check_train
+from hanse_learning.digits import write_shares
+from hanse_learning.site.examples import Examples, Problem
+from hanse_schemas.job import check_job
+from hanse_workflows.memory import Made, conduct
+
+Section = dict[str, Any]
+CODECS: dict[str, list[Section]] = {
+    "float16": [{"name": "float16"}],
+    "bfloat16": [{"name": "bfloat16"}],
+    "integers 8": [{"name": "integers"}],
+    "integers 4": [{"name": "integers", "bits": 4}],
+    "integers 8, nearest": [{"name": "integers", "rounding": "nearest"}],
+    "percentile 50": [{"name": "percentile", "p": 50}],
+    "percentile 90": [{"name": "percentile", "p": 90}],
+    "top_k 5 %": [{"name": "top_k", "fraction": 0.05}],
+    "random_k 5 %": [{"name": "random_k", "fraction": 0.05}],
+    "top_k 5 %, ternary": [{"name": "top_k", "fraction": 0.05}, {"name": "ternary"}],
+    "zstd of integers 8": [{"name": "integers"}, {"name": "zstd"}],
+}
+CHAINS: dict[str, tuple[list[Section], bool]] = {
+    "float16": (CODECS["float16"], False),
+    "integers 8, zstd": ([{"name": "integers"}, {"name": "zstd"}], False),
+    "integers 2, zstd": ([{"name": "integers", "bits": 2}, {"name": "zstd"}], False),
+    "percentile 50, float16": ([{"name": "percentile", "p": 50}, {"name": "float16"}], False),
+    "percentile 90": (CODECS["percentile 90"], False),
+    "percentile 90, feedback": (CODECS["percentile 90"], True),
+    "top_k 5 %, float16, feedback": ([{"name": "top_k", "fraction": 0.05}, {"name": "float16"}], True),
+    "top_k 5 %, ternary, zstd, feedback": (
+        [{"name": "top_k", "fraction": 0.05}, {"name": "ternary"}, {"name": "zstd"}], True,
+    ),
+    "random_k 5 %, integers 8, feedback": ([{"name": "random_k", "fraction": 0.05}, {"name": "integers"}], True),
+}  # fmt: skip
+ROUNDS, SITES, SEEDS = 30, 5, (1, 2, 3)
+LINK_MBIT, LINK_MB, LINK_SITES = 10.0, 100, 2
+
+
+def speeds(mib: int, repeats: int) -> dict[str, dict[str, float]]:
+    """GiB a second by codec: `encode`, `decode`."""
+    layout = Layout.of([Entry("w", "F32", (mib << 18,))])
+    arrays = {"w": np.random.default_rng(1).standard_normal(mib << 18, dtype=np.float32)}
+    return {name: _speed(layout, arrays, chain, repeats) for name, chain in CODECS.items()}
+
+
+def _speed(layout: Layout, arrays: dict[str, Any], sections: Sequence[Section], repeats: int) -> dict[str, float]:
+    chain, frames = build_chain(sections), frames_of(layout)
+    data = b""
+
+    def write() -> None:
+        nonlocal data
+        file = BytesIO()
+        encode(file, layout, arrays, chain, seed=1)
+        data = file.getvalue()
+
+    encoding = _best(write, repeats)
+    at = head_length(data[:12])
+    table = np.frombuffer(data[at : at + ROW.itemsize * len(frames)], ROW)
+    ends = at + table.nbytes + np.cumsum(table["length"], dtype=np.int64)
+    packed = [data[end - length : end] for end, length in zip(ends.tolist(), table["length"].tolist(), strict=True)]
+
+    def read() -> None:
+        for frame, one in zip(frames, packed, strict=True):
+            decode_frame(frame, one, chain, 1)
+
+    gib = layout.data_bytes / 2**30
+    return {"encode": gib / encoding, "decode": gib / _best(read, repeats)}
+
+
+def _best(act: Callable[[], None], repeats: int) -> float:
+    """Seconds of this process, of the quickest of some runs: others on the machine do not count."""
+    found = []
+    for _ in range(repeats):
+        before = time.process_time()
+        act()
+        found.append(time.process_time() - before)
+    return min(found)
+
+
+class CountedSite(LabSite):
+    """Knows how many bytes its last update had."""
+
+    up = 0
+
+    def work(self, task: Task, objects: Mapping[str, bytes]) -> Made:
+        """See `LabSite`."""
+        made = super().work(task, objects)
+        self.up = len(made.update or b"")
+        return made
+
+
+def trained(folder: Path, sections: Sequence[Section] | None, feedback: bool, seed: int) -> tuple[float, float]:
+    """Accuracy after the last round, and bytes up of a round."""
+    names = [f"site-{number}" for number in range(SITES)]
+    job = check_job({
+        "rounds": ROUNDS, "model": {"name": "mlp", "hidden": [64]}, "evaluate": {"every": 0}, "seed": seed,
+        "participants": {"minimum": SITES},
+        "train": {"epochs": 1, "batch_size": 32, "optimizer": {"name": "sgd", "lr": 0.1}},
+        **({} if sections is None else {"codec": {"up": list(sections), "error_feedback": feedback}}),
+    })  # fmt: skip
+    setting = Setting(
+        check_model(job.model), check_train(job.train), Problem((64,), 10, "classification"), seed, frozenset()
+    )
+    sites = {name: CountedSite(name, setting, _examples(folder / name / "train.npz")) for name in names}
+    model = decode_tensors(conduct(job, sites).model or b"")[1]
+    test = [_examples(folder / name / "test.npz") for name in names]
+    pooled = Examples(np.concatenate([each.x for each in test]), np.concatenate([each.y for each in test]))
+    accuracy = sites[names[0]].evaluate(ROUNDS, model, pooled)["accuracy"]
+    return accuracy, statistics.median(site.up for site in sites.values())
+
+
+def _examples(path: Path) -> Examples:
+    with np.load(path) as arrays:
+        return Examples(arrays["x"].astype(np.float32), arrays["y"].astype(np.int64))
+
+
+def chains() -> dict[str, dict[str, float]]:
+    """By chain: `bytes_over_plain`, `accuracy_difference`."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_shares(folder, [f"site-{number}" for number in range(SITES)], seed=3)
+        plain = [trained(folder, None, False, seed) for seed in SEEDS]
+        found = {}
+        for title, (sections, feedback) in CHAINS.items():
+            coded = [trained(folder, sections, feedback, seed) for seed in SEEDS]
+            found[title] = {
+                "bytes_over_plain": coded[0][1] / plain[0][1],
+                "accuracy_difference": statistics.median(
+                    mine[0] - its[0] for mine, its in zip(coded, plain, strict=True)
+                ),
+            }
+    return found
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    parser.add_argument("--mib", type=int, default=64, help="of the update whose coding is timed")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--link", action="store_true", help="the deployed rounds behind slow links, too")
+    arguments = parser.parse_args()
+    speed, told = speeds(arguments.mib, arguments.repeats), chains()
+    for name, each in speed.items():
+        print(f"{name:24} encode {each['encode']:6.2f} GiB/s   decode {each['decode']:6.2f} GiB/s", file=sys.stderr)
+    for name, each in told.items():
+        print(
+            f"{name:36} bytes {each['bytes_over_plain']:.4f}   accuracy {each['accuracy_difference']:+.4f}",
+            file=sys.stderr,
+        )
+    found: dict[str, Any] = {
+        "codec_gib_s": {name: round(each["encode"], 2) for name, each in speed.items()},
+        "codec_decode_gib_s": {name: round(each["decode"], 2) for name, each in speed.items()},
+        "bytes_over_plain": {name: round(each["bytes_over_plain"], 4) for name, each in told.items()},
+        "accuracy_difference": {name: round(each["accuracy_difference"], 4) for name, each in told.items()},
+    }
+    if arguments.link:
+        from codecs_link import rounds_behind_links
+
+        best = min(told, key=lambda name: told[name]["bytes_over_plain"])
+        sections, feedback = CHAINS[best]
+        codec = {"up": sections, "error_feedback": feedback}
+        found["round_s_100mb_10mbit"] = {
+            name: asyncio.run(rounds_behind_links(one, megabytes=LINK_MB, mbit=LINK_MBIT, sites=LINK_SITES))
+            for name, one in (("plain", None), (best, codec))
+        }
+    if arguments.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
