@@ -137,6 +137,10 @@ CODED: dict[str, dict[str, Any]] = {
     "half precision": _coded({"name": "float16"}),
     "few values with feedback": _coded({"name": "top_k", "fraction": 0.05}, {"name": "float16"}, {"name": "zstd"},
                                        feedback=True),
+    "both ways": job() | {"codec": {"down": [{"name": "bfloat16"}], "up": [{"name": "integers", "bits": 8}]}},
+    "both ways in the store": VARIANTS["scaffold in the store"] | {
+        "codec": {"down": [{"name": "float16"}, {"name": "zstd"}], "up": [{"name": "top_k", "fraction": 0.1}]},
+    },
     "medians of percentiles": _coded({"name": "percentile", "p": 50}, {"name": "ternary"}, body=REDUCTIONS["median"]),
     "scaffold of few values in the store": _coded(
         {"name": "random_k", "fraction": 0.1}, {"name": "integers", "bits": 4}, feedback=True,
@@ -213,8 +217,13 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "codecs in masked sums": (
         _coded({"name": "float16"}) | {"secure_aggregation": {"mode": "compensator"}},
-        "codec.up: float16",
+        "codec: float16",
     ),
+    "a model with holes": (
+        job() | {"codec": {"down": [{"name": "top_k", "fraction": 0.5}]}},
+        "codec.down.*leaves values out",
+    ),
+    "no codec at all": (job() | {"codec": {"up": []}}, "give up, down, or both"),
     "an unknown codec": (_coded({"name": "gzip"}), r"codec.up\[0\]: name: 'gzip' is no codec"),
     "all of nothing": (_coded({"name": "top_k", "fraction": 1.0}), r"codec.up\[0\]: fraction: .* less than 1"),
     "codecs in another order": (

@@ -20,11 +20,11 @@ LEAF = 64 << 10
 @pytest.fixture
 def small_leaves(monkeypatch):
     """64 KiB leaves and 16 KiB rows."""
-    from hanse_reduction import outputs, ring_leaf, rows, verified
+    from hanse_reduction import encoded, outputs, ring_leaf, rows, uploads, verified
 
     monkeypatch.setattr(digest, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(refs, "LEAF_BYTES", LEAF)
-    for module in (rows, outputs, verified):
+    for module in (rows, outputs, verified, uploads, encoded):
         monkeypatch.setattr(module, "LEAF_BYTES", LEAF)
     monkeypatch.setattr(ring_leaf, "BLOCK_BYTES", 16 << 10)
     monkeypatch.setattr(rows, "ROWS_BUDGET", 0)

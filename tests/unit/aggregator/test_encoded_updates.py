@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import zstandard
 
+from hanse_fabric.errors import HanseError
+from hanse_fabric.messages import JobKind
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
+from hanse_fabric.tensors.layout import Rule
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.codecs import frames
 from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
-from hanse_reduction import encoded
 from hanse_reduction.encoded import open_encoded
 from hanse_reduction.engine import Engine
 from hanse_reduction.sources import Input, MemorySource
@@ -34,7 +37,6 @@ COUNT = 5
 @pytest.fixture
 def few(small_leaves, monkeypatch):
     """Frames of 1,000 elements, that lie across leaves."""
-    monkeypatch.setattr(encoded, "LEAF_BYTES", small_leaves)
     monkeypatch.setattr(frames, "FRAME_ELEMENTS", 1000)
     frames.frames_of.cache_clear()
     yield
@@ -156,3 +158,50 @@ def test_an_unknown_codec_of_a_job_is_an_error_that_lists_the_known_ones(cases, 
     found = Engine(store).run(cases.job_of(model, refs, codec=({"name": "nothing"},)))
     assert "codec.up[0]" in found.error
     assert "top_k" in found.error
+
+
+DOWN = [{"name": "bfloat16"}, {"name": "zstd"}]
+
+
+def encoding(cases, model, **more):
+    job = cases.job_of(model, {}, kind=JobKind.ENCODE, codec=sections(DOWN), **more)
+    return job.model_copy(update={"strategy": {}})
+
+
+@pytest.mark.parametrize("n", [100, 9000])
+def test_a_model_that_goes_down_is_encoded_alike_each_time_and_decoded_without_its_layout(cases, store, few, n):
+    layout, model, _, _ = setup(cases, store, n)
+    plain = cases.random_arrays(layout, 0)
+    made = [Engine(store).run(encoding(cases, model)).outputs["encoded"] for _ in range(2)]
+    assert made[0].digest == made[1].digest
+    data = np.frombuffer(cases.bytes_of(made[0], store), np.uint8)
+    assert data.nbytes < layout.size
+    found, arrays = decode(data, build_chain(DOWN), most=layout.size)
+    assert found.header == layout.header
+    for entry in layout:
+        same = arrays[entry.name].tobytes() == plain[entry.name].tobytes()
+        assert same or (entry.rule is Rule.PARAMETER and np.allclose(arrays[entry.name], plain[entry.name], rtol=2**-8))
+
+
+def test_a_model_that_is_not_encoded_as_the_task_says_is_refused_at_the_site(cases, store):
+    layout, model, sent, _ = setup(cases, store, 300)
+    good = cases.bytes_of(Engine(store).run(encoding(cases, model)).outputs["encoded"], store)
+    bad = {
+        "encoded model's size": (good, layout.size - 1),
+        "an update, whose layout the hub knows": (sent["site-0"], layout.size),
+        "it does not begin as one": (encode_tensors(layout, cases.random_arrays(layout, 0)), layout.size),
+        "as its table says": (good + b"x", layout.size),
+    }
+    for reason, (data, most) in bad.items():
+        with pytest.raises(HanseError, match=reason if "update" not in reason else "layout"):
+            decode(np.frombuffer(data, np.uint8), build_chain(DOWN), most=most)
+    with pytest.raises(HanseError, match="encoded"):
+        decode(np.frombuffer(good[: len(good) // 2], np.uint8), build_chain(DOWN), most=layout.size)
+
+
+def test_a_model_that_the_store_has_changed_is_not_encoded(cases, store):
+    _, model, _, _ = setup(cases, store, 300)
+    changed = bytearray(store.get(model.key, limit=1 << 30))
+    changed[-1] ^= 1
+    store.put(model.key, bytes(changed))
+    assert "does not have the digest" in Engine(store).run(encoding(cases, model)).error

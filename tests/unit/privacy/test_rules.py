@@ -45,6 +45,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},
     "told_apart": {"secure_aggregation": MASKED, "train": {"algorithm": {"name": "scaffold"}}},
     "coded": {"secure_aggregation": MASKED, "codec": {"up": [{"name": "float16"}]}},
+    "coded_model": {"privacy": LOCAL, "codec": {"down": [{"name": "float16"}]}},
     "summed_inside": {"secure_aggregation": MASKED, "train": {"algorithm": "fedtan"}},
     "central_sign_mask": {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"sign_mask": {"tau": 0.4}}},
     "unpaid_messages": {"privacy": LOCAL, "train": {"algorithm": "fedtan"}},

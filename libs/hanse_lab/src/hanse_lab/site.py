@@ -16,7 +16,7 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_lab.attacks import poisoned, sent
 from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
-from hanse_learning.codecs.at_site import LEFT_OUT, site_codec
+from hanse_learning.codecs.at_site import LEFT_OUT, read_model, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
 from hanse_learning.site.algorithms import adapt, train_round
 from hanse_learning.site.entries import Entries, arrays_of, entries_of, freeze, load, update_of
@@ -92,9 +92,8 @@ class LabSite:
             raise
 
     def _train(self, task: Task, objects: Mapping[str, bytes], sums: Sums) -> Made:
-        files = {name: decode_tensors(data) for name, data in objects.items()}
-        model = files.pop("model")[1]
-        extras = {name: arrays for name, (_, arrays) in files.items()}
+        model = read_model(objects["model"], task.config)[1]
+        extras = {name: decode_tensors(data)[1] for name, data in objects.items() if name != "model"}
         entries = self._setting.entries(task.round)
         made = train_round(self._receive(task.round, model, entries, "train", extras, sums))
         self._module.zero_grad(set_to_none=True)

@@ -90,6 +90,8 @@ def open_encoded(data: Input, layout: Layout, chain: Chain) -> EncodedInput:
     """
     head = _head(data)
     check_head(head, layout, chain.sections)
+    if head.header:
+        raise _bad("it has a layout in it, as models have")
     start, frames = len(head.encode()), len(frames_of(layout))
     stop = start + frames * ROW.itemsize
     if stop > data.ref.size:

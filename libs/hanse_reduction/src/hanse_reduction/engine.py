@@ -14,7 +14,7 @@ from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
+from hanse_fabric.messages.reductions import ENCODED, MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.reduction import Measured
@@ -22,6 +22,7 @@ from hanse_learning.server.strategy import build_strategy
 from hanse_reduction.arithmetic import Arithmetic, Processor
 from hanse_reduction.checks import blamed, check_order, check_plugins
 from hanse_reduction.crew import Crew
+from hanse_reduction.encode_model import encoded_model
 from hanse_reduction.leaf import LeafWorker
 from hanse_reduction.measure import (
     MEASURED_INLINE,
@@ -140,6 +141,8 @@ class _Run:
             return self._close()
         if self.job.kind is JobKind.TALLY:
             return self._tallied()
+        if self.job.kind is JobKind.ENCODE:
+            return self.answer(outputs={ENCODED: encoded_model(self.job, self.inputs, self.outputs)})
         plan = make_plan(self.job, self.inputs, self.refusals, self._each)
         if plan is None:
             return self.answer()

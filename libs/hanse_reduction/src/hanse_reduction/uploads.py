@@ -7,11 +7,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import INLINE_LIMIT, JobKind, ObjectRef, Part, ReduceJob
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.tensors.digest import combine_leaves, leaf_count
+from hanse_fabric.tensors.digest import LEAF_BYTES, combine_leaves, leaf_count
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_learning.server.config import check_strategy, state_names
 from hanse_reduction.plan import MODEL
@@ -43,6 +44,19 @@ class Uploads:
         self.store.put(self.key(output), data)
         return ObjectRef(digest=hashlib.sha256(data).hexdigest(), size=len(data), key=self.key(output))
 
+    def put_file(self, output: str, path: Path) -> ObjectRef:
+        """Make an object of a file, leaf by leaf where it is large."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if leaf_count(size) == 1:
+                return self.put(output, file.read())
+            upload = self.store.open_upload(self.key(output))
+            parts = [
+                self.put_part(output, upload, index, memoryview(file.read(LEAF_BYTES)))
+                for index in range(leaf_count(size))
+            ]
+        return self._close(output, upload, parts, size)
+
     def open(self, outputs: tuple[str, ...]) -> dict[str, str]:
         """Begin an upload for each output; their ids."""
         return {name: self.store.open_upload(self.key(name)) for name in outputs}
@@ -71,13 +85,16 @@ class Uploads:
             mine = sorted((part for part in parts if part.output == name), key=lambda part: part.number)
             if [part.number for part in mine] != list(range(1, leaf_count(size) + 1)):
                 raise invalid(f"parts of {name}", [part.number for part in mine], f"1 to {leaf_count(size)}")
-            self.store.close_upload(self.key(name), uploads[name], [(part.number, part.etag) for part in mine])
-            leaves = tuple(part.digest for part in mine)
-            outputs[name] = ObjectRef(
-                digest=combine_leaves(leaves), size=size, leaves=leaves if len(leaves) > 1 else (), key=self.key(name)
-            )
+            outputs[name] = self._close(name, uploads[name], mine, size)
         self._sweep()
         return outputs
+
+    def _close(self, name: str, upload: str, parts: list[Part], size: int) -> ObjectRef:
+        self.store.close_upload(self.key(name), upload, [(part.number, part.etag) for part in parts])
+        leaves = tuple(part.digest for part in parts)
+        return ObjectRef(
+            digest=combine_leaves(leaves), size=size, leaves=leaves if len(leaves) > 1 else (), key=self.key(name)
+        )
 
     def abort(self, uploads: Mapping[str, str]) -> None:
         """Give uploads up. What could not be aborted is left to the store's own expiry of unfinished uploads."""

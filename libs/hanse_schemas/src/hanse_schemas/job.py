@@ -92,15 +92,23 @@ class EarlyStop(Frozen):
 
 
 class Codec(Frozen):
-    """In how few bytes updates travel; docs/codecs.md.
+    """In how few bytes models and updates travel; docs/codecs.md.
 
     Attributes:
-        up: the codecs that a site's update goes through, in order: sections with a name.
+        up: the codecs that a site's update goes through, in order: sections with a name; none: it travels as it is.
+        down: the same of the model that a site is sent. The hub's own stays as it is.
         error_feedback: whether a site adds to its next update what the codecs left out of the former ones.
     """
 
-    up: tuple[dict[str, Any], ...] = Field(min_length=1, max_length=8)
+    up: tuple[dict[str, Any], ...] = Field(default=(), max_length=8)
+    down: tuple[dict[str, Any], ...] = Field(default=(), max_length=8)
     error_feedback: bool = False
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Codec:
+        if not self.up and not self.down:
+            raise ValueError("give up, down, or both")
+        return self
 
 
 class SiteCode(Frozen):
@@ -127,7 +135,7 @@ class Job(Frozen):
         secure_aggregation: sums of which nobody sees the summands; None: aggregators see the updates.
         privacy: differential privacy; None: none.
         utility_preserving: refuse the job unless it equals training on pooled data (`hanse run check` says why not).
-        codec: in how few bytes updates travel; None: as they are.
+        codec: in how few bytes models and updates travel; None: as they are.
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 

@@ -44,6 +44,7 @@ class Ask:
     config: dict[str, Any]
     seed: Callable[[str], int]
     model: ObjectRef | None
+    """That the work begins with, and that updates are differences to."""
     needed: int
     grace: float | None
     deadline: float
@@ -80,6 +81,8 @@ class Ask:
     keep: bool = False
     """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
     `Verbs.release`."""
+    carried: ObjectRef | None = None
+    """The model as it travels, where that is otherwise (encoded)."""
     before: Gathered | None = None
     """What earlier attempts at the step have brought: the outcome has it, too."""
 
@@ -92,11 +95,16 @@ class Ask:
         refused = {failure.participant for failure in self.before.failures if failure.final(self.kind)}
         return tuple(name for name in self.to if name not in had and name not in refused)
 
+    @property
+    def travels(self) -> ObjectRef | None:
+        """The model as tasks carry it."""
+        return self.carried or self.model
+
     def task(self, project: str, run: str, workflow: str, step: str, issued: datetime, deadline: datetime) -> Task:
         """What all participants' tasks have in common, in the name of `all`."""
         return Task(
             id="0" * 32, project=project, run=run, step=step, participant="all", workflow=workflow, kind=self.kind,
-            round=self.round, config=self.config, seed=0, model=self.model, peers=self.peers or len(self.to),
+            round=self.round, config=self.config, seed=0, model=self.travels, peers=self.peers or len(self.to),
             issued_at=issued, deadline=deadline, masking=self.masking, privacy=self.privacy,
             extras=dict(self.extras) or None, bound=self.bound if hides(self.masking) else None,
         )  # fmt: skip

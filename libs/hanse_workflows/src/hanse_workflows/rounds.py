@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
 from hanse_workflows.ask import Ask
+from hanse_workflows.encoding import carrying
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather, gather_updates, patience_of
 from hanse_workflows.masking.masked_sums import summed_masked
@@ -54,6 +55,7 @@ async def train(
     prefix = prefix or f"r{ask.round}"
     step, reduce_step = f"{prefix}-train", f"{prefix}-reduce"
     ask = replace(ask, extras=state.extras, answered=extras_named(run.job), info=info_named(run.job))
+    ask = await carrying(run, f"{prefix}-model", ask)
     if protocol is None:
         gathered = await gather_updates(run, step, with_noise(run, ask, 1))
         strategy = await central_strategy(run, f"{prefix}-noise", ask, state.clip)
@@ -97,8 +99,10 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
         RunFailure: as `train`.
     """
     step = f"r{ask.round}-evaluate"
+    ask = await carrying(run, f"{step}-model", ask)
     if protocol is None:
         gathered = await gather(run, step, with_noise(run, ask, 1))
+        run.forget(() if ask.carried is None else (ask.carried,))
         return replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
     _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
@@ -106,7 +110,7 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:
-    before = (ask.model, *state.state.values(), *state.extras.values())
+    before = (ask.model, ask.carried, *state.state.values(), *state.extras.values())
     return (*(ref for ref in before if ref is not None), *sent_by(gathered.answers))
 
 

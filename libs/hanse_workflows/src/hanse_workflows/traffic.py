@@ -41,7 +41,7 @@ class Traffic:
 def traffic(ask: Ask, gathered: Gathered) -> Traffic:
     """Of one gathered step."""
     up = sum(_size(one.update) + _size(one.tally) + _sizes(one.extras.values()) for one in gathered.answers)
-    return Traffic(down=len(gathered.asked) * _sizes((ask.model, *ask.extras.values())), up=up)
+    return Traffic(down=len(gathered.asked) * _sizes((ask.travels, *ask.extras.values())), up=up)
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:

@@ -24,6 +24,7 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.store.uploads import go_on
 from hanse_fabric.subjects import LINK, TASK, Stream
 from hanse_workflows.answers import largest_update
+from hanse_workflows.encoding import model_of
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
@@ -75,7 +76,7 @@ class LinkServer:
         expires_in = _validity(task.deadline, self._clock.now())
         if request.put is not None:
             step = _step_to_put(request)
-            largest = largest_update(task.model, task.masking, self._settings.largest_model)
+            largest = largest_update(model_of(task), task.masking, self._settings.largest_model)
             _check_size(request.put, largest)
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
             return LinkReply(upload=await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in))

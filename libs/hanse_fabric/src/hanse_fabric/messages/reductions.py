@@ -35,6 +35,9 @@ MEASURED = "measured"
 """Name of a MEASURE job's output: a tensor file of F64 arrays."""
 
 
+ENCODED = "encoded"
+"""Name of an ENCODE job's output."""
+
 MOST_WARNING = 300
 """Characters of a warning."""
 
@@ -43,7 +46,7 @@ class JobKind(StrEnum):
     """WHOLE does everything in one job. A large reduction is OPEN (start the outputs' multipart uploads), any number
     of SHARD (reduce a range of leaves), CLOSE (compose the parts). Where the strategy measures all updates before it
     combines any, a MEASURE for each MEASURE_LEAVES leaves comes between OPEN and SHARD. TALLY sums tallies alone: each
-    `ref` is one."""
+    `ref` is one. ENCODE makes of a model what is sent to sites, by `codec`."""
 
     WHOLE = "whole"
     OPEN = "open"
@@ -51,6 +54,7 @@ class JobKind(StrEnum):
     SHARD = "shard"
     CLOSE = "close"
     TALLY = "tally"
+    ENCODE = "encode"
 
 
 class Part(Frozen):

@@ -8,9 +8,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hanse_fabric.store.files import whole_file
+from hanse_fabric.tensors.file import decode_tensors, read_tensors
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.chain import Chain, build_chain
+from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.stages import Values
 from hanse_learning.codecs.writing import Arrays, encode
 
@@ -59,6 +63,20 @@ class SiteCodec:
         return kept.get(LEFT_OUT, {}) if self.error_feedback else None
 
 
+def read_model(source: Path | bytes, config: Mapping[str, Any]) -> tuple[Layout, dict[str, np.ndarray[Any, Any]]]:
+    """Layout and arrays of the model that a task begins with, decoded where the task's codecs say so.
+
+    Raises:
+        HanseError: INVALID_INPUT where it is not encoded as the task says.
+    """
+    codec = config.get("codec") or {}
+    down = codec.get("down")
+    if not down:
+        return read_tensors(source) if isinstance(source, Path) else decode_tensors(source)
+    data = np.memmap(source, np.uint8, "r") if isinstance(source, Path) else np.frombuffer(source, np.uint8)
+    return decode(data, build_chain(down), most=codec["model_size"])
+
+
 def site_codec(config: Mapping[str, Any]) -> SiteCodec | None:
     """The codecs of a task's configuration; None where updates travel as they are.
 
@@ -66,6 +84,6 @@ def site_codec(config: Mapping[str, Any]) -> SiteCodec | None:
         HanseError: INVALID_INPUT for a codec that is not installed at the site.
     """
     section = config.get("codec")
-    if section is None:
+    if section is None or not section["up"]:
         return None
     return SiteCodec(build_chain(section["up"]), bool(section.get("error_feedback")))

@@ -228,7 +228,8 @@ def check_job_codec(job: Job) -> None:
     if codec is None:
         return
     checked = check_chain(codec.up)
+    if sparse := [each.name for each in check_chain(codec.down, "codec.down") if each.role == "sparsify"]:
+        raise invalid("codec.down", sparse, "no codec that leaves values out, for they would be zero in the model")
     if codec.error_feedback and {config.role for config in checked} <= {"pack"}:
-        raise invalid(
-            "codec.error_feedback", True, f"false: {', '.join(config.name for config in checked)} leaves nothing out"
-        )
+        names = ", ".join(config.name for config in checked) or "an empty codec.up"
+        raise invalid("codec.error_feedback", True, f"false: {names} leaves nothing out")

@@ -1,11 +1,12 @@
 """The form of an encoded update: a head, a table of frames, and the frames.
 
-    "HANSENC1" | u32 length of the head | head, JSON | for each frame: u32 length, SHA-256 | the frames
+    "HANSENC1" | u32 length of the head | head, JSON | for each frame: u32 length, SHA-256 | layout | the frames
 
 The head names the chain, the layout of the update (its digest, and the bytes that it has decoded), the number of frames
 and the seed. Which frames there are, and what is in each, follows from the layout: of every run of adjacent entries of
 one dtype and rule, at most FRAME_ELEMENTS elements each. Who has the head and the table, verified, can verify and
-decode any frame alone.
+decode any frame alone. The layout is there, as the header of the decoded file, where the receiver does not know it: in
+models that go down, not in updates that go up.
 """
 
 from __future__ import annotations
@@ -112,6 +113,7 @@ class Head:
         size: bytes of the decoded file.
         frames: how many there are.
         seed: of what is random in the codecs.
+        header: bytes of the decoded file's header that stand before the frames; 0: the receiver knows the layout.
     """
 
     chain: tuple[Mapping[str, Any], ...]
@@ -119,17 +121,19 @@ class Head:
     size: int
     frames: int
     seed: int
+    header: int = 0
 
     def encode(self) -> bytes:
         body = {"format": 1, "chain": self.chain, "layout": self.layout, "size": self.size, "frames": self.frames,
-                "seed": self.seed}  # fmt: skip
+                "seed": self.seed, "header": self.header}  # fmt: skip
         text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
         return MAGIC + len(text).to_bytes(4, "little") + text
 
 
-def head_of(layout: Layout, chain: tuple[Mapping[str, Any], ...], seed: int) -> Head:
-    """The head of an update in a layout."""
-    return Head(chain, hashlib.sha256(layout.header).hexdigest(), layout.size, len(frames_of(layout)), seed)
+def head_of(layout: Layout, chain: tuple[Mapping[str, Any], ...], seed: int, *, with_layout: bool = False) -> Head:
+    """The head of an update in a layout, or of a model `with_layout`."""
+    digest, header = hashlib.sha256(layout.header).hexdigest(), layout.data_start if with_layout else 0
+    return Head(chain, digest, layout.size, len(frames_of(layout)), seed, header)
 
 
 def head_length(first: bytes) -> int:
@@ -160,7 +164,7 @@ def read_head(data: bytes) -> Head:
     """
     body = parse_json(data[12:], "encoded update", SMALL)
     try:
-        head = Head(tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"])
+        head = Head(tuple(body["chain"]), body["layout"], body["size"], body["frames"], body["seed"], body["header"])
         known = head.encode() == data
     except (KeyError, TypeError, ValueError):
         known = False

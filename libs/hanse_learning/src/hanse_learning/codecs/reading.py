@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.tensors.layout import Layout
+from hanse_fabric.tensors.layout import Layout, parse_header
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Places
-from hanse_learning.codecs.frames import Frame, Head, Part, draw_of, head_of
+from hanse_learning.codecs.frames import ROW, Frame, Head, Part, draw_of, frames_of, head_length, head_of, read_head
 
 
 def decode_frame(frame: Frame, packed: bytes, chain: Chain, seed: int) -> NDArray[np.uint8]:
@@ -48,6 +48,42 @@ def _part(frame: Frame, part: Part, data: BytesIn, chain: Chain, seed: int) -> n
     return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, part.size))
 
 
+def decode(data: NDArray[np.uint8], chain: Chain, *, most: int) -> tuple[Layout, dict[str, np.ndarray[Any, Any]]]:
+    """Layout and arrays of a whole encoded file that has its layout in it, as models have.
+
+    Args:
+        data: (n,), verified; mapped from a file, perhaps, for it is read once, from front to back.
+        most: bytes that it may become.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    at = head_length(bytes(data[:12]))
+    head = read_head(bytes(data[:at]))
+    if head.size > most:
+        raise invalid("encoded model's size", head.size, f"at most {most} bytes, as the task says")
+    end = at + ROW.itemsize * head.frames
+    if not 0 < head.header <= len(data) - end:
+        raise invalid("encoded model's layout", head.header, f"1 to {len(data) - end} bytes, for the model is encoded")
+    layout = parse_header(bytes(data[end : end + head.header]), size=head.size)
+    check_head(head, layout, chain.sections)
+    table = np.frombuffer(data[at:end], ROW)
+    made = np.empty(layout.data_bytes, np.uint8)
+    at, start = end + head.header, layout.data_start
+    for frame, length in zip(frames_of(layout), table["length"].tolist(), strict=True):
+        made[frame.start - start : frame.stop - start] = decode_frame(
+            frame, bytes(data[at : at + length]), chain, head.seed
+        )
+        at += length
+    if at != len(data):
+        raise invalid("encoded model", len(data), f"{at} bytes, as its table says")
+    arrays = {}
+    for entry in layout:
+        first = layout.offsets[entry.name] - start
+        arrays[entry.name] = made[first : first + entry.nbytes].view(entry.numpy).reshape(entry.shape)
+    return layout, arrays
+
+
 def check_head(head: Head, layout: Layout, expected: Sequence[Mapping[str, Any]]) -> None:
     """Check that an update is of a layout, and encoded as the job says.
 
@@ -59,7 +95,7 @@ def check_head(head: Head, layout: Layout, expected: Sequence[Mapping[str, Any]]
     """
     if list(head.chain) != list(expected):
         raise invalid("encoded update's codecs", _names(head.chain), f"the job's codec.up: {_names(expected)}")
-    wanted = head_of(layout, tuple(expected), head.seed)
+    wanted = head_of(layout, tuple(expected), head.seed, with_layout=head.header > 0)
     if head != wanted:
         raise HanseError(
             ErrorCode.INVALID_INPUT, "update: it was encoded in another layout than the model's",

@@ -33,10 +33,12 @@ class Percentile:
 def _percentile(values: Values, p: float) -> float:
     """With linear interpolation, as numpy's, without its sort."""
     place = p / 100 * (len(values) - 1)
-    low = int(place)
-    high = min(low + 1, len(values) - 1)
-    parted = np.partition(values, (low, high) if high > low else low)
-    return float(parted[low] + (place - low) * (float(parted[high]) - float(parted[low])))
+    at = int(place)
+    parted = np.partition(values, at)
+    low = float(parted[at])
+    # The next larger one stands anywhere behind: to look for it is faster than to have it sorted, too.
+    high = float(parted[at + 1 :].min()) if place > at else low
+    return low + (place - at) * (high - low)
 
 
 def _share(fraction: float, size: int) -> int:

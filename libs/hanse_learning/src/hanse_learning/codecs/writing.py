@@ -20,9 +20,10 @@ Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 def encode(
-    file: BinaryIO, layout: Layout, arrays: Arrays, chain: Chain, *, seed: int, residual: Arrays | None = None
-) -> dict[str, Values]:
-    """Write an update.
+    file: BinaryIO, layout: Layout, arrays: Arrays, chain: Chain, *, seed: int, residual: Arrays | None = None,
+    with_layout: bool = False,
+) -> dict[str, Values]:  # fmt: skip
+    """Write an update, or a model `with_layout`.
 
     Args:
         file: empty, and open for writing anywhere in it.
@@ -36,7 +37,7 @@ def encode(
     Raises:
         HanseError: TRAINING_FAILED for values that are not finite; INVALID_INPUT for an entry that the codecs refuse.
     """
-    return _Writer(layout, arrays, chain, seed, residual).write(file)
+    return _Writer(layout, arrays, chain, seed, residual, with_layout).write(file)
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class _Writer:
     chain: Chain
     seed: int
     residual: Arrays | None
+    with_layout: bool
     left: dict[str, Values] = field(default_factory=dict)
     _entry: str = ""
     _values: Values = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -53,10 +55,12 @@ class _Writer:
 
     def write(self, file: BinaryIO) -> dict[str, Values]:
         frames = frames_of(self.layout)
-        head = head_of(self.layout, self.chain.sections, self.seed).encode()
+        head = head_of(self.layout, self.chain.sections, self.seed, with_layout=self.with_layout).encode()
         table = np.zeros(len(frames), ROW)
         file.write(head)
         file.write(table.tobytes())
+        if self.with_layout:
+            file.write(self.layout.header)
         for index, frame in enumerate(frames):
             packed = self.chain.packer.pack(self._frame(frame))
             table["length"][index] = len(packed)

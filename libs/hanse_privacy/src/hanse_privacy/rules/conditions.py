@@ -74,7 +74,13 @@ def told_apart(job: Job, _sums: SecureAggregation) -> str | None:
 def coded(job: Job, _sums: SecureAggregation) -> str | None:
     if job.codec is None:
         return None
-    return f"codec.up: {', '.join(str(each.get('name')) for each in job.codec.up)}"
+    return f"codec: {', '.join(str(each.get('name')) for each in (*job.codec.up, *job.codec.down))}"
+
+
+def coded_model(job: Job, _privacy: Privacy) -> str | None:
+    if job.codec is None or not job.codec.down:
+        return None
+    return f"codec.down: {', '.join(str(each.get('name')) for each in job.codec.down)}"
 
 
 def summed_inside(job: Job, sums: SecureAggregation) -> str | None:

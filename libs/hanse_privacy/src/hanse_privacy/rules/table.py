@@ -85,6 +85,13 @@ RULES: tuple[Rule, ...] = (
         masked(at.coded),
     ),
     Rule(
+        "privacy, any",
+        "codec.down",
+        "the noise is made for the parameters of the model as the site finds them in its file",
+        "leave codec.down out; codec.up goes with noise that is made at the site",
+        private(at.coded_model),
+    ),
+    Rule(
         "secure_aggregation.mode compensator",
         "train.algorithm fedtan",
         "the compensator would have to answer in the middle of a step, for every sum of batch statistics",

@@ -114,7 +114,7 @@ class TaskSteps:
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
         await self._ledgers.keep(now=ask.privacy is not None)
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
-        count_bytes((ask.model, *ask.extras.values()), len(tasks), collector.answers.values())
+        count_bytes((ask.travels, *ask.extras.values()), len(tasks), collector.answers.values())
         self._tell_closed(step, ask, gathered)
         return gathered
 
@@ -126,9 +126,9 @@ class TaskSteps:
     async def _send(
         self, step: str, ask: Ask, own: _Own, issued: datetime, deadline: datetime, collector: Collector
     ) -> None:
-        model = None if ask.model is None else await self._resting(ask.model, len(own))
+        model = None if ask.travels is None else await self._resting(ask.travels, len(own))
         extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
-        resting = replace(ask, model=model, extras=extras)
+        resting = replace(ask, model=model, carried=None, extras=extras)
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
         async def send(name: str) -> None:

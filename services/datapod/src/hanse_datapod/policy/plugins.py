@@ -43,7 +43,8 @@ class PluginsPolicy(Frozen):
             raise HanseError(ErrorCode.INVALID_INPUT, "task.config.plugins: digests by name were expected")
         self._check_algorithm(config, told)
         codec = config.get("codec")
-        for plugin in codec_plugins(codec.get("up") or ()) if isinstance(codec, Mapping) else ():
+        chains = (codec.get("up") or (), codec.get("down") or ()) if isinstance(codec, Mapping) else ()
+        for plugin in (plugin for chain in chains for plugin in codec_plugins(chain)):
             self._check_own(plugin, "plugins.codecs", self.codecs, told)
         for title, digest in told.items():
             kind, _, name = str(title).partition(" ")

@@ -19,7 +19,8 @@ def plugins_of(job: Job) -> dict[str, str]:
     Raises:
         HanseError: INVALID_INPUT for sections that were not checked; NOT_FOUND where a plug-in's files are gone.
     """
-    named = [*strategy_plugins(job.strategy), *codec_plugins(job.codec.up if job.codec else ())]
+    codecs = () if job.codec is None else (*job.codec.up, *job.codec.down)
+    named = [*strategy_plugins(job.strategy), *(find(CODECS, str(each.get("name"))) for each in codecs)]
     if job.code is None:
         named.append(find(ALGORITHMS, check_train(job.train).algorithm.name))
     return {each.title: each.digest() for each in named if not each.built_in}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.site_state import LOCAL, SiteState, read_state
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import TaskKind
-from hanse_fabric.tensors.file import read_tensors
+from hanse_fabric.tensors.layout import Layout
+from hanse_learning.codecs.at_site import read_model
 from hanse_learning.config import check_model, state_rules
 from hanse_learning.site.entries import Entries, entries_of, freeze, load
 from hanse_learning.site.examples import Examples, Problem, pose
@@ -69,7 +69,7 @@ def receive(work: WorkContext, examples: Examples) -> tuple[nn.Module, Problem, 
         HanseError: INVALID_INPUT where either is of another model.
     """
     module, problem, entries = module_of(work, examples)
-    arrays = read_model(work)
+    arrays = received_model(work)[1]
     load(module, arrays, entries.travelling)
     state = read_kept(work)
     kept = state.groups.get(LOCAL)
@@ -86,24 +86,15 @@ def read_kept(work: WorkContext) -> SiteState:
     return read_state(work.state, before=before, trained=work.trained)
 
 
-def read_model(work: WorkContext) -> dict[str, np.ndarray]:
-    """The received model's arrays.
+def received_model(work: WorkContext) -> tuple[Layout, dict[str, np.ndarray]]:
+    """The received model's layout and arrays.
 
     Raises:
-        HanseError: INVALID_INPUT where none came.
-    """
-    return read_tensors(given_model(work))[1]
-
-
-def given_model(work: WorkContext) -> Path:
-    """The received model's file.
-
-    Raises:
-        HanseError: INVALID_INPUT where none came.
+        HanseError: INVALID_INPUT where none came, or it is not encoded as the task says.
     """
     if work.model is None:
         raise invalid("model", None, f"a tensor file, which {work.kind.value} needs")
-    return work.model
+    return read_model(work.model, work.config)
 
 
 def loss_name(train: Mapping[str, Any]) -> str | None:

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from hanse_datapod.worker.work.context import WorkContext
-from hanse_datapod.worker.work.modules import LOST, Arrays, GivenModel, given_model, read_kept
+from hanse_datapod.worker.work.modules import LOST, Arrays, GivenModel, read_kept, received_model
 from hanse_datapod.worker.work.site_code import SiteCodeFile, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL, SiteState
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, dtype_name
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.site.entries import Entries, entries_of_arrays, require_entries
@@ -47,7 +46,7 @@ def receive_own(work: WorkContext, code: SiteCodeFile) -> GivenModel:
             model; as the code's `initialize`.
     """
     rules = own_state_rules(work.config.get("model") or {})
-    layout, received = read_tensors(given_model(work))
+    layout, received = received_model(work)
     state = read_kept(work)
     made = _local(work, code, rules, state)
     whole = {**received, **state.groups.get(LOCAL, {})} if made is None else made

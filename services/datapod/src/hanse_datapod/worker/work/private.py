@@ -16,9 +16,8 @@ import numpy as np
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
-from hanse_datapod.worker.work.modules import given_model, read_kept
+from hanse_datapod.worker.work.modules import read_kept, received_model
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.site.site_privacy import SitePrivacy, privatize
 
@@ -48,7 +47,7 @@ def privately(work: WorkContext, private: SitePrivacy, train: Callable[[WorkCont
 
 
 def _nothing_learnt(work: WorkContext, private: SitePrivacy) -> WorkOutcome:
-    layout, received = read_tensors(given_model(work))
+    layout, received = received_model(work)
     update = {name: np.zeros_like(array) for name, array in received.items()}
     # A step of dp_sgd that leaves the range of numbers is made of sums that have their noise: nothing is to be added.
     if private.mechanism != "dp_sgd":

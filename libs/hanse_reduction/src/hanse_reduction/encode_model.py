@@ -1,0 +1,54 @@
+"""Encodes a model that sites are to be sent. It passes through two files, so that memory stays at one entry's."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages import ObjectRef, ReduceJob
+from hanse_fabric.messages.reductions import ENCODED
+from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.writing import encode
+from hanse_reduction.sources import Input, Inputs
+from hanse_reduction.uploads import Uploads
+from hanse_reduction.verified import VerifiedReader, raise_it
+
+_READ = 1 << 20
+
+
+def encoded_model(job: ReduceJob, inputs: Inputs, uploads: Uploads) -> ObjectRef:
+    """An ENCODE job: the model's bytes as they travel, with its layout in them.
+
+    What is random in the codecs goes by the model's digest, so that the same model has the same bytes.
+
+    Raises:
+        HanseError: INVALID_INPUT where the job names no model or no codec; as for any input.
+    """
+    if job.model is None or not job.codec:
+        raise invalid("codec" if job.model else "model", None, "a model, and how it is to be encoded")
+    model = inputs.named("model", job.model)
+    model.check_size()
+    with tempfile.TemporaryDirectory(prefix="hanse-encode-") as folder:
+        plain, made = Path(folder) / "plain", Path(folder) / "encoded"
+        _fetch(model, plain)
+        layout, arrays = read_tensors(plain)
+        with made.open("w+b") as file:
+            seed = int(job.model.digest[:15], 16)
+            encode(file, layout, arrays, build_chain(job.codec), seed=seed, with_layout=True)
+        return uploads.put_file(ENCODED, made)
+
+
+def _fetch(model: Input, path: Path) -> None:
+    """The model's file, verified."""
+    size = model.ref.size
+    with ExitStack() as stack, path.open("wb") as file:
+        reader = VerifiedReader(model, "model", ((0, size),), raise_it, stack)
+        buffer = memoryview(bytearray(min(_READ, size)))
+        for at in range(0, size, _READ):
+            part = buffer[: size - at]
+            reader.read_into(at, part)
+            file.write(part)
+        reader.finish()
