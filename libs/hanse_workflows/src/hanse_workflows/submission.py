@@ -43,8 +43,8 @@ def check_submitted(
         _check_study(job.study, schema)
     else:
         check_learning(job, schema)
-        check_job_strategy(job)
         check_job_codec(job)
+        check_job_strategy(job)
     least = job.participants.minimum
     for count in sorted({least, max(least, members or 0)}):
         _check_masked(job, count)
