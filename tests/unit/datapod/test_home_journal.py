@@ -46,6 +46,12 @@ def test_an_answer_is_found_again_after_a_restart(journal: TaskJournal, tmp_path
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
+def test_a_home_is_made_with_its_journal(tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    TaskJournal(home).close()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+
+
 def test_an_answer_is_on_the_disk_when_it_is_finished(
     journal: TaskJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

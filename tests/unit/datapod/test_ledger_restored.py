@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from hanse_datapod.policy.privacy import PrivacyPolicy
-from hanse_datapod.privacy.budget import SiteBudget, balances, restore_ledger
+from hanse_datapod.privacy.budget import WHOLE_SITE, SiteBudget, balances, restore_ledger
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import LedgerHead, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_fabric.telemetry.catalogue import PRIVACY_SPENT
 from hanse_privacy.ledger import NAME
 from hanse_privacy.witness import is_own, signed_head
 from hanse_site.link import result_for
@@ -48,6 +49,10 @@ def set_back(home: Path) -> LedgerHead:
     for part in ("jsonl", "head"):
         shutil.copy(copy / f"{NAME}.{part}", home / f"{NAME}.{part}")
     return seen
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def spent(home: Path) -> float:
@@ -99,8 +104,30 @@ def test_what_the_administrator_knows_of_the_lost_entries_is_charged_and_the_led
     seen = set_back(home)
     with pytest.raises(HanseError, match="older"):
         charged(home, 3, ledger=seen)
+    before_it = open_files()
     restore_ledger(home, POLICY, "the disk broke", lost)
+    assert open_files() == before_it
     head = charged(home, 3, ledger=seen)
     assert head is not None
     assert head.entries == (5 if lost else 4)
-    assert spent(home) == pytest.approx(after)
+    assert spent(home) == pytest.approx(after, rel=1e-3)
+
+
+def test_the_ledger_of_the_policys_folder_is_the_one_that_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    set_back(folder)
+    policy = POLICY.model_copy(update={"ledger": folder})
+    restore_ledger(tmp_path / "site", policy, "the disk broke", ("triage", 0.25))
+    assert spent(folder) == pytest.approx(0.75, rel=1e-3)
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_site_without_a_budget_of_its_own_tells_none_and_has_one_ledger_open(tmp_path: Path) -> None:
+    budget = SiteBudget(tmp_path, PrivacyPolicy(), key=KEY)
+    budget.reserve(task(privacy=HALF, project="unlimited"), examples=100, model=None)
+    before_it = open_files()
+    before = PRIVACY_SPENT.value(project=WHOLE_SITE)
+    budget.reserve(task("r2-train", round=2, privacy=HALF, project="unlimited"), examples=100, model=None)
+    assert PRIVACY_SPENT.value(project=WHOLE_SITE) == before
+    assert open_files() == before_it
+    budget.close()

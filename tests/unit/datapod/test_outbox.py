@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hanse_datapod.cli import main
-from hanse_datapod.home.outbox import HEAD, LOG, RESERVE, Leaving, Outbox, verify_log
+from hanse_datapod.home.outbox import HEAD, LOG, MISSING, RESERVE, RESTORED, Leaving, Outbox, verify_log
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import LedgerHead
 
 
 def fill(home: Path, count: int) -> None:
@@ -122,6 +124,44 @@ def test_the_command_names_the_first_broken_entry(tmp_path: Path, capsys: pytest
     (tmp_path / LOG).write_text(content)
     assert main(["verify-log", "--home", str(tmp_path)]) == ErrorCode.TAMPERED.value.exit_status
     assert "entry 2 is broken" in capsys.readouterr().out
+
+
+def test_a_log_that_lacks_what_others_have_seen_is_not_gone_on_with_until_the_administrator_says_why(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "site"
+    fill(home, 1)
+    copy = shutil.copytree(home, tmp_path / "copy")
+    fill(home, 1)
+    seen = _head(home)
+    shutil.copytree(copy, home, dirs_exist_ok=True)
+    held = _head(home)
+    log = Outbox(home)
+    for head in (None, held):
+        log.require(head)
+    for head in (seen, None, held, seen):
+        with pytest.raises(HanseError, match="shorter than it was, or another") as caught:
+            log.require(head)
+        assert caught.value.code is ErrorCode.TAMPERED
+    log.close()
+    again = Outbox(home)
+    with pytest.raises(HanseError, match="shorter"):
+        again.require(None)
+    again.append(Leaving(RESTORED, "the disk broke", 0))
+    again.close()
+    whole = Outbox(home)
+    for head in (None, seen, held):
+        whole.require(head)
+    whole.close()
+    told = [json.loads(line)["what"] for line in (home / LOG).read_text().splitlines()]
+    assert told == ["update", MISSING, RESTORED]
+
+
+def _head(home: Path) -> LedgerHead:
+    log = Outbox(home)
+    entries, digest = log.head()
+    log.close()
+    return LedgerHead.model_construct(entries=entries, head=digest, signature=b"")
 
 
 def test_the_reserve_is_given_up_for_a_full_disk_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

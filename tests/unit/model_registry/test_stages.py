@@ -95,3 +95,4 @@ async def test_before_a_version_was_the_last_that_was_promoted_earlier(hub: Hub)
 async def test_the_holders_of_a_stage_are_told_by_number(hub: Hub) -> None:
     made = [await hub.put(number) for number in (1, 2, 3)]
     assert [version.version for version in rules.holders(made[::-1], Stage.CANDIDATE)] == [1, 2, 3]
+    assert rules.holders(made, Stage.STAGING) == []

@@ -285,6 +285,12 @@ def test_what_another_process_charges_counts_here_whatever_is_asked_first(tmp_pa
     two.close()
 
 
+def test_a_ledger_makes_its_folder_for_the_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "ledger"
+    Ledger(folder, PURE).close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_ledgers_files_are_the_owners_alone(ledger: Ledger, tmp_path: Path) -> None:
     ledger.reserve(charge("r1"))
     assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {

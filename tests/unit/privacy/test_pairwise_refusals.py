@@ -403,7 +403,12 @@ def test_forgetting_a_run_erases_its_key(five: Rehearsal) -> None:
     site = five.sites["site-0"]
     before = site.advertise(five.run)
     assert site.advertise(five.run) == before
+    five.mask(request := five.open("r1-train"), five.share(request))
+    others = {("b" * 12, "site-1", b"key"): b"of another run"}
+    assert site._pairs
+    site._pairs |= others
     site.forget(five.run)
+    assert site._pairs == others
     assert not (five.folder / "site-0" / five.run).exists()
 
 
