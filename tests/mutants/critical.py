@@ -41,6 +41,7 @@ CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_reduction.plan": (
         f"{_AGGREGATOR}/test_engine.py", f"{_AGGREGATOR}/test_refusals.py", f"{_AGGREGATOR}/test_masked_refusals.py",
         f"{_AGGREGATOR}/test_measured.py", f"{_AGGREGATOR}/test_from_zero.py", f"{_AGGREGATOR}/test_masked_sums.py",
+        f"{_AGGREGATOR}/test_encoded_updates.py",
     ),
     "hanse_coordinator.runs.journal": (
         f"{_WORKFLOW}/test_journal.py", f"{_WORKFLOW}/test_step_keys.py", "tests/simulation/test_coordinators.py",
