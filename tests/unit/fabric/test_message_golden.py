@@ -128,6 +128,7 @@ EXAMPLES: tuple[Message, ...] = (
         **WHERE, id="r1-train", kind=JobKind.CLOSE, round=1, strategy={}, model=STORED, output_key="models/triage/y",
         updates=(UpdateInput(participant="north", weight=10, ref=STORED),), state={"momentum": INLINE},
         uploads={"model": "u1"}, leaves=(0, 2), parts=(Part(output="model", number=1, etag="e", digest="c" * 64),),
+        codec=({"name": "own", "share": 0.5},), codec_digests={"own": "a" * 64},
     ),
     Reduced(
         **WHERE, job="r1-train", outputs={"model": INLINE}, seconds=0.5, bytes_read=100,
