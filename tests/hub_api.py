@@ -18,6 +18,7 @@ from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
+from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import ApiKeyRecord, Buckets
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -30,6 +31,7 @@ from hanse_site.joining import proved
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 SCHEMA = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
 JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}, "participants": {"minimum": 2}}
+QUOTAS = Quotas(storage=1 << 20, runs=20, sites=20, bytes_a_day=2 << 20)
 
 
 class FakeCredentials:
@@ -88,10 +90,10 @@ class Api:
 async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Api]:
     """A coordinator's API on a broker that others may share."""
     bus = MemoryBus(broker)
-    buckets = Buckets.on(bus)
+    buckets, store = Buckets.on(bus), DirectoryStore(folder)
     hub = Hub(
         bus=bus,
-        store=DirectoryStore(folder),
+        store=store,
         buckets=buckets,
         keys=KeyRing(buckets.keys, clock),
         presence=PresenceBoard(bus, clock),
@@ -100,6 +102,7 @@ async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> Async
         clock=clock,
         info=HubInfo(name="test hub", instance="one", bus_url="nats://bus.example.org:4222"),
         started_at=clock.now(),
+        quotas=ProjectQuotas(QUOTAS, buckets, store, clock, "one"),
     )
     tasks = [asyncio.create_task(watch) for watch in (hub.keys.watch(), hub.presence.watch(), hub.compensators.watch())]
     await hub.keys.ready.wait()

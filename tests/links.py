@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from hanse_coordinator.quotas import ProjectQuotas, Quotas
+from hanse_coordinator.records import Buckets
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.messages import LinkReply, LinkRequest, ObjectRef
 from hanse_fabric.messages.objects import update_key
 from hanse_fabric.names import derive_id
@@ -21,6 +24,11 @@ def ref_of_file(path: Path) -> ObjectRef:
     """What names a file."""
     digest, leaves = digest_file(path)
     return ObjectRef(digest=digest, size=path.stat().st_size, leaves=leaves)
+
+
+def unlimited(bus: Bus, store: ObjectStore, clock: Clock = SYSTEM_CLOCK) -> ProjectQuotas:
+    """Quotas that refuse nothing."""
+    return ProjectQuotas(Quotas(), Buckets.on(bus), store, clock, "hub")
 
 
 async def serve_uploads(bus: Bus, store: ObjectStore) -> None:

@@ -25,6 +25,7 @@ from hanse_fabric.names import derive_id, new_run_id
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.subjects import LINK, TASK
+from links import unlimited
 from masked_sites import MaskedSite
 
 PROJECT, STEP, HONEST, HOSTILE = "links", "r1-train", "north", "south"
@@ -40,8 +41,9 @@ class Hub:
         self.folder, self.transfer = folder, HttpTransfer(patience=5)
         settings = WorkflowSettings(instance="hub")
         self.links = LinkServer(
-            bus=self.bus, store=store, buckets=Buckets.on(self.bus), clock=SYSTEM_CLOCK, settings=settings
-        )
+            bus=self.bus, store=store, buckets=Buckets.on(self.bus), clock=SYSTEM_CLOCK, settings=settings,
+            quotas=unlimited(self.bus, store),
+        )  # fmt: skip
 
     async def open(self) -> None:
         now = SYSTEM_CLOCK.now()

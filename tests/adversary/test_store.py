@@ -25,6 +25,7 @@ from hanse_fabric.store.http import HttpClient, Refused
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_site import cache
+from links import unlimited
 
 MODEL, ALTERED = np.linspace(0.5, -0.5, FEATURES), np.linspace(3.0, -2.0, FEATURES)
 ALONE = {"sites": 1, "masking": {"required": False}, "minimum_participants": 1}
@@ -135,8 +136,9 @@ async def trained_on_what_the_store_gives(hub: LyingHub) -> tuple[Outcome, str, 
     await asyncio.to_thread(store.put, key, altered)
     bus, clock = hub.coordinator, SystemClock()
     links = LinkServer(
-        bus=bus, store=store, buckets=Buckets.on(bus), clock=clock, settings=WorkflowSettings(instance="hub")
-    )
+        bus=bus, store=store, buckets=Buckets.on(bus), clock=clock, settings=WorkflowSettings(instance="hub"),
+        quotas=unlimited(bus, store),
+    )  # fmt: skip
     serving = asyncio.create_task(links.run())
     task = hub.task("site-0", mode=None, deadline=clock.now() + timedelta(seconds=30))
     # A copy takes the reference as it is; validation would take its bytes for base64.

@@ -53,6 +53,7 @@ from hanse_schemas.job import check_job
 from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, load_identity
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
+from links import unlimited
 from simulation.faults import Conduct, Fault, SimulatedLink
 from simulation.network import Network, Published, Weather
 from simulation.process import Process
@@ -117,7 +118,7 @@ class League:
             }  # fmt: skip
             async with asyncio.TaskGroup() as group:
                 group.create_task(Supervisor(**about).run())
-                group.create_task(LinkServer(**about).run())
+                group.create_task(LinkServer(**about, quotas=unlimited(bus, self.store, self.clock)).run())
 
         async def aggregate(bus: MemoryBus) -> None:
             await Aggregator(bus, Engine(self.store, 1, arithmetic)).run(asyncio.Event())

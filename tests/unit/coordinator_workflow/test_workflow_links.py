@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.bus.memory import MemoryBus
@@ -42,7 +43,10 @@ async def server(bus: MemoryBus, tmp_path: Path) -> LinkServer:
     subject = TASK.of(project=PROJECT, participant="north", run=RUN, step="r2-train")
     await bus.publish(subject, task.encode())
     store.put(MODEL, b"model")
-    return LinkServer(bus=bus, store=store, buckets=buckets, clock=SYSTEM_CLOCK, settings=WorkflowSettings())
+    return LinkServer(
+        bus=bus, store=store, buckets=buckets, clock=SYSTEM_CLOCK, settings=WorkflowSettings(),
+        quotas=ProjectQuotas(Quotas(bytes_a_day=1_500_000), buckets, store, SYSTEM_CLOCK, "hub"),
+    )  # fmt: skip
 
 
 async def ask(server: LinkServer, *, asker: str = "north", **changes: Any) -> LinkReply:
@@ -66,6 +70,17 @@ async def test_a_site_of_release_0_1_0_is_told_to_upgrade_where_it_would_upload(
     reply = await ask(server, put=PUT)
     assert reply.code == "forbidden"
     assert "upgrade the site's software" in reply.message
+
+
+async def test_an_upload_beyond_the_projects_day_is_refused_when_it_begins(server: LinkServer) -> None:
+    first = (await ask(server, put=PUT, upload=BEGIN)).upload
+    assert first is not None
+    reply = await ask(server, put=PUT, upload=BEGIN)
+    assert reply.code == "quota"
+    assert "quota bytes-a-day of project triage: 1000000 are used, 1000000 more asked for, 1500000 are" in reply.message
+    # What was let in goes on.
+    again = BEGIN.model_copy(update={"upload": first.upload})
+    assert (await ask(server, put=PUT, upload=again)).upload is not None
 
 
 async def test_an_upload_that_is_not_ended_with_its_task_never_is(bus: MemoryBus, server: LinkServer) -> None:

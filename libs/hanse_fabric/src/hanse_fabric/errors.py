@@ -41,6 +41,7 @@ class ErrorCode(Enum):
     CANCELLED = _Kind(409, 15, "the run was cancelled")
     NO_DEVICE = _Kind(409, 16, "the site has no device that the job asks for")
     STEP_CHANGED = _Kind(409, 17, "a workflow asked for something else under a step's key")
+    QUOTA = _Kind(403, 18, "the project has used up what the hub's operator allows it")
     INTERNAL = _Kind(500, 1, "a defect in Hanse")
 
     @property

@@ -279,6 +279,9 @@ LEDGERS = Subject(
 )
 INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations"), _rights(coordinator=_RECORD))
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
+USAGE = Subject("$KV.hanse_usage.{project}.{instance}", _bucket("usage"), _rights(coordinator=_RECORD))
+"""What each project has taken of what the operator allows it, as each coordinator has counted it."""
+
 REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
 STATE = Subject(
     "$KV.hanse_state.{name}",
@@ -300,7 +303,7 @@ MODELS = Subject(
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, STATE, RUNS, LEASES, MODELS,
+    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, STATE, RUNS, LEASES, MODELS,
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -17,6 +17,7 @@ from hanse_coordinator.auth import KeyRing, register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings
@@ -39,6 +40,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     begin_counting()
     if settings.bootstrap_key_file is not None:
         await register_bootstrap(settings.bootstrap_key_file, buckets.keys, clock)
+    quotas = ProjectQuotas(_quotas(settings), buckets, store, clock, settings.instance)
     hub = Hub(
         bus=bus,
         store=store,
@@ -50,11 +52,12 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
         clock=clock,
         info=await asyncio.to_thread(_info, settings),
         started_at=clock.now(),
+        quotas=quotas,
         stopping=service.stopping,
     )
     workflows = WorkflowSettings(instance=settings.instance, lease_ttl=settings.lease_ttl)
     supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
-    links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
+    links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=quotas)
     if isinstance(hub.credentials, BusCredentials):
         service.spawn(hub.credentials.keep_settled(), "revocations")
     service.spawn(hub.keys.watch(), "keys")
@@ -103,6 +106,15 @@ def _credentials(settings: CoordinatorSettings, bus: Bus) -> Credentials:
     from hanse_fabric.bus.authority import BusAuthority
 
     return BusCredentials(BusAuthority(settings.bus_authority), bus, settings.bus_url, bus_tls(settings))
+
+
+def _quotas(settings: CoordinatorSettings) -> Quotas:
+    return Quotas(
+        storage=settings.quota_storage,
+        runs=settings.quota_runs,
+        sites=settings.quota_sites,
+        bytes_a_day=settings.quota_bytes_a_day,
+    )
 
 
 def _info(settings: CoordinatorSettings) -> HubInfo:

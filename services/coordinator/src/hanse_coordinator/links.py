@@ -10,6 +10,7 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
+from hanse_coordinator.quotas import ProjectQuotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.settings import WorkflowSettings
@@ -36,8 +37,10 @@ class LinkServer:
     """Answers LinkRequests of participants."""
 
     def __init__(
-        self, *, bus: Bus, store: ObjectStore, buckets: Buckets, clock: Clock, settings: WorkflowSettings
-    ) -> None:
+        self, *, bus: Bus, store: ObjectStore, buckets: Buckets, clock: Clock, settings: WorkflowSettings,
+        quotas: ProjectQuotas,
+    ) -> None:  # fmt: skip
+        self._quotas = quotas
         self._bus, self._store, self._buckets, self._clock, self._settings = bus, store, buckets, clock, settings
         self._aside = Aside(bus)
 
@@ -78,6 +81,8 @@ class LinkServer:
             step = _step_to_put(request)
             largest = largest_update(model_of(task), task.masking, self._settings.largest_model)
             _check_size(request.put, largest)
+            if not step.upload:
+                await self._quotas.take_upload(request.project, request.put.size)
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
             return LinkReply(upload=await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in))
         key = _key_to_get(request, task)

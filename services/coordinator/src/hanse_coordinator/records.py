@@ -15,7 +15,7 @@ from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
 from hanse_fabric.strict_json import LARGE
-from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS
+from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS, USAGE
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.runs import RunState, Wanted
 from hanse_schemas.job import Job
@@ -94,6 +94,16 @@ class RunRecord(Message):
     """The `traceparent` (W3C) of the request that submitted the run."""
 
 
+class UsageRecord(Message):
+    """Bytes that a project has announced for upload on a day (UTC, `2026-05-01`), as one coordinator has counted."""
+
+    schema_id: ClassVar[str] = "hanse.usage_record/1"
+
+    project: Slug
+    day: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    size: int = Field(ge=0)
+
+
 @dataclass(frozen=True)
 class Buckets:
     """All buckets that the coordinator reads; `models` is written by the registry alone."""
@@ -104,6 +114,7 @@ class Buckets:
     keys: Bucket[ApiKeyRecord]
     runs: Bucket[RunRecord]
     models: Bucket[ModelVersion]
+    usage: Bucket[UsageRecord]
 
     @classmethod
     def on(cls, bus: Bus) -> Buckets:
@@ -115,4 +126,5 @@ class Buckets:
             keys=Bucket(bus, KEYS, ApiKeyRecord),
             runs=Bucket(bus, RUNS, RunRecord),
             models=Bucket(bus, MODELS, ModelVersion),
+            usage=Bucket(bus, USAGE, UsageRecord),
         )

@@ -59,6 +59,15 @@ class CoordinatorSettings(ServiceSettings):
         default=7 * 86_400.0, gt=0, le=90 * 86_400, description="seconds that a join token is good for by default"
     )
 
+    quota_storage: int = Field(
+        default=1 << 40, ge=0, description="bytes in the object store that a project may have; 0: any number, as below"
+    )
+    quota_runs: int = Field(default=100, ge=0, description="runs of a project that have not ended, at once")
+    quota_sites: int = Field(default=100_000, ge=0, description="sites that are enrolled in a project")
+    quota_bytes_a_day: int = Field(
+        default=10 << 40, ge=0, description="bytes that a project's sites and owners may upload in a day (UTC)"
+    )
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, value: str) -> str:

@@ -104,6 +104,9 @@ class DirectoryStore:
         path = self._path(key)
         return path.stat().st_size if path.is_file() else None
 
+    def total(self, prefix: str) -> int:
+        return sum(self.find(key) or 0 for key in self.keys(prefix))
+
     def open_upload(self, key: str) -> str:
         check_key(key)
         upload = secrets.token_hex(16)

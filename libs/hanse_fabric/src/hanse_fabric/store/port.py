@@ -83,6 +83,10 @@ class ObjectStore(Protocol):
         """The object's bytes, None if absent; for who may list and not read, too."""
         ...
 
+    def total(self, prefix: str) -> int:
+        """Bytes of all objects whose keys begin so."""
+        ...
+
     def open_upload(self, key: str) -> str:
         """Begin a multipart upload; returns its id."""
         ...

@@ -179,6 +179,9 @@ class S3Store:
     def find(self, key: str) -> int | None:
         return self._listed(check_key(key)).get(key)
 
+    def total(self, prefix: str) -> int:
+        return sum(self._listed(prefix).values())
+
     def _listed(self, prefix: str) -> dict[str, int]:
         from minio.error import S3Error
 

@@ -11,6 +11,7 @@ from hanse_coordinator.api.door import Networks
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
+from hanse_coordinator.quotas import ProjectQuotas
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -50,6 +51,7 @@ class Hub:
     clock: Clock
     info: HubInfo
     started_at: datetime
+    quotas: ProjectQuotas
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def project(self, name: str) -> ProjectRecord:

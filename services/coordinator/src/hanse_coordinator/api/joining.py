@@ -72,10 +72,12 @@ def check_clock(theirs: datetime, ours: datetime) -> None:
 
 
 async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
-    """The name must be free, or be this very site's."""
+    """The name must be free, or be this very site's; and a new site one that the project's quota allows."""
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
     if there is not None:
         _check_free(there.value, invitation, public_key)
+    if there is None or there.value.revoked:
+        await hub.quotas.take_site(invitation.project)
 
 
 def _check_free(there: ParticipantRecord, invitation: InvitationRecord, public_key: str) -> None:

@@ -54,6 +54,7 @@ async def check_job(hub: Hub, request: Request) -> Checked:
 async def submit_run(hub: Hub, request: Request) -> RunView:
     body: Submission = request.body
     await check_submission(hub, await hub.project(request.project), body.job)
+    await hub.quotas.take_run(request.project)
     now, run = hub.clock.now(), new_run_id()
     record = RunRecord(
         project=request.project,

@@ -1,0 +1,124 @@
+"""What one project may take of the hub, so that none costs the others: settings of the operator, and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from hanse_coordinator.records import Buckets, UsageRecord
+from hanse_fabric.clock import Clock
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.port import ObjectStore
+from hanse_schemas.http.runs import FINAL_STATES
+
+_FRESH_S, _FRESH_AT_LIMIT_S = 60.0, 5.0
+_KINDS = ("models", "updates", "masks")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Of each project. 0: no limit.
+
+    Attributes:
+        storage: bytes that its objects in the store have.
+        runs: that have not ended.
+        sites: that are enrolled and not revoked.
+        bytes_a_day: that its sites and owners announce for upload in a day (UTC).
+    """
+
+    storage: int = 0
+    runs: int = 0
+    sites: int = 0
+    bytes_a_day: int = 0
+
+
+@dataclass(slots=True)
+class _Measured:
+    value: int
+    at: float
+
+
+@dataclass(slots=True)
+class ProjectQuotas:
+    """Looks at each new run, site and upload of a project.
+
+    What is dear to measure is measured once a minute and counted on from there, by each replica for itself: what
+    several replicas let in within this minute may go beyond a quota.
+    """
+
+    quotas: Quotas
+    buckets: Buckets
+    store: ObjectStore
+    clock: Clock
+    instance: str
+    _measured: dict[tuple[str, str], _Measured] = field(default_factory=dict)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def take_site(self, project: str) -> None:
+        """One more site; refused with QUOTA."""
+
+        async def enrolled() -> int:
+            found = await self.buckets.participants.list(project=project)
+            return sum(not entry.value.revoked for entry in found)
+
+        await self._take("sites", project, self.quotas.sites, 1, enrolled)
+
+    async def take_run(self, project: str) -> None:
+        """One more run; refused with QUOTA, where the project's storage is full, too."""
+        limit = self.quotas.runs
+        if limit:
+            found = await self.buckets.runs.list(project=project)
+            _check("runs", project, sum(entry.value.state not in FINAL_STATES for entry in found), 1, limit)
+        await self._take_storage(project, 0)
+
+    async def take_upload(self, project: str, size: int) -> None:
+        """An upload of `size` bytes that begins; refused with QUOTA."""
+        await self._take_storage(project, size)
+        if not self.quotas.bytes_a_day:
+            return
+        day = f"{self.clock.now():%Y-%m-%d}"
+        mine = {"project": project, "instance": hashlib.sha256(self.instance.encode()).hexdigest()[:16]}
+        async with self._writing:
+            found = [entry.value for entry in await self.buckets.usage.list(project=project)]
+            _check(
+                "bytes-a-day", project, sum(one.size for one in found if one.day == day), size, self.quotas.bytes_a_day
+            )
+            entry = await self.buckets.usage.get(**mine)
+            if entry is None:
+                await self.buckets.usage.create(UsageRecord(project=project, day=day, size=size), **mine)
+                return
+            before = entry.value.size if entry.value.day == day else 0
+            record = UsageRecord(project=project, day=day, size=before + size)
+            await self.buckets.usage.update(record, entry.revision, **mine)
+
+    async def _take_storage(self, project: str, size: int) -> None:
+        def stored() -> int:
+            return sum(self.store.total(f"{kind}/{project}/") for kind in _KINDS)
+
+        await self._take("storage", project, self.quotas.storage, size, lambda: asyncio.to_thread(stored))
+
+    async def _take(
+        self, quota: str, project: str, limit: int, more: int, measure: Callable[[], Awaitable[int]]
+    ) -> None:
+        if not limit:
+            return
+        known = self._measured.get((quota, project))
+        now = self.clock.now().timestamp()
+        age = abs(now - known.at) if known is not None else _FRESH_S
+        beyond = known is not None and known.value + max(more, 1) > limit
+        if known is None or age >= (_FRESH_AT_LIMIT_S if beyond else _FRESH_S):
+            known = _Measured(await measure(), now)
+            self._measured[quota, project] = known
+        _check(quota, project, known.value, more, limit)
+        known.value += more
+
+
+def _check(quota: str, project: str, used: int, more: int, limit: int) -> None:
+    if used + max(more, 1) > limit:
+        raise HanseError(
+            ErrorCode.QUOTA,
+            f"quota {quota} of project {project}: {used} are used, {more} more asked for, {limit} are allowed",
+            hint="remove what is not needed any more, or ask the hub's operator for more",
+        )
