@@ -40,6 +40,7 @@ def test_one_mini_batch_a_round_preserves_utility_and_the_finding_names_its_cond
     [
         ({"model": {"name": "mlp", "batch_norm": True}}, "model", "mixes the examples"),
         ({"model": {"name": "knresnet13"}}, "model.kernel.dropout", "dropout of the statistics is random"),
+        ({"model": {"name": "alexnet"}}, "model.dropout", "dropout is random"),
         ({"model": {"name": "resnet18"}}, "model", "mixes the examples"),
         ({"model": {"name": "mlp", "dropout": 0.5}}, "model.dropout", "random"),
         ({"train": {"algorithm": "fedfgd", "optimizer": {"name": "adam"}}}, "train.optimizer", "not linear"),
@@ -117,6 +118,12 @@ def test_algorithms_that_change_local_training_do_not_count_as_utility_preservin
 def test_a_layer_that_nobody_knows_is_refused_by_its_name() -> None:
     with pytest.raises(HanseError, match=r"model.*attention.*built in are"):
         check_utility(job_of(model={"name": "attention"}))
+
+
+def test_kernel_normalization_without_dropout_preserves_utility() -> None:
+    model = {"name": "knresnet18", "kernel": {"dropout": 0, "final_dropout": 0}}
+    require_utility(job_of(model=model))
+    assert any(f.component == "model.kernel.dropout" and f.ok for f in check_utility(job_of(model=model)))
 
 
 def test_masks_preserve_utility_but_for_rounding() -> None:

@@ -33,6 +33,21 @@ def test_full_gradients_of_uneven_sites_are_pooled_training_and_uniform_weights_
     assert abs(uniform["federated"].metrics["loss"][-1] - found["pooled"].metrics["loss"][-1]) > 1e-4
 
 
+def test_kernel_normalization_without_dropout_trains_as_on_the_pooled_data_and_with_dropout_not() -> None:
+    def losses(**kernel: float) -> list[list[float]]:
+        model = {"name": "mlp", "hidden": [8], "normalization": "kernel", "kernel": kernel, "dtype": "float64"}
+        found = played(
+            partitions=UNEVEN, model=model, rounds=3, train={"algorithm": "fedfgd", "optimizer": {"lr": 0.5}},
+            algorithms={"federated": {}, "pooled": {"pooled": True}},
+        )  # fmt: skip
+        return [found[name].metrics["loss"] for name in ("federated", "pooled")]
+
+    federated, pooled = losses(dropout=0, final_dropout=0)
+    assert federated == pytest.approx(pooled, rel=1e-12)
+    federated, pooled = losses(dropout=0.5)
+    assert abs(federated[-1] - pooled[-1]) > 1e-5
+
+
 def test_fedtan_of_uneven_sites_is_pooled_batch_norm_and_averaging_is_not() -> None:
     found = played(
         sites=3, partitions={"classes": {"name": "dirichlet", "alpha": 1.0, "least": 30}}, rounds=3,

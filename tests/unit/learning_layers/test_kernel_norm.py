@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import unit.learning_layers.naive_kernel_norm as naive
 from hanse_fabric.errors import HanseError
-from hanse_learning.site.layers import KernelNorm1d, KernelNorm2d, KernelNorm3d, KNConv1d, KNConv2d, KNConv3d
+from hanse_learning.site.layers import KernelNorm1d, KernelNorm2d, KernelNorm3d, KNConv1d, KNConv2d, KNConv3d, kn_conv
 from hanse_learning.site.layers.unit_dropout import UnitDropout
 
 CONVOLUTIONS = {1: KNConv1d, 2: KNConv2d, 3: KNConv3d}
@@ -40,14 +40,18 @@ def cases(draw: st.DrawFn) -> dict:
         return tuple(draw(st.integers(low, high)) for _ in range(axes))
 
     groups = draw(st.sampled_from([1, 1, 2, 3]))
+    inputs = groups * draw(st.integers(1, 2))
     kernel, dilation, padding = each(1, 3), each(1, 2), each(0, 2)
+    # The variance of a few values may be next to none, of which float32 has few digits in either form.
+    few = inputs * math.prod(kernel) < 8
+    dtype = torch.float64 if few else draw(st.sampled_from([torch.float32, torch.float64]))
     least = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     space = tuple(max(1, size - 2 * pad + draw(st.integers(0, 3))) for size, pad in zip(least, padding, strict=True))
     return {
         "axes": axes, "kernel": kernel, "stride": each(1, 3), "padding": padding, "dilation": dilation, "space": space,
-        "groups": groups, "inputs": groups * draw(st.integers(1, 2)), "outputs": groups * draw(st.integers(1, 3)),
+        "groups": groups, "inputs": inputs, "outputs": groups * draw(st.integers(1, 3)),
         "batch": draw(st.integers(1, 3)), "bias": draw(st.booleans()), "p": draw(st.sampled_from([0.0, 0.3])),
-        "dtype": draw(st.sampled_from([torch.float32, torch.float64])), "seed": draw(st.integers(0, 1000)),
+        "dtype": dtype, "seed": draw(st.integers(0, 1000)),
     }  # fmt: skip
 
 
@@ -73,7 +77,7 @@ def same(ours: list[Tensor], theirs: list[Tensor]) -> None:
         torch.testing.assert_close(a / largest, b / largest, **CLOSE[a.dtype])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(cases())
 def test_an_efficient_convolution_equals_the_definition_with_gradients(case: dict) -> None:
     x, mask = drawn(case)
@@ -90,7 +94,7 @@ def test_an_efficient_convolution_equals_the_definition_with_gradients(case: dic
     same([ours, *gradients(ours, *wanted)], [theirs, *gradients(theirs, *wanted)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(cases())
 def test_an_efficient_normalization_equals_the_definition_with_gradients(case: dict) -> None:
     space = tuple(size * 2 + 3 for size in case["space"])
@@ -101,6 +105,14 @@ def test_an_efficient_normalization_equals_the_definition_with_gradients(case: d
     ours = layer(x)
     theirs = naive.kernel_norm(x, layer.windows, mask, 1 / (1 - case["p"]), layer.eps)
     same([ours, *gradients(ours, x)], [theirs, *gradients(theirs, x)])
+
+
+def test_a_large_output_is_worked_on_in_parts_with_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = KNConv2d(2, 3, 3, padding=1).double(), torch.randn(5, 2, 6, 6, dtype=torch.float64, requires_grad=True)
+    wanted = [x, layer.weight, layer.bias]
+    whole = gradients(layer(x), *wanted)
+    monkeypatch.setattr(kn_conv, "PRODUCT_BYTES", 2 * 3 * 6 * 6 * 8)
+    same(gradients(layer(x), *wanted), whole)
 
 
 def test_the_first_unit_of_one_to_nine_is_what_a_pencil_says() -> None:

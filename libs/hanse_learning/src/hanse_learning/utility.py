@@ -18,6 +18,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_learning.codecs.config import check_chain
 from hanse_learning.config import (
     ALL_EXAMPLES,
+    AlexnetConfig,
     AnyModel,
     FedTanConfig,
     MlpConfig,
@@ -98,7 +99,7 @@ def _of_model(model: AnyModel, train: TrainConfig) -> Iterator[Finding]:
         yield Finding("model", model.name, False, "batch normalization mixes the examples of a batch")
     else:
         yield Finding("model", model.name, True, "every layer treats each example by itself")
-    if isinstance(model, MlpConfig) and model.dropout:
+    if isinstance(model, MlpConfig | AlexnetConfig) and model.dropout:
         yield Finding("model.dropout", f"{model.dropout:g}", False, "dropout is random, so the model is no function")
     if isinstance(model, Normalized) and model.normalization == "kernel":
         kernel = model.kernel_settings

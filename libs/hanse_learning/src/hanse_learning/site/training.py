@@ -39,6 +39,8 @@ def make_repeatable(seed: int, device: torch.device | None = None) -> None:
     on_cuda = device is not None and device.type == "cuda"
     # use_deterministic_algorithms, without loading the compiler
     torch.set_deterministic_debug_mode("warn" if on_cuda else "error")
+    # It would write all new memory twice, for those who read what was never written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.default_generator.manual_seed(seed)
     if on_cuda:
         torch.backends.cudnn.benchmark = False

@@ -23,6 +23,8 @@ from hanse_learning.site.layers.unit_dropout import UnitDropout
 from hanse_learning.site.layers.windows import Windows
 
 Size = int | tuple[int, ...]
+PRODUCT_BYTES = 16 << 20
+"""The largest product of the output's size that a backward pass makes at once."""
 
 
 class NormalizedConvolution(torch.autograd.Function):
@@ -58,28 +60,25 @@ class NormalizedConvolution(torch.autograd.Function):
         x, keep, weight, bias, out, mean, inverse = ctx.saved_tensors
         units: UnitStatistics = ctx.units
         flat = given.flatten(2)  # (n, channels, windows)
-        scaled = given * inverse
-        of_x, of_weight, _ = torch.ops.aten.convolution_backward(
-            scaled, x, weight, None, units.windows.stride, units.windows.padding, units.windows.dilation, False,
-            (0,) * (x.dim() - 2), ctx.groups, [ctx.needs_input_grad[0], ctx.needs_input_grad[2], False],
-        )  # fmt: skip
         left = _of_filters(weight, bias)
+        constant = factor = None
+        if ctx.needs_input_grad[0]:
+            down = left.T @ flat  # (n, 2, windows)
+            together = torch.stack([(a * b).sum(0) for a, b in zip(flat, out.flatten(2), strict=True)])  # (n, windows)
+            of_mean = down[:, :1].reshape(mean.shape) * inverse
+            of_inverse = (together - down[:, 1]).reshape(mean.shape) / inverse
+            constant, factor = units.gradient(x, mean, inverse, of_mean, of_inverse)
+        of_x, of_weight = _of_convolution(ctx, x, weight, given, inverse)
+        if constant is not None and factor is not None and of_x is not None:
+            for index, (one, a, b) in enumerate(zip(x, constant, factor, strict=True)):
+                through = a + one * b
+                of_x[index].add_(through if keep is None else through * keep[index].view(torch.uint8).to(x.dtype))
         of_bias = None
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             onto = flat @ _of_windows(mean, inverse).transpose(1, 2)  # (n, channels, 2): of -sum(Z), of b
             of_bias = None if bias is None else onto[..., 1].sum(0)
             if of_weight is not None:
                 of_weight = of_weight - onto[..., 0].sum(0).reshape(-1, *(1,) * (weight.dim() - 1))
-        if of_x is None:
-            return None, None, of_weight, of_bias, None, None
-        down = left.T @ flat  # (n, 2, windows)
-        together = torch.stack([(a * b).sum(0) for a, b in zip(flat, out.flatten(2), strict=True)])  # (n, windows)
-        of_mean = down[:, :1].reshape(mean.shape) * inverse
-        of_inverse = (together - down[:, 1]).reshape(mean.shape) / inverse
-        constant, factor = units.gradient(x, mean, inverse, of_mean, of_inverse)
-        for index, (one, a, b) in enumerate(zip(x, constant, factor, strict=True)):
-            through = a + one * b
-            of_x[index].add_(through if keep is None else through * keep[index].view(torch.uint8).to(x.dtype))
         return of_x, None, of_weight, of_bias, None, None
 
 
@@ -149,6 +148,29 @@ class KNConv3d(_KNConv, nn.Conv3d):
 def _convolve(x: Tensor, weight: Tensor, windows: Windows, groups: int) -> Tensor:
     none = (0,) * (x.dim() - 2)
     return torch.convolution(x, weight, None, windows.stride, windows.padding, windows.dilation, False, none, groups)
+
+
+def _of_convolution(
+    ctx: Any, x: Tensor, weight: Tensor, given: Tensor, inverse: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of a plain convolution by its input and weight, of `given * inverse`.
+
+    That product is as large as the output: where it is larger than `PRODUCT_BYTES`, it is made for some examples at a
+    time.
+    """
+    windows, none = ctx.units.windows, (0,) * (x.dim() - 2)
+    wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[2], False]
+    at_once = max(1, PRODUCT_BYTES * len(x) // max(1, given.numel() * given.element_size()))
+    parts = [
+        torch.ops.aten.convolution_backward(
+            g * i, p, weight, None, windows.stride, windows.padding, windows.dilation, False, none, ctx.groups, wanted
+        )
+        for g, i, p in zip(*(torch.split(each, at_once) for each in (given, inverse, x)), strict=True)
+    ]
+    if len(parts) == 1:
+        return parts[0][0], parts[0][1]
+    of_weight = torch.stack([part[1] for part in parts]).sum(0) if wanted[1] else None
+    return torch.cat([part[0] for part in parts]) if wanted[0] else None, of_weight
 
 
 def _of_filters(weight: Tensor, bias: Tensor | None) -> Tensor:
