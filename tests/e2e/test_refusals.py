@@ -43,9 +43,12 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import ObjectRef, Outcome
+from hanse_fabric.messages.objects import update_key
+from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.subjects import RESULT, TASK
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site.link import result_for
+from hanse_site.remote import ask_upload
 
 GOOD = {name: np.ones_like(array) for name, array in START.items()}
 LARGE = {"weight": np.zeros((200, 200), np.float32)}
@@ -199,14 +202,17 @@ def test_an_upload_larger_than_announced_is_left_out(project: Project, tmp_path:
     def bad(task: SiteTask) -> None:
         announced = tensors({"weight": np.full((200, 200), 2, np.float32)})  # not what the honest upload
         asked, link = task._found.task, task._site._link
-        plain = ref_of_bytes(announced)
-        ref = ref_of_bytes(announced, key=f"updates/{asked.project}/{asked.run}/{plain.digest}")
+        digest = ref_of_bytes(announced).digest
+        key = update_key(asked.project, asked.run, asked.participant, asked.id, digest)
+        ref = ref_of_bytes(announced, key=key)
         path = task._site.identity.home / "large"
         path.write_bytes(announced + b"\0" * 4096)
-        task._site._worker.do(link.send_update(asked, path, ref=ref))
+        state = task._site._worker.do(ask_upload(link.bus, asked, ref, UploadStep(digests=(digest,))))
+        with pytest.raises(HanseError, match="SignatureDoesNotMatch"):
+            link._transfer.send_part(path, state.parts[0], 0, ref.size + 4096)
         task._answer(update=ref, examples=1)
 
-    check_left_out(run_with(project, tmp_path, bad, start=LARGE), "announced")
+    check_left_out(run_with(project, tmp_path, bad, start=LARGE), "never stored whole")
 
 
 def test_an_announcement_larger_than_the_model_allows_gets_no_link_and_no_place(

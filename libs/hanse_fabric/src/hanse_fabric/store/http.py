@@ -79,11 +79,13 @@ class Refused(Exception):  # noqa: N818 - an answer, which callers turn into a H
             return HanseError(ErrorCode.GONE, said, hint="ask for a new link; if it is new, compare the clocks")
         if self.code in ("SignatureDoesNotMatch", "InvalidAccessKeyId"):
             return HanseError(ErrorCode.UNAUTHENTICATED, said, hint="check the store's access key and secret key")
+        if self.status == 404:
+            return HanseError(ErrorCode.NOT_FOUND, said, hint="it was never stored whole, or has been removed")
         if 300 <= self.status < 400:
             return HanseError(ErrorCode.FORBIDDEN, said, hint="redirects are not followed; use the final address")
         codes = {
             400: ErrorCode.INVALID_INPUT, 401: ErrorCode.UNAUTHENTICATED, 403: ErrorCode.FORBIDDEN,
-            404: ErrorCode.NOT_FOUND, 409: ErrorCode.CONFLICT, 412: ErrorCode.CONFLICT, 413: ErrorCode.TOO_LARGE,
+            409: ErrorCode.CONFLICT, 412: ErrorCode.CONFLICT, 413: ErrorCode.TOO_LARGE,
             416: ErrorCode.INVALID_INPUT, 507: ErrorCode.NO_SPACE,
         }  # fmt: skip
         return HanseError(codes.get(self.status, ErrorCode.UNAVAILABLE), said)
