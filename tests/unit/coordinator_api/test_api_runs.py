@@ -174,3 +174,18 @@ async def test_an_invalid_last_event_id_is_refused(api: Any, owner: str, run: st
         error = (await response.json())["error"]
     assert (response.status, error["code"]) == (400, "invalid-input")
     assert error["message"].startswith("Last-Event-ID")
+
+
+async def test_a_check_and_the_run_say_which_unit_a_private_job_protects(api: Any, owner: str) -> None:
+    schema = {"kind": "tabular", "features": [{"name": "age"}], "target": "ill", "classes": 2}
+    job = JOB | {"privacy": {"placement": "local", "mechanism": "dp_sgd", "epsilon": 2.0}}
+    for name, unit, said in (
+        ("rows", {}, "any one example"),
+        ("people", {"unit": "patient"}, "any one patient, with all rows"),
+    ):
+        await api.ok("POST", "/v1/projects", owner, {"name": name, "schema": schema | unit})
+        checked = await api.ok("POST", f"/v1/projects/{name}/check", owner, {"job": job})
+        made = await api.ok("POST", f"/v1/projects/{name}/runs", owner, {"job": job})
+        told = await api.ok("GET", f"/v1/projects/{name}/runs/{made['run']}", owner)
+        assert said in checked["privacy"]
+        assert checked["privacy"] == made["privacy"] == told["privacy"]

@@ -23,6 +23,7 @@ from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_privacy.accounting.terms import RoundNoise
 from hanse_privacy.ledger import NAME
 from unit.datapod.site_actors import Site, task
 
@@ -284,6 +285,29 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     assert caught.value.code is ErrorCode.POLICY
     covered = made.keep_covered(outcome)
     assert (covered.metrics, covered.info, covered.note) == ({}, {}, "")
+
+
+def test_dp_sgd_is_charged_by_people_where_the_schema_says_whose_each_example_is() -> None:
+    section = {"mechanism": "dp_sgd", "noise_multiplier": 1.0}
+
+    def charged(units: int | None) -> tuple[RoundNoise, dict[str, Any]]:
+        config = {"train": {"batch_size": 50}}
+        return terms_of_work(terms(**section), "north", config, examples=10_000, model=None, units=units)
+
+    rows, people = charged(None), charged(200)
+    assert (rows[0].event.rate, rows[0].count, rows[0].unit) == (0.005, 200, "example")
+    assert (people[0].event.rate, people[0].count, people[0].unit) == (0.25, 4, "owner")
+    assert (people[1]["by_unit"], people[1]["batch"]) == (True, 50)
+    assert "by_unit" not in rows[1]
+
+
+def test_metrics_that_hide_one_row_are_refused_where_a_person_may_have_many(tmp_path: Path) -> None:
+    metrics = {"epsilon": 1.0, "bounds": {"loss": 2.0}}
+    asked = task(kind=TaskKind.EVALUATE, privacy=terms(mechanism="dp_sgd", noise_multiplier=1.0, metrics=metrics))
+    budget = SiteBudget(tmp_path, PrivacyPolicy())
+    assert budget.reserve(asked, examples=100, model=None) is not None
+    with pytest.raises(HanseError, match="none with dp_sgd for units"):
+        budget.reserve(asked, examples=100, model=None, units=20)
 
 
 def test_a_site_counts_its_own_noise_and_its_share_of_a_sum_by_its_accountant() -> None:

@@ -58,6 +58,53 @@ def test_a_test_file_is_used_instead_of_a_fraction(tmp_path):
     assert len(data.train) == len(data.test) == 5
 
 
+VISITS = TABLE.model_copy(update={"unit": "patient"})
+OF_PATIENTS = "patient,age,beds,ill\nb,40,1,0\na,50,2,1\nb,60,3,0\nc,70,4,1\na,80,5,0\n"
+
+
+def test_whose_a_row_is_is_read_from_tables_and_arrays(tmp_path):
+    path = csv(tmp_path, OF_PATIENTS)
+    pd.read_csv(path).to_parquet(tmp_path / "ward.parquet")
+    arrays = npz(tmp_path, x=np.zeros((5, 2)), y=np.zeros(5, int), patient=np.array(["b", "a", "b", "c", "a"]))
+    tables = [read(p, VISITS, test_fraction=0) for p in (path, tmp_path / "ward.parquet")]
+    assert fingerprint(tables[0]) == fingerprint(tables[1]) != fingerprint(read(path, TABLE, test_fraction=0))
+    for data in (*tables, read(arrays, ARRAYS.model_copy(update={"unit": "patient"}), test_fraction=0)):
+        first, second, third, fourth, fifth = data.train.owners
+        assert (first, second) == (third, fifth)
+        assert len({first, second, fourth}) == data.train.units == 3
+
+
+def test_nobody_has_rows_in_training_and_among_the_test_data(tmp_path):
+    generator = np.random.default_rng(0)
+    owners = generator.integers(0, 20, 100)
+    path = npz(tmp_path, x=np.stack([owners / 20, owners / 20], axis=1), y=np.zeros(100, int), who=owners)
+    data = read(path, ARRAYS.model_copy(update={"unit": "who"}), test_fraction=0.25)
+    assert not set(data.train.x[:, 0]) & set(data.test.x[:, 0])
+    assert (data.train.units, data.test.units) == (15, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD, "patient, which says whose an example is, is missing"),
+        ("patient,age,beds,ill\na,40,1,0\n,50,2,1\n", "column patient, line 3: a value was expected"),
+        ("patient,age,beds,ill\na,40,1,0\nb,50,2,1\n", "each line has a value of its own"),
+    ],
+)
+def test_a_column_of_units_that_is_missing_empty_or_of_single_rows_is_refused(tmp_path, text, message):
+    with pytest.raises(HanseError, match=message) as caught:
+        read(csv(tmp_path, text), VISITS)
+    assert caught.value.code is ErrorCode.SCHEMA_MISMATCH
+
+
+@pytest.mark.parametrize("unit", ["age", "ill"])
+def test_a_unit_that_is_a_feature_or_the_target_is_refused(unit):
+    with pytest.raises(ValueError, match="expected a column of its own"):
+        TabularSchema.model_validate(TABLE.model_dump() | {"unit": unit})
+    with pytest.raises(ValueError, match="expected an array of its own"):
+        ArraySchema.model_validate(ARRAYS.model_dump() | {"unit": "x"})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

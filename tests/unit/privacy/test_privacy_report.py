@@ -31,6 +31,13 @@ def test_dp_sgd_hides_an_example_from_everybody_else() -> None:
     assert "Groups of examples" in said
 
 
+def test_dp_sgd_hides_whoever_has_rows_where_the_schema_says_it() -> None:
+    said = describe(job({"placement": "local", "mechanism": "dp_sgd", "epsilon": 4.0}), unit="patient_id")
+    assert "any one patient_id, with all rows of that patient_id" in said
+    assert "Groups of examples" not in said
+    assert "rows at several sites" in said
+
+
 def test_central_noise_trusts_the_hub_and_says_so() -> None:
     said = describe(job({"placement": "central", "mechanism": "gaussian", "epsilon": 2.0}, weighting="uniform"))
     assert "are trusted" in said

@@ -44,25 +44,26 @@ class Report:
         return "\n".join([*said, "Not covered:", *(f"- {item}" for item in self.not_covered)])
 
 
-def describe(job: Job, *, active: int | None = None) -> str:
+def describe(job: Job, *, active: int | None = None, unit: str | None = None) -> str:
     """The guarantee of a run in words; for a job without a section `privacy`, that there is none.
 
     Args:
         active: how many sites take part in a round; None: the job's minimum.
+        unit: column of the project's schema that says whose an example is.
     """
     if job.privacy is None:
         return _without(job)
-    return report(job, job.privacy, active=active or job.participants.minimum).text()
+    return report(job, job.privacy, active=active or job.participants.minimum, unit=unit).text()
 
 
-def report(job: Job, privacy: Privacy, *, active: int) -> Report:
+def report(job: Job, privacy: Privacy, *, active: int, unit: str | None = None) -> Report:
     """The guarantee of a run with a section `privacy`."""
     return Report(
-        unit=_unit(privacy),
+        unit=_unit(privacy, unit),
         adversary=_adversary(job, privacy, active),
         guarantee=_guarantee(job, privacy, active),
         noise=law_in_words(privacy, active) if privacy.placement == "distributed" else "",
-        not_covered=tuple(_not_covered(job, privacy)),
+        not_covered=tuple(_not_covered(job, privacy, unit)),
     )
 
 
@@ -79,7 +80,9 @@ def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
     return rounds / noise
 
 
-def _unit(privacy: Privacy) -> str:
+def _unit(privacy: Privacy, unit: str | None) -> str:
+    if privacy.mechanism == "dp_sgd" and unit is not None:
+        return f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"
     if privacy.mechanism == "dp_sgd":
         return "whether any one example was among a site's training data (added or removed)"
     return "everything that one site contributes to a round, against any other contribution (not that it takes part)"
@@ -124,7 +127,7 @@ def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
     return f"epsilon {epsilon:.4g} at {delta} for {rounds}{own}"
 
 
-def _not_covered(job: Job, privacy: Privacy) -> list[str]:
+def _not_covered(job: Job, privacy: Privacy, unit: str | None) -> list[str]:
     said = [
         "Steps that were done again, and other runs on the same data: each site's ledger adds them up and is the "
         "authority.",
@@ -149,8 +152,12 @@ def _not_covered(job: Job, privacy: Privacy) -> list[str]:
         said.append("Early stopping, which follows those metrics.")
     if job.initial_model is not None:
         said.append("The data that the initial model was trained on.")
-    if privacy.mechanism == "dp_sgd":
-        said.append("Groups of examples of one person: epsilon grows with their number.")
+    if privacy.mechanism == "dp_sgd" and unit is None:
+        said.append(
+            "Groups of examples of one person: epsilon grows with their number (a schema with a unit hides them)."
+        )
+    if privacy.mechanism == "dp_sgd" and unit is not None:
+        said.append(f"A {unit} with rows at several sites, or under several names: their epsilons add up.")
     if privacy.placement == "central":
         said.append("The hub itself, and whoever breaks into it.")
         said.append("The means of the sites' training metrics, to which no noise is added.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
@@ -21,17 +21,33 @@ class Column(Frozen):
 
 
 class TabularSchema(Frozen):
-    """Rows of named columns with a target. For classification `classes` counts labels 0 .. classes-1."""
+    """Rows of named columns with a target. For classification `classes` counts labels 0 .. classes-1.
+
+    Attributes:
+        unit: column that says whose a row is (patient, person, device), as text or numbers: what `dp_sgd` hides is a
+            unit with all its rows then. None: each row is one.
+    """
 
     kind: Literal["tabular"] = "tabular"
     features: tuple[Column, ...] = Field(min_length=1)
     target: str
     task: Literal["classification", "regression"] = "classification"
     classes: int | None = Field(default=None, ge=2)
+    unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+
+    @model_validator(mode="after")
+    def _apart(self) -> TabularSchema:
+        if self.unit in {self.target, *(column.name for column in self.features)}:
+            raise ValueError(f"unit: {self.unit} is a feature or the target, expected a column of its own")
+        return self
 
 
 class ArraySchema(Frozen):
-    """Arrays `x` (n, *shape) and `y` (n,), as in NPZ files; images are (channels, height, width) or (height, width)."""
+    """Arrays `x` (n, *shape) and `y` (n,), as in NPZ files; images are (channels, height, width) or (height, width).
+
+    Attributes:
+        unit: array (n,) that says whose an example is, of NPZ files; see `TabularSchema`.
+    """
 
     kind: Literal["array"] = "array"
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, max_length=4)
@@ -39,6 +55,13 @@ class ArraySchema(Frozen):
     classes: int | None = Field(default=None, ge=2)
     minimum: float | None = None
     maximum: float | None = None
+    unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+
+    @model_validator(mode="after")
+    def _apart(self) -> ArraySchema:
+        if self.unit in ("x", "y"):
+            raise ValueError(f"unit: {self.unit} is the examples or the targets, expected an array of its own")
+        return self
 
 
 class GenotypesSchema(Frozen):
@@ -64,6 +87,11 @@ class OpenSchema(Frozen):
 LearnableSchema = TabularSchema | ArraySchema | OpenSchema
 """What models are trained on."""
 DataSchema = Annotated[TabularSchema | ArraySchema | GenotypesSchema | OpenSchema, Field(discriminator="kind")]
+
+
+def unit_of(schema: DataSchema) -> str | None:
+    """The column or array that says whose an example is; None: each is one of its own."""
+    return schema.unit if isinstance(schema, TabularSchema | ArraySchema) else None
 
 
 def learnable(schema: DataSchema) -> LearnableSchema:

@@ -1,9 +1,10 @@
 """DP-SGD (Abadi et al., 2016, algorithm 1): gradients of single examples, clipped, summed, with noise.
 
-Each example is in a step's batch with probability `rate`, independently (Poisson sampling). The sum of the clipped
-gradients gets noise and is divided by the *expected* size of the batch; an empty batch takes a step of noise alone. Who
-is sampled, and the noise, come from the operating system's randomness, not from the job's seed: the same task done
-twice gives other bits. A site that is asked again sends the answer that it wrote down.
+Each example, or each unit that has examples (`hanse_learning.site.units`), is in a step's batch with probability
+`rate`, independently (Poisson sampling). The sum of the clipped gradients gets noise and is divided by the *expected*
+size of the batch; an empty batch takes a step of noise alone. Who is sampled, and the noise, come from the operating
+system's randomness, not from the job's seed: the same task done twice gives other bits. A site that is asked again
+sends the answer that it wrote down.
 
 The noise is whole steps of a grid of 2^-30 of its scale, and the sum is rounded to that grid (`hanse_privacy.noise`),
 so that no low bits tell what was under it. Rounding lets one example change the sum by sqrt(d) such steps more, so
@@ -29,6 +30,7 @@ from hanse_learning.site.optimizers import make_optimizer
 from hanse_learning.site.schedule import rate_factor
 from hanse_learning.site.site_privacy import DpSgd
 from hanse_learning.site.training import OnProgress, make_repeatable
+from hanse_learning.site.units import Rows, Units
 from hanse_privacy.noise.mechanisms import Gaussian, add
 from hanse_privacy.noise.source import NoiseSource
 
@@ -38,6 +40,8 @@ _SHARE = 16
 """The gradients of single examples have this part of the memory: batches beyond it are worked on in parts."""
 _KEPT = 3
 """Values that are kept for each value that a layer puts out: the output, its gradient, and what operations leave."""
+LARGEST_UNIT = 512
+"""Examples of one unit that a step uses."""
 _REPORTS = 20
 
 
@@ -67,7 +71,10 @@ def train_privately(
     """
     if not len(data):
         raise invalid("data", "no examples", "at least one training example")
+    if private.by_unit != (data.owners is not None):
+        raise HanseError(ErrorCode.CONFLICT, "privacy: the data were read with another unit than was charged for")
     check_independent(module)
+    units = Units(data, LARGEST_UNIT)
     make_repeatable(0, device_of(module))
     source = source or NoiseSource()
     # What dropout draws is no secret, but shall not repeat from round to round.
@@ -90,11 +97,10 @@ def train_privately(
     every = max(1, private.steps // _REPORTS)
     for step in range(1, private.steps + 1):
         total = np.zeros(count)
-        for chosen in torch.split(poisson_sample(len(data), private.rate, source), part):
-            if len(chosen):
-                given = x[chosen] if augmentation is None else copies_of(x[chosen], augmentation, changes)
-                made = gradients_of(named, given, y[chosen].repeat_interleave(copies, dim=0), copies)
-                total += clipped_sum(made, clip, config.clipping)
+        for chosen, each in units.batches(poisson_sample(len(units), private.rate, source), part, source):
+            given = x[chosen] if augmentation is None else copies_of(x[chosen], augmentation, changes)
+            made = gradients_of(named, given, y[chosen].repeat_interleave(copies, dim=0), each * copies)
+            total += clipped_sum(made, clip, config.clipping)
         noisy = add(total, mechanism, source)
         noisy /= private.batch
         _set_gradients(named, noisy)
@@ -145,12 +151,12 @@ def check_independent(module: nn.Module) -> None:
             )  # fmt: skip
 
 
-def poisson_sample(count: int, rate: float, source: NoiseSource) -> Tensor:
+def poisson_sample(count: int, rate: float, source: NoiseSource) -> Rows:
     """Indices (k,) of those chosen: each of `count` with probability `rate` (to 2^-53), independently."""
     if rate >= 1:
-        return torch.arange(count)
+        return np.arange(count)
     chosen = source.words(count) < np.uint64(int(rate * 2.0**64))
-    return torch.from_numpy(np.flatnonzero(chosen))
+    return np.flatnonzero(chosen)
 
 
 class MovingAverage:

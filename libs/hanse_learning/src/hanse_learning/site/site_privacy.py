@@ -31,9 +31,10 @@ class DpSgd:
     Attributes:
         clip: L2 norm that each example's gradient, over all parameters together, is clipped to.
         scale: standard deviation of the noise on the sum.
-        rate: probability of an example to be in a batch.
+        rate: probability of an example, or unit, to be in a batch.
         batch: expected size of a batch, which sums are divided by.
         steps: of the round.
+        by_unit: whoever has examples is sampled and clipped with all of them.
     """
 
     clip: float
@@ -41,6 +42,7 @@ class DpSgd:
     rate: float
     batch: int
     steps: int
+    by_unit: bool = False
 
 
 class SitePrivacy(Frozen):
@@ -49,7 +51,7 @@ class SitePrivacy(Frozen):
     Attributes:
         clip: norm that the update (dp_sgd: each example's gradient) is clipped to.
         scale: standard deviation, or scale, of the noise; 0: clipped only, the noise is added elsewhere.
-        steps, batch, rate: dp_sgd only.
+        steps, batch, rate, by_unit: dp_sgd only.
         metrics: names of those that the datapod adds noise to; no others are told.
     """
 
@@ -59,6 +61,7 @@ class SitePrivacy(Frozen):
     steps: int | None = Field(default=None, ge=1)
     batch: int | None = Field(default=None, ge=1)
     rate: float | None = Field(default=None, gt=0, le=1)
+    by_unit: bool = False
     metrics: dict[str, float] = {}
 
     def covered(self, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -73,7 +76,7 @@ class SitePrivacy(Frozen):
         """
         if self.steps is None or self.batch is None or self.rate is None:
             raise invalid("privacy", self.mechanism, "dp_sgd with steps, batch and rate")
-        return DpSgd(self.clip, self.scale, self.rate, self.batch, self.steps)
+        return DpSgd(self.clip, self.scale, self.rate, self.batch, self.steps, self.by_unit)
 
 
 def check_site_privacy(config: Mapping[str, Any]) -> SitePrivacy | None:

@@ -29,6 +29,7 @@ from hanse_schemas.http.runs import (
     Wanted,
 )
 from hanse_schemas.job import Job
+from hanse_schemas.schema import unit_of
 
 S = TypeVar("S", bound=RunSummary)
 _EVENTS: Stream = EVENT.stream or Stream("")
@@ -39,16 +40,20 @@ def _summary(kind: type[S], record: RunRecord, **own: Any) -> S:
     return view(kind, record, rounds=rounds, outputs=tuple(sorted(record.outputs)), **own)
 
 
-def _view(record: RunRecord) -> RunView:
-    return _summary(RunView, record, privacy=describe(record.job))
+async def _view(hub: Hub, record: RunRecord) -> RunView:
+    project = await hub.project(record.project)
+    return _summary(RunView, record, privacy=describe(record.job, unit=unit_of(project.data_schema)))
 
 
 async def check_job(hub: Hub, request: Request) -> Checked:
     body: Submission = request.body
-    warnings = await check_submission(hub, await hub.project(request.project), body.job)
+    project = await hub.project(request.project)
+    warnings = await check_submission(hub, project, body.job)
     findings = () if body.job.study is not None else check_utility(body.job)
     utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in findings)
-    return Checked(valid=True, warnings=warnings, utility=utility, privacy=describe(body.job))
+    return Checked(
+        valid=True, warnings=warnings, utility=utility, privacy=describe(body.job, unit=unit_of(project.data_schema))
+    )
 
 
 async def submit_run(hub: Hub, request: Request) -> RunView:
@@ -70,7 +75,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
     await hub.buckets.runs.create(record, project=request.project, run=run)
     await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", **_told(body.job))
-    return _view(record)
+    return await _view(hub, record)
 
 
 def _told(job: Job) -> dict[str, Any]:
@@ -91,7 +96,7 @@ async def list_runs(hub: Hub, request: Request) -> RunList:
 
 
 async def get_run(hub: Hub, request: Request) -> RunView:
-    return _view((await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value)
+    return await _view(hub, (await hub.buckets.runs.require(project=request.project, run=request.path["run"])).value)
 
 
 async def pause_run(hub: Hub, request: Request) -> RunView:
@@ -123,7 +128,7 @@ async def _steer(hub: Hub, request: Request, wanted: Wanted, action: str) -> Run
     entry = await hub.buckets.runs.change(alter, project=request.project, run=request.path["run"])
     if changed:
         await hub.audit(request.caller, request.project, action, f"run:{entry.value.run}")
-    return _view(entry.value)
+    return await _view(hub, entry.value)
 
 
 async def run_metrics(hub: Hub, request: Request) -> RunMetrics:

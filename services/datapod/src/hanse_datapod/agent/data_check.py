@@ -18,6 +18,7 @@ class DataCheck:
 
     Attributes:
         state: of the data, as they were then.
+        units: `DataSummary.units`, once they were looked at.
         unfit: why the data are refused, once they are.
         looked: set when they were looked at.
     """
@@ -25,6 +26,7 @@ class DataCheck:
     def __init__(self, worker: Worker, schema: DataSchema) -> None:
         self._worker, self._schema = worker, schema
         self._examples = 0
+        self.units: int | None = None
         self.state = DataState()
         self.looked = asyncio.Event()
         self.unfit: HanseError | None = None
@@ -33,7 +35,7 @@ class DataCheck:
         """Look at the data."""
         try:
             summary = await self._worker.check_data(self._schema)
-            self._examples = summary.examples
+            self._examples, self.units = summary.examples, summary.units
             self.state = DataState(summary.fingerprint)
             device = summary.device
             DEVICE_INFO.set(1, service="datapod", device=device.label)

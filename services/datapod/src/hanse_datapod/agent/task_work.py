@@ -176,7 +176,9 @@ class TaskWork:
         # Charged before any noise is drawn; the charge stays even if the work fails.
         reserved = None
         if task.privacy is not None:
-            reserved = await asyncio.to_thread(self._budget.reserve, task, examples=examples, model=model)
+            reserved = await asyncio.to_thread(
+                self._budget.reserve, task, examples=examples, model=model, units=self._data.units
+            )
         try:
             outcome = await self._outcome(opened, reserved, examples, model, extras)
             return await asyncio.to_thread(self._finish, task, outcome, reserved)

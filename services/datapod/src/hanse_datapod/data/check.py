@@ -10,17 +10,22 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import HanseError, unfit
 from hanse_learning.site.examples import Examples
-from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, LearnableSchema, OpenSchema, TabularSchema, unit_of
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages."""
+    """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages.
+
+    Attributes:
+        owners: (n,) whose each example is, in any type that can be sorted; None: not read.
+    """
 
     where: str
     x: NDArray[Any]
     y: NDArray[Any]
     unit: str = "row"
+    owners: NDArray[Any] | None = None
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:
@@ -47,12 +52,30 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     _refuse_first(raw, "x", flat, ~np.isfinite(flat), "a finite number")
     if isinstance(schema, ArraySchema):
         _bounds(raw, flat, schema)
-    return Examples(small, _targets(raw, schema))
+    return Examples(small, _targets(raw, schema), _owners(raw, schema))
 
 
 def mismatch(told: str, found: object = "") -> HanseError:
     """The error for data that are not what the project declared (`unfit`)."""
     return unfit(told, found, hint="correct the data, or the project's schema; the site's log says what was found")
+
+
+def _owners(raw: Raw, schema: LearnableSchema) -> NDArray[np.int64] | None:
+    """Whose each example is, as numbers from 0."""
+    unit = unit_of(schema)
+    if unit is None:
+        return None
+    if raw.owners is None:
+        raise mismatch(f"{raw.where}: {unit}, which says whose an example is, is missing")
+    if raw.owners.shape != raw.y.shape:
+        raise mismatch(f"{raw.where}: {unit}: one value for each example was expected", f"{list(raw.owners.shape)}")
+    found, owners = np.unique(raw.owners, return_inverse=True)
+    if len(found) == len(owners) > 1:
+        raise mismatch(
+            f"{raw.where}: {unit}: each {raw.unit} has a value of its own, the same for all of one person's was "
+            "expected; where nobody has more than one, the project's schema needs no unit"
+        )
+    return owners.astype(np.int64)
 
 
 def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from hanse_datapod.data.check import Raw, checked
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
-from hanse_schemas.schema import LearnableSchema
+from hanse_schemas.schema import LearnableSchema, unit_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SiteData:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.x.nbytes + part.y.nbytes for part in (self.train, self.test) if part is not None)
+        return sum(array.nbytes for part in (self.train, self.test) if part is not None for array in part.arrays)
 
 
 def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path | None = None) -> SiteData:
@@ -82,7 +82,7 @@ def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
 def _by_kind(path: Path, kind: str, schema: LearnableSchema, max_bytes: int) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
     if kind == "npz":
-        return read_npz(path, max_bytes)
+        return read_npz(path, max_bytes, unit_of(schema))
     if kind == "images":
         from hanse_datapod.data.images import read_images
 
@@ -107,16 +107,20 @@ def fingerprint(data: SiteData) -> str:
     """SHA-256 over all arrays with their shapes and dtypes."""
     digest = hashlib.sha256()
     for part in (data.train, data.test):
-        for array in () if part is None else (part.x, part.y):
+        for array in () if part is None else part.arrays:
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
 def _split(data: Examples, settings: DataSettings) -> SiteData:
-    order = np.random.default_rng(settings.split_seed).permutation(len(data))
-    tested = int(settings.test_fraction * len(data))
-    return SiteData(data.take(np.sort(order[tested:])), data.take(np.sort(order[:tested])) if tested else None)
+    """Units are not divided: who has a row among the test data has none in training."""
+    order = np.random.default_rng(settings.split_seed).permutation(data.units)
+    tested = int(settings.test_fraction * data.units)
+    owners = np.arange(len(data)) if data.owners is None else data.owners
+    for_test = np.isin(owners, order[:tested])
+    test = data.take(np.flatnonzero(for_test)) if tested else None
+    return SiteData(data.take(np.flatnonzero(~for_test)), test)
 
 
 def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Examples | None]:
@@ -142,8 +146,8 @@ def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Exam
     return train, test
 
 
-def read_npz(path: Path, max_bytes: int) -> Raw:
-    """Arrays `x` and `y`.
+def read_npz(path: Path, max_bytes: int, unit: str | None = None) -> Raw:
+    """Arrays `x` and `y`, and the one that says whose each example is.
 
     Raises:
         HanseError: INVALID_INPUT where it is no such file; TOO_LARGE where it unpacks to more than `max_bytes`.
@@ -164,7 +168,8 @@ def read_npz(path: Path, max_bytes: int) -> Raw:
                     f"it has {', '.join(arrays.files) or 'none'}",
                     code=ErrorCode.INVALID_INPUT, hint="write it with numpy.savez(path, x=..., y=...)",
                 )  # fmt: skip
-            return Raw(f"data file {path.name}", arrays["x"], arrays["y"], "example")
+            owners = arrays[unit] if unit in arrays.files else None
+            return Raw(f"data file {path.name}", arrays["x"], arrays["y"], "example", owners)
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
         raise unfit(
             f"data file {path.name}: it is not an NPZ file of plain arrays", str(error), code=ErrorCode.INVALID_INPUT,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, mismatch
 from hanse_fabric.errors import ErrorCode, unfit
-from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema, unit_of
 
 _TARGETS = ("target", "label", "y")
 
@@ -47,7 +47,8 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
         names = set(pq.read_schema(path).names)
         wanted = None
         if isinstance(schema, TabularSchema):
-            wanted = [n for n in (*(c.name for c in schema.features), schema.target) if n in names]
+            own = () if schema.unit is None else (schema.unit,)
+            wanted = [n for n in (*(c.name for c in schema.features), schema.target, *own) if n in names]
         frame = pq.read_table(path, columns=wanted).to_pandas()
     except pa.ArrowException as error:
         raise unfit(
@@ -81,7 +82,24 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
         np.stack(x, axis=1) if x else np.empty((len(frame), 0)),
         y.astype(np.int64) if whole else y,
         unit,
+        _owners(path, frame, unit_of(schema), unit, first),
     )
+
+
+def _owners(path: Path, frame: pd.DataFrame, column: str | None, unit: str, first: int) -> NDArray[Any] | None:
+    """Whose each row is: numbers as they stand, anything else as text."""
+    if column is None or column not in frame.columns:
+        return None
+    given: Any = frame[column]
+    if isinstance(given, pd.DataFrame):
+        raise mismatch(f"data file {path.name}: column {column} is there {given.shape[1]} times")
+    empty = given.isna().to_numpy()
+    if empty.any():
+        row = int(np.argmax(empty))
+        raise mismatch(
+            f"data file {path.name}: column {column}, {unit} {row + first}: a value was expected", "an empty cell"
+        )
+    return np.asarray(pd.factorize(given)[0])
 
 
 def _guess(frame: pd.DataFrame) -> tuple[tuple[Column, ...], Column]:

@@ -17,7 +17,7 @@ from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
 from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import HiddenFailure, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
@@ -88,12 +88,13 @@ class SiteBudget:
         self._opening = threading.Lock()
         self._ledger: Ledger | None = None
 
-    def reserve(self, task: Task, *, examples: int, model: Path | None) -> Reservation | None:
+    def reserve(self, task: Task, *, examples: int, model: Path | None, units: int | None = None) -> Reservation | None:
         """Charge the ledger for a task, before work on it begins. None: it has no privacy terms.
 
         Args:
             examples: of the site's training data.
             model: the received model's file, whose size staircase noise depends on.
+            units: who have the training data, where the project's schema says whose each example is.
 
         Raises:
             HanseError: POLICY where the budget would be exceeded, with what remains; INVALID_INPUT for terms that this
@@ -106,17 +107,26 @@ class SiteBudget:
         charges: list[Charge] = []
         if task.kind is TaskKind.TRAIN:
             noise, told = terms_of_work(
-                task.privacy, task.participant, task.config, examples=examples, model=model,
+                task.privacy, task.participant, task.config, examples=examples, model=model, units=units,
                 accountant=self._policy.accountant, ring=None if task.masking is None else task.masking.ring,
             )  # fmt: skip
             placement = task.privacy.privacy.placement
             note = f"{noise.mechanism}, {placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}"
+            if noise.unit == "owner":
+                note += ", for whoever has examples, with all of them"
             parts = ("", "/rounding")
             charges += [
                 _charge(task, event, count, note, part)
                 for part, (event, count) in zip(parts, noise.charged, strict=False)
             ]
         if covered is not None:
+            if covered.by_example and units is not None:
+                raise invalid(
+                    "privacy.metrics",
+                    ", ".join(sorted(covered.asked.bounds)),
+                    "none with dp_sgd for units",
+                    hint="their noise hides one example, and a unit of the project's schema may have many",
+                )
             epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
             charges.append(_charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
             told |= covered.told

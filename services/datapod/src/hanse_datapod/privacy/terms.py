@@ -20,6 +20,7 @@ def terms_of_work(
     *,
     examples: int,
     model: Path | None,
+    units: int | None = None,
     accountant: AccountantName = "pld",
     ring: RingPlan | None = None,
 ) -> tuple[RoundNoise, dict[str, Any]]:
@@ -27,6 +28,7 @@ def terms_of_work(
 
     Args:
         config: the task's, whose `train` section dp_sgd depends on.
+        units: who have the examples, where the project's schema says it: dp_sgd hides and samples them.
         accountant: of the site. Sites with different ones add shares of different noise, of which each is enough.
         ring: of the masked sum; None: there is none, and nothing is rounded to its grid.
 
@@ -40,7 +42,7 @@ def terms_of_work(
     noise = round_noise(
         terms,
         participant,
-        work=_work(config, examples) if privacy.mechanism == "dp_sgd" else None,
+        work=_work(config, examples, units) if privacy.mechanism == "dp_sgd" else None,
         coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
         accountant=accountant,
     )
@@ -50,6 +52,8 @@ def terms_of_work(
     if noise.work is not None:
         expected = min(noise.work.batch_size, noise.work.examples)
         told |= {"steps": noise.work.steps, "batch": expected, "rate": noise.work.rate}
+        if units is not None:
+            told["by_unit"] = True
     if privacy.placement == "distributed":
         # This site's share of the noise is added later, where the update becomes ring elements.
         told["scale"] = 0.0
@@ -61,12 +65,13 @@ def terms_of_work(
     return noise, told
 
 
-def _work(config: Mapping[str, Any], examples: int) -> Work:
+def _work(config: Mapping[str, Any], examples: int, units: int | None) -> Work:
     from hanse_learning.config import check_train
     from hanse_privacy.accounting.terms import Work
 
     train = check_train(config.get("train") or {})
-    return Work.of(examples, train.batch_size, epochs=train.epochs, steps=train.steps)
+    count = examples if units is None else units
+    return Work.of(count, train.batch_size, epochs=train.epochs, steps=train.steps, owners=units is not None)
 
 
 def _coordinates(model: Path) -> int:

@@ -69,8 +69,11 @@ class RehearsedSite:
             return {}
         from hanse_datapod.privacy.terms import terms_of_work
 
-        examples = len(self._data.train)
-        noise, told = terms_of_work(task.privacy, task.participant, task.config, examples=examples, model=model)
+        train = self._data.train
+        noise, told = terms_of_work(
+            task.privacy, task.participant, task.config, examples=len(train), model=model,
+            units=None if train.owners is None else train.units,
+        )  # fmt: skip
         return {"privacy": told | {"scale": noise.scale}}
 
     def _do(

@@ -139,12 +139,17 @@ class WorkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What a site has: numbers of examples, a SHA-256 over the data that changes when they change, and the device."""
+    """What a site has: numbers of examples, a SHA-256 over the data that changes when they change, and the device.
+
+    Attributes:
+        units: who have the training examples, where the project's schema says whose each is.
+    """
 
     examples: int
     test_examples: int
     fingerprint: str
     device: DeviceReport = DeviceReport()
+    units: int | None = None
 
 
 class Worker(Protocol):

@@ -118,7 +118,9 @@ class ProcessWorker:
         self.use(schema)
         answer = await self._ask("check", _CHECK_LIMIT)
         self._device = DeviceReport(**answer["device"])
-        return DataSummary(answer["examples"], answer["test_examples"], answer["fingerprint"], self._device)
+        return DataSummary(
+            answer["examples"], answer["test_examples"], answer["fingerprint"], self._device, answer["units"]
+        )
 
     async def rest(self) -> None:
         """See `Worker.rest`. What was read for training is wanted in the next round."""
