@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from e2e.killed import kill
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_learning.digits import write_shares
@@ -117,16 +117,6 @@ async def test_killing_every_process_in_turn_does_not_change_a_bit(scene: Scene,
     assert killed, "the run was over before anything was killed"
     check_no_site_trained_twice(scene.deployment, run, killed, ROUNDS[kind])
     await check_audit(scene.deployment, run)
-
-
-async def kill(deployment: Deployment, name: str) -> None:
-    """SIGKILL a process, and wait until its successor runs."""
-    supervisor = deployment.hub.supervisor
-    pid = supervisor.pids()[name]
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
-            await asyncio.sleep(0.01)
 
 
 def check_no_site_trained_twice(deployment: Deployment, run: Run, killed: Counter[str], rounds: int) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from e2e.killed import kill
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors
@@ -105,16 +105,6 @@ async def test_killing_every_process_within_a_study_does_not_change_a_bit(
         same = np.array_equal(found[column].view(np.uint8), np.ascontiguousarray(values).view(np.uint8))
         assert same, f"{column}: other bits than undisturbed; killed {list(killed)}"
     await check_sums(scene.deployment, run)
-
-
-async def kill(deployment: Deployment, name: str) -> None:
-    """SIGKILL a process, and wait until its successor runs."""
-    supervisor = deployment.hub.supervisor
-    pid = supervisor.pids()[name]
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
-            await asyncio.sleep(0.01)
 
 
 async def check_sums(deployment: Deployment, run: Run) -> None:

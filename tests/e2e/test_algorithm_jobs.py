@@ -6,8 +6,6 @@ One deployment serves all; what is undisturbed is submitted at once, and each te
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ from e2e.algorithm_jobs import (
     job,
 )
 from e2e.jobs_in_memory import digest_in_memory
+from e2e.killed import kill
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -233,13 +232,3 @@ async def reached(run: Run, kind: str, **data: Any) -> None:
         raise AssertionError(f"the run ended without {kind}: {run.refresh().view.reason}")
 
     await asyncio.to_thread(look)
-
-
-async def kill(deployment: Deployment, name: str) -> None:
-    """SIGKILL a process, and wait until its successor runs."""
-    supervisor = deployment.hub.supervisor
-    pid = supervisor.pids()[name]
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
-            await asyncio.sleep(0.01)

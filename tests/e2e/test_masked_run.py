@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from e2e.killed import kill
 from hanse.embedded.datapods import datapod
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
@@ -117,16 +116,6 @@ async def test_a_site_that_pins_another_compensator_sends_nothing_and_the_others
 
 async def online(deployment: Deployment) -> set[str]:
     return {view.participant for view in await asyncio.to_thread(deployment.project.participants) if view.online}
-
-
-async def kill(deployment: Deployment, name: str) -> None:
-    """SIGKILL a process, and wait until its successor runs."""
-    supervisor = deployment.hub.supervisor
-    pid = supervisor.pids()[name]
-    os.kill(pid, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
-            await asyncio.sleep(0.01)
 
 
 def check_what_left(deployment: Deployment, run: Run) -> None:

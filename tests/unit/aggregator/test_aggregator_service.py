@@ -2,13 +2,11 @@
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
 
 from clocks import in_virtual_time
-from hanse_aggregator.service import Aggregator
 from hanse_fabric import queue
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -16,6 +14,7 @@ from hanse_fabric.messages import ObjectRef, Reduced
 from hanse_fabric.subjects import JOB, REDUCED, UPDATE
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_reduction.engine import Engine
+from unit.aggregator.at_work import running
 
 LAYOUT = Layout.of([Entry("w", "F32", (4,))])
 
@@ -26,19 +25,6 @@ def _file(value):
 
 def _subject(row, job):
     return row.of(project=job.project, run=job.run, step=job.step, job=job.id)
-
-
-@asynccontextmanager
-async def running(bus, engine):
-    """An aggregator at work; stopped in order at the end."""
-    stopping = asyncio.Event()
-    work = asyncio.create_task(Aggregator(bus, engine).run(stopping))
-    try:
-        yield
-    finally:
-        stopping.set()
-        async with asyncio.timeout(60):
-            await work
 
 
 async def _answer(bus, job):

@@ -1,7 +1,6 @@
 """Exchange: sums in the middle of a task, the same to the bit whoever came first and whoever was restarted."""
 
 import asyncio
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -17,21 +16,10 @@ from hanse_fabric.exchange import open_exchange
 from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced, Ring
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_reduction.engine import Engine
+from unit.aggregator.at_work import running
 
 WHERE = {"project": "p", "run": "abcdefghijkl", "step": "r1-train"}
 NAMES = ("a", "b", "c")
-
-
-@asynccontextmanager
-async def running(bus):
-    stopping = asyncio.Event()
-    work = asyncio.create_task(Aggregator(bus, Engine(None)).run(stopping))
-    try:
-        yield
-    finally:
-        stopping.set()
-        async with asyncio.timeout(60):
-            await work
 
 
 async def _open_session(bus, participants=NAMES, seconds=30.0):

@@ -1,32 +1,18 @@
 """Masked sums of small models, whose updates, tallies and sums of masks all travel on the bus."""
 
 import asyncio
-from contextlib import asynccontextmanager
 
 import pytest
 
-from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.messages import JobKind, Reduced
 from hanse_fabric.subjects import JOB, MASKS, REDUCED, UPDATE
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_reduction.engine import Engine
+from unit.aggregator.at_work import running
 from unit.aggregator.masked_round import MaskedRound
 
 LAYOUT = Layout.of([Entry("w", "F32", (40,))])
-
-
-@asynccontextmanager
-async def running(bus):
-    """An aggregator at work; stopped in order at the end."""
-    stopping = asyncio.Event()
-    work = asyncio.create_task(Aggregator(bus, Engine(None)).run(stopping))
-    try:
-        yield
-    finally:
-        stopping.set()
-        async with asyncio.timeout(60):
-            await work
 
 
 async def _outcome(bus, job):
