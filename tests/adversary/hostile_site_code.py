@@ -108,9 +108,15 @@ def talk_to_itself():
 
 
 def answer_with_link(path):
-    from hanse_datapod.worker.work import execute
+    """Have every module of the worker lay a link where it would write tensors."""
 
-    execute.write_tensors = lambda output, *_others, **_named: output.symlink_to(path)
+    def link(output, *_others, **_named):
+        output.unlink(missing_ok=True)
+        output.symlink_to(path)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hanse_datapod.worker.work.") and hasattr(module, "write_tensors"):
+            module.write_tensors = link
     return True
 
 
