@@ -76,7 +76,7 @@ async def play(crowd: Crowd) -> None:
             async with gate:
                 bus = await NatsBus.connect(
                     crowd.bus, f"{crowd.project}.{identity.participant}", creds=identity.creds,
-                    inbox_prefix=identity.inbox_prefix, timeout=300.0, heartbeat=HEARTBEAT_S,
+                    inbox_prefix=identity.inbox_prefix, timeout=300.0,
                 )  # fmt: skip
                 link, ready = SiteLink(bus, identity, HttpTransfer()), asyncio.Event()
                 group.create_task(take_part(link, ready, index / crowd.count))

@@ -40,7 +40,7 @@ class FakeCredentials:
     def __init__(self) -> None:
         self.revoked: list[str] = []
 
-    async def issue(self, project: str, participant: str, bus_key: str) -> str:
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = "hub") -> str:
         return f"jwt for {project}/{participant}/{bus_key}"
 
     async def revoke(self, bus_key: str) -> None:

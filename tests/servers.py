@@ -137,10 +137,11 @@ class NatsCluster:
             server.kill()
 
     def leaf(self, folder: Path) -> NatsServer:
-        """A leaf node of the cluster, not started yet."""
+        """A leaf node of the cluster's last region, not started yet."""
         urls = [f"nats-leaf://127.0.0.1:{port}" for port in self.leaf_ports]
         system = self.authority.leaf_system_credentials()
-        remote = LeafRemote(urls, self.authority.leaf_credentials(), system_credentials=system)
+        region = self.authority.regions[-1]
+        remote = LeafRemote(urls, self.authority.leaf_credentials(region), system_credentials=system, region=region)
         return NatsServer(folder, authority=self.authority, leaf=remote)
 
     async def connect(self, role: Role) -> NatsBus:

@@ -21,7 +21,14 @@ OWNER = 65532
 SITES = ("north", "south")
 FEATURES, CLASSES, EXAMPLES = 8, 3, 600
 FILES = {
-    "coordinator": ("authority/account.seed", "authority/signer.seed", "authority/system.seed", "operator-key/api_key"),
+    "coordinator": (
+        "authority/account.pub",
+        "authority/region-hub.pub",
+        "authority/region-hub-signer.seed",
+        "authority/signer.seed",
+        "authority/system.seed",
+        "operator-key/api_key",
+    ),
     "aggregator": (),
     "compensator": ("compensator-key/compensator.pem",),
     "model-registry": ("registry-key/registry.pem",),

@@ -45,6 +45,7 @@ from hanse_privacy.works.people import rows, sketch
 from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
+from hub_doors import hub_doors
 from servers import NatsServer
 
 FEATURES, EXAMPLES, RATE = 8, 40, 0.1
@@ -227,6 +228,17 @@ class Stage:
         await coordinator.close()
 
     @asynccontextmanager
+    async def doors(self) -> AsyncIterator[None]:
+        """The hub's doors, by the rights of the two services that have them."""
+        coordinator, aggregator = [await self.server.connect(role) for role in (Role.COORDINATOR, Role.AGGREGATOR)]
+        try:
+            async with hub_doors(coordinator, aggregator):
+                yield
+        finally:
+            await coordinator.close()
+            await aggregator.close()
+
+    @asynccontextmanager
     async def compensating(self) -> AsyncIterator[None]:
         """The compensator at work."""
         bus, stopping = await self.server.connect(Role.COMPENSATOR), asyncio.Event()
@@ -267,7 +279,7 @@ async def staged(
         stage.add(index, worker(index), schema or OpenSchema())
     stage.pin(**rules)
     await stage.enrol()
-    async with stage.compensating():
+    async with stage.doors(), stage.compensating():
         await asyncio.gather(*(site.start() for site in stage.sites.values()))
         try:
             yield stage

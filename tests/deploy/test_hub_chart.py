@@ -187,7 +187,9 @@ def test_no_service_account_but_those_named_has_rights_in_the_cluster(render: Re
 def test_the_coordinator_has_the_keys_to_sign_with_and_not_the_operators(render: Render) -> None:
     spec = of_kind(render("hanse"), "StatefulSet")["demo-hanse-coordinator"]["spec"]["template"]["spec"]
     (authority,) = [one["secret"] for one in spec["volumes"] if one["name"] == "authority"]
-    assert {item["path"] for item in authority["items"]} == {"account.seed", "signer.seed", "system.seed"}
+    assert {item["path"] for item in authority["items"]} == {
+        "account.pub", "region-hub.pub", "region-hub-signer.seed", "signer.seed", "system.seed",
+    }  # fmt: skip
     others = [pod for place, pod in pods(render("hanse", FEDERATED)) if place != "StatefulSet/demo-hanse-coordinator"]
     assert "authority" not in json.dumps(others)
 

@@ -23,7 +23,7 @@ from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.subjects import RESULT
+from hanse_fabric.subjects import Door
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 
@@ -228,5 +228,5 @@ def hand_in(task: SiteTask, data: bytes, ref: ObjectRef | None = None) -> None:
 def publish_result(task: SiteTask, data: bytes) -> None:
     """Publish bytes where the site's result of the task belongs."""
     asked = task._found.task
-    subject = RESULT.of(project=asked.project, run=asked.run, step=asked.step, participant=asked.participant)
-    task._site._worker.do(task._site._link.bus.publish(subject, data))
+    doors = task._site._link.doors
+    task._site._worker.do(doors.ask(Door.RESULT, data, run=asked.run, step=asked.step))

@@ -67,8 +67,8 @@ class Sums:
 
     def __init__(self, task: SiteTask, stack: AsyncExitStack, before: Hook, patience: float) -> None:
         asked, link, self._do = task._found.task, task._site._link, task._site._worker.do
-        where = {"project": asked.project, "run": asked.run, "step": asked.step, "participant": asked.participant}
-        self._exchange = self._do(stack.enter_async_context(open_exchange(link.bus, **where)))
+        exchange = open_exchange(link.doors, run=asked.run, step=asked.step)
+        self._exchange = self._do(stack.enter_async_context(exchange))
         self._before, self._patience, self._round = before, patience, asked.round
         self.keys: list[str] = []
 

@@ -45,7 +45,7 @@ from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import ObjectRef, Outcome
 from hanse_fabric.messages.objects import update_key
 from hanse_fabric.messages.uploads import UploadStep
-from hanse_fabric.subjects import RESULT, TASK
+from hanse_fabric.subjects import DOORS, TELL, Door
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_site.link import result_for
 from hanse_site.remote import ask_upload
@@ -136,25 +136,17 @@ def test_a_site_reaches_no_subject_but_its_own_and_none_once_it_is_revoked(proje
     project.invite("south")
     with hanse.join(project_url(project), project.invite("north"), home=tmp_path) as joined:
         bus, do = joined._link.bus, joined._worker.do
-        own, other = (
-            RESULT.of(project=project.name, run="r" * 12, step="s", participant=name) for name in ("north", "south")
-        )
-        refusal_of(lambda: do(bus.publish(other, b"{}")), ErrorCode.FORBIDDEN)
+        south = {"region": "hub", "project": project.name, "participant": "south"}
+        refusal_of(lambda: do(bus.request(DOORS[Door.RESULT].of(**south), b"{}")), ErrorCode.FORBIDDEN)
 
-        async def read_tasks_of_south() -> None:
-            assert TASK.stream is not None
-            async with bus.follow(TASK.stream, TASK.wildcard(project=project.name, participant="south")) as records:
-                await anext(records)
+        async def hear_what_south_is_told() -> None:
+            async with bus.hear(TELL.of(**south)) as told:
+                await anext(told)
 
-        refusal_of(lambda: do(read_tasks_of_south()), ErrorCode.FORBIDDEN)
-        do(bus.publish(own, b"{}"))
+        refusal_of(lambda: do(hear_what_south_is_told()), ErrorCode.FORBIDDEN)
+        do(joined._link.presence())
         project.revoke("north")
-
-        def until_cut_off() -> None:
-            while True:
-                do(bus.publish(own, b"{}", timeout=5.0))
-
-        refusal_of(until_cut_off, ErrorCode.UNAUTHENTICATED)
+        refusal_of(lambda: do(joined._link.presence()), ErrorCode.UNAUTHENTICATED)
 
 
 # Updates
@@ -207,7 +199,7 @@ def test_an_upload_larger_than_announced_is_left_out(project: Project, tmp_path:
         ref = ref_of_bytes(announced, key=key)
         path = task._site.identity.home / "large"
         path.write_bytes(announced + b"\0" * 4096)
-        state = task._site._worker.do(ask_upload(link.bus, asked, ref, UploadStep(digests=(digest,))))
+        state = task._site._worker.do(ask_upload(link.doors, asked, ref, UploadStep(digests=(digest,))))
         with pytest.raises(HanseError, match="SignatureDoesNotMatch"):
             link._transfer.send_part(path, state.parts[0], 0, ref.size + 4096)
         task._answer(update=ref, examples=1)

@@ -48,7 +48,7 @@ async def filled(server: NatsServer) -> None:
     await bus.publish(RUN, b"record")
     await bus.publish(JOB.of(project="p", run="r", step="s", job="j"), b"job")
     await bus.close()
-    site, _ = await server.enrol("p", "north")
+    site = await server.connect(Role.AGGREGATOR)
     # Larger than a piece, so that pieces are acknowledged and put together.
     await site.publish(UPDATE.of(project="p", run="r", participant="north", digest=D), bytes(range(256)) * 2000)
     await site.close()
@@ -128,7 +128,7 @@ def test_a_restore_goes_ahead_although_sites_have_already_reported(
 
 
 async def _sign_of_life(server: NatsServer) -> None:
-    site, _ = await server.enrol("p", "north")
+    site = await server.connect(Role.COORDINATOR)
     await site.publish(PRESENCE.of(project="p", participant="north"), b"here")
     await site.close()
 

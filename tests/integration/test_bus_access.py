@@ -16,16 +16,17 @@ from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.port import Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import (
-    EXCHANGED,
+    DOORS,
     JOB,
     JOURNAL,
     KEYS,
-    PRESENCE,
     REDUCED,
     RESULT,
     RUNS,
     TASK,
+    TELL,
     UPDATE,
+    Door,
     Role,
     Stream,
     Subject,
@@ -58,37 +59,57 @@ async def refused(attempt: Awaitable[object]) -> None:
     assert refusal.value.hint
 
 
-async def test_a_participant_may_take_tasks_answer_and_report(nats_server: NatsServer) -> None:
+def door(kind: Door, **changes: str) -> str:
+    """A door of participant north of project p, with some tokens changed."""
+    return DOORS[kind].of(**{"region": "hub", "project": "p", "participant": "north"} | changes)
+
+
+async def test_a_participant_asks_at_its_doors_and_hears_what_it_is_told(nats_server: NatsServer) -> None:
     site, _ = await nats_server.enrol("p", "north")
-    coordinator = await nats_server.connect(Role.COORDINATOR)
-    await coordinator.publish(own(TASK), b"task")
-    assert (await first(site, TASK.stream, TASK.wildcard(project="p", participant="north"))).data == b"task"
-    await site.publish(own(RESULT), b"result")
-    await site.publish(own(UPDATE), b"update")
-    await site.publish(own(PRESENCE), b"presence")
-    assert (await first(coordinator, RESULT.stream, RESULT.wildcard(project="p", run="r"))).data == b"result"
-    await site.close()
-    await coordinator.close()
+    hubs = {role: await nats_server.connect(role) for role in (Role.COORDINATOR, Role.AGGREGATOR)}
+    for kind, row in DOORS.items():
+        [role] = [role for role in row.rights if role is not Role.PARTICIPANT]
+        served = await hubs[role].serve(row.wildcard(), _echo, group="g")
+        assert await site.request(door(kind), kind.encode()) == kind.encode()
+        await served.stop()
+    async with site.hear(TELL.of(region="hub", project="p", participant="north")) as told:
+        assert await anext(told) is None
+        await hubs[Role.COORDINATOR].tell(
+            TELL.of(region="hub", project="p", participant="north"), b"x", headers={"a": "b"}
+        )
+        heard = await asyncio.wait_for(anext(told), 60)
+    assert heard is not None
+    assert (heard.data, heard.headers["a"]) == (b"x", "b")
+    for bus in (site, *hubs.values()):
+        await bus.close()
 
 
 PARTICIPANT_MAY_NOT: dict[str, Callable[[NatsBus], Awaitable[object]]] = {
-    "follow another's tasks": lambda b: first(b, TASK.stream, TASK.wildcard(project="p", participant="south")),
-    "follow all tasks of its project": lambda b: first(b, TASK.stream, TASK.wildcard(project="p")),
+    "follow its own tasks": lambda b: first(b, TASK.stream, TASK.wildcard(project="p", participant="north")),
     "follow all tasks": lambda b: first(b, TASK.stream, "hanse.v1.task.>"),
     "follow results": lambda b: first(b, RESULT.stream, RESULT.wildcard(project="p", participant="north")),
-    "follow another project": lambda b: first(b, EXCHANGED.stream, EXCHANGED.wildcard(project="q")),
     "read updates": lambda b: b.last(_stream(UPDATE), own(UPDATE)),
     "read API keys": lambda b: b.last(_stream(KEYS), KEYS.of(key="k")),
-    "publish another's result": lambda b: b.publish(own(RESULT, participant="south"), b"x"),
-    "publish in another project": lambda b: b.publish(own(RESULT, project="q"), b"x"),
+    "ask as another": lambda b: b.request(door(Door.RESULT, participant="south"), b"x"),
+    "ask in another project": lambda b: b.request(door(Door.RESULT, project="q"), b"x"),
+    "ask in another region": lambda b: b.request(door(Door.RESULT, region="eu"), b"x"),
+    "hear what another is told": lambda b: heard(b, TELL.of(region="hub", project="p", participant="south")),
+    "hear what all are told": lambda b: heard(b, "hanse.v1.tell.>"),
+    "publish its own result": lambda b: b.publish(own(RESULT), b"x"),
     "publish a task for itself": lambda b: b.publish(own(TASK), b"x"),
     "publish a job": lambda b: b.publish(own(JOB), b"x"),
     "publish a reduction": lambda b: b.publish(own(REDUCED), b"x"),
     "write the journal": lambda b: b.publish(own(JOURNAL), b"x"),
     "write a run": lambda b: b.publish(RUNS.of(project="p", run="r"), b"x"),
     "purge": lambda b: b.purge(_stream(TASK), own(TASK)),
-    "serve links": lambda b: b.serve("hanse.v1.link.*.*", _echo, group="g"),
+    "serve a door": lambda b: b.serve(DOORS[Door.LINK].wildcard(), _echo, group="g"),
 }
+
+
+async def heard(bus: NatsBus, subject: str) -> Record | None:
+    async with bus.hear(subject) as told:
+        await anext(told)
+        return await anext(told)
 
 
 @pytest.mark.parametrize("what", PARTICIPANT_MAY_NOT)
@@ -101,7 +122,10 @@ async def test_a_participant_is_refused_at_once(nats_server: NatsServer, what: s
 SERVICE_MAY_NOT: dict[tuple[Role, str], Callable[[NatsBus], Awaitable[object]]] = {
     (Role.COORDINATOR, "read an update"): lambda b: b.last(_stream(UPDATE), own(UPDATE)),
     (Role.COORDINATOR, "follow updates"): lambda b: first(b, UPDATE.stream, UPDATE.wildcard()),
-    (Role.COORDINATOR, "write a result"): lambda b: b.publish(own(RESULT), b"x"),
+    (Role.COORDINATOR, "write an update"): lambda b: b.publish(own(UPDATE), b"x"),
+    (Role.COORDINATOR, "answer to a site of its choice"): lambda b: b.publish("_INBOX.p.north.x", b"x"),
+    (Role.COORDINATOR, "serve updates"): lambda b: b.serve(DOORS[Door.UPDATE].wildcard(), _echo, group="g"),
+    (Role.AGGREGATOR, "tell a site"): lambda b: b.publish(TELL.of(region="hub", project="p", participant="n"), b"x"),
     (Role.AGGREGATOR, "follow tasks"): lambda b: first(b, TASK.stream, TASK.wildcard()),
     (Role.AGGREGATOR, "follow results"): lambda b: first(b, RESULT.stream, RESULT.wildcard()),
     (Role.AGGREGATOR, "write the journal"): lambda b: b.publish(own(JOURNAL), b"x"),
@@ -126,20 +150,6 @@ async def test_an_inbox_of_another_is_refused(nats_server: NatsServer) -> None:
     await refused(NatsBus.connect(nats_server.url, "p.south", creds=credentials(token, key)))
 
 
-async def test_a_consumer_request_cannot_have_another_filter_than_its_subject(nats_server: NatsServer) -> None:
-    """The permission binds the filter in the subject; the server must hold the body to it."""
-    import json
-
-    site, _ = await nats_server.enrol("p", "north")
-    subject = f"$JS.API.CONSUMER.CREATE.HANSE_TASKS.x1.{TASK.wildcard(project='p', participant='north')}"
-    for filters in ({"filter_subject": "hanse.v1.task.>"}, {"filter_subjects": ["hanse.v1.task.>"]}, {}):
-        body = {"stream_name": "HANSE_TASKS", "config": {"name": "x1", "ack_policy": "none", **filters}}
-        deadline = asyncio.get_running_loop().time() + 10
-        answer = await site._connection.call(subject, json.dumps(body).encode(), deadline=deadline)
-        assert "error" in json.loads(answer.data), filters
-    await site.close()
-
-
 async def test_a_revoked_participant_is_cut_off_and_refused_after_a_restart_of_the_server_too(
     mortal_nats: NatsServer,
 ) -> None:
@@ -147,7 +157,10 @@ async def test_a_revoked_participant_is_cut_off_and_refused_after_a_restart_of_t
     creds = credentials(mortal_nats.authority.participant_jwt("p", "north", key.public), key)
     site = await NatsBus.connect(mortal_nats.url, "p.north", creds=creds)
     other, _ = await mortal_nats.enrol("p", "south")
-    async with site.follow(_stream(TASK), TASK.wildcard(project="p", participant="north")) as records:
+    coordinator = await mortal_nats.connect(Role.COORDINATOR)
+    await coordinator.serve(DOORS[Door.RESULT].wildcard(), _echo, group="g")
+    async with site.hear(TELL.of(region="hub", project="p", participant="north")) as records:
+        await anext(records)
         waiting = asyncio.ensure_future(anext(records))
         await mortal_nats.authority.revoke(key.public, url=mortal_nats.url)
         async with asyncio.timeout(60):
@@ -155,15 +168,15 @@ async def test_a_revoked_participant_is_cut_off_and_refused_after_a_restart_of_t
                 await waiting
     assert refusal.value.code is ErrorCode.UNAUTHENTICATED
     with pytest.raises(HanseError) as again:
-        await site.publish(own(RESULT), b"x")
+        await site.request(door(Door.RESULT), b"x")
     assert again.value.code is ErrorCode.UNAUTHENTICATED
-    await other.publish(own(RESULT, participant="south"), b"x")
+    assert await other.request(door(Door.RESULT, participant="south"), b"x", timeout=60) == b"x"
     await site.close()
     await mortal_nats.restart()
     with pytest.raises(HanseError) as after:
         await NatsBus.connect(mortal_nats.url, "p.north", creds=creds)
     assert after.value.code is ErrorCode.UNAUTHENTICATED
-    await other.publish(own(RESULT, participant="south"), b"x")
+    assert await other.request(door(Door.RESULT, participant="south"), b"x", timeout=60) == b"x"
     await other.close()
 
 

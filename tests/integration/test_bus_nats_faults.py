@@ -14,7 +14,7 @@ from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.follower import IDLE, Follower
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import JOB, JOURNAL, LINK, Role
+from hanse_fabric.subjects import DOORS, JOB, JOURNAL, Door, Role
 from servers import NatsServer
 
 SUBJECT = JOURNAL.of(project="p", run="r")
@@ -203,8 +203,8 @@ async def test_requests_are_answered_again_after_a_kill(mortal_nats: NatsServer)
     async def answer(subject: str, request: bytes) -> bytes:
         return request
 
-    served = await coordinator.serve(LINK.wildcard(), answer, group="coordinators")
-    subject = LINK.of(project="p", participant="north")
+    served = await coordinator.serve(DOORS[Door.LINK].wildcard(), answer, group="coordinators")
+    subject = DOORS[Door.LINK].of(region="hub", project="p", participant="north")
     assert await site.request(subject, b"before", timeout=20) == b"before"
     await mortal_nats.restart()
     assert await site.request(subject, b"after", timeout=20) == b"after"

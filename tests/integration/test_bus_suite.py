@@ -14,7 +14,7 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Message
 from hanse_fabric.records import Bucket
-from hanse_fabric.subjects import EVENT, JOB, JOURNAL, RUNS, TASK, Role
+from hanse_fabric.subjects import DOORS, EVENT, JOB, JOURNAL, RUNS, TASK, TELL, Door, Role
 from servers import NatsServer
 
 Connect = Callable[[Role], Awaitable[Bus]]
@@ -35,6 +35,63 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     yield new
     for bus in open_buses:
         await bus.close()
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]:
+    """The coordinator's connection, and that of the participant north of project p: sites alone hear tells."""
+    if request.param == "memory":
+        broker = MemoryBroker()
+        hub, site = MemoryBus(broker), MemoryBus(broker)
+    else:
+        server: NatsServer = request.getfixturevalue("nats_server")
+        hub, (site, _) = await server.connect(Role.COORDINATOR), await server.enrol("p", "north")  # type: ignore[assignment]
+    yield hub, site
+    await hub.close()
+    await site.close()
+
+
+TOLD = TELL.of(region="hub", project="p", participant="north")
+
+
+async def test_what_is_told_reaches_who_listens_in_order_and_nobody_who_comes_later(pair: tuple[Bus, Bus]) -> None:
+    hub, site = pair
+    await hub.tell(TOLD, b"before")
+    async with asyncio.timeout(60), site.hear(TOLD) as first, site.hear(TOLD) as second:
+        for told in (first, second):
+            assert await anext(told) is None  # what was told before may have been missed
+        for number in range(3):
+            await hub.tell(TOLD, b"%d" % number, headers={"traceparent": "00-1"})
+        for told in (first, second):
+            found = [await anext(told) for _ in range(3)]
+            assert [(each.data, each.sequence) for each in found if each] == [(b"0", 0), (b"1", 0), (b"2", 0)]
+            assert found[0] is not None
+            assert found[0].headers["traceparent"] == "00-1"
+
+
+async def test_what_is_told_where_somebody_serves_is_handled_without_an_answer(pair: tuple[Bus, Bus]) -> None:
+    hub, site = pair
+    handled: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handle(_: str, data: bytes) -> bytes:
+        handled.put_nowait(data)
+        return b"nobody hears this"
+
+    row = DOORS[Door.PROGRESS]
+    served = await hub.serve(row.wildcard(), handle, group="g")
+    await site.tell(row.of(region="hub", project="p", participant="north"), b"half")
+    assert await asyncio.wait_for(handled.get(), 60) == b"half"
+    await served.stop()
+
+
+async def test_who_listens_learns_that_the_connection_was_closed(pair: tuple[Bus, Bus]) -> None:
+    _, site = pair
+    async with asyncio.timeout(60), site.hear(TOLD) as told:
+        assert await anext(told) is None
+        await site.close()
+        with pytest.raises(HanseError) as closed:
+            await anext(told)
+    assert closed.value.code is ErrorCode.UNAVAILABLE
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import JOURNAL, KEYS, LINK, RESULT, RUNS, TASK, Role
+from hanse_fabric.subjects import DOORS, JOURNAL, KEYS, RUNS, TASK, TELL, Door, Role
 from hanse_operations.__main__ import main
 from hanse_operations.bus.provision import provision
 from hanse_operations.servers.program import find_binary, free_ports
@@ -25,6 +26,7 @@ WITHIN_S = 60
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[NatsCluster]:
     made = NatsCluster(tmp_path_factory.mktemp("cluster"))
+    made.authority.add_region("eu")
     await asyncio.to_thread(made.start)
     creds = made.authority.service_credentials(Role.PROVISIONER).read_text()
     await provision(made.url, creds, replicas=3, timeout=120)
@@ -45,54 +47,52 @@ async def enrol(leaf: NatsServer, cluster: NatsCluster, name: str) -> tuple[Nats
     return await NatsBus.connect(leaf.url, f"p.{name}", creds=text, timeout=WITHIN_S), key
 
 
-def enrolled(cluster: NatsCluster, name: str) -> tuple[str, str]:
+def enrolled(cluster: NatsCluster, name: str, region: str = "eu") -> tuple[str, str]:
     """A site's credentials, and its public key."""
     key = KeyPair.create(KeyKind.USER)
-    return credentials(cluster.authority.participant_jwt("p", name, key.public), key), key.public
+    return credentials(cluster.authority.participant_jwt("p", name, key.public, region=region), key), key.public
+
+
+def of_eu(kind: Door, name: str) -> str:
+    """A door of a site of the leaf's region."""
+    return DOORS[kind].of(region="eu", project="p", participant=name)
+
+
+@asynccontextmanager
+async def serving(cluster: NatsCluster) -> AsyncIterator[NatsBus]:
+    """A coordinator that repeats at the door of results what it is asked."""
+    hub = await cluster.connect(Role.COORDINATOR)
+    served = await hub.serve(DOORS[Door.RESULT].wildcard(), _echo, group="coordinators")
+    yield hub
+    await served.stop()
+    await hub.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
-async def test_a_site_at_a_leaf_is_given_tasks_answers_and_asks(cluster: NatsCluster, leaf: NatsServer) -> None:
-    hub = await cluster.connect(Role.COORDINATOR)
+async def test_a_site_at_a_leaf_is_told_and_asks(cluster: NatsCluster, leaf: NatsServer) -> None:
     site, _ = await enrol(leaf, cluster, "north")
-    served = await hub.serve(LINK.wildcard(), _echo, group="coordinators")
-    assert TASK.stream is not None
-    assert RESULT.stream is not None
-    async with asyncio.timeout(240), site.follow(TASK.stream, TASK.wildcard(project="p", participant="north")) as tasks:
+    tell = TELL.of(region="eu", project="p", participant="north")
+    async with serving(cluster) as hub, asyncio.timeout(240), site.hear(tell) as told:
+        assert await anext(told) is None
         for number in range(20):
-            tokens = {"project": "p", "participant": "north", "run": "r", "step": f"s{number}"}
-            await hub.publish(TASK.of(**tokens), str(number).encode(), timeout=WITHIN_S)
-            assert (await anext(tasks)).data == str(number).encode()
-            await site.publish(RESULT.of(**tokens), b"result", timeout=WITHIN_S)
-    assert len(await hub.snapshot(RESULT.stream, RESULT.wildcard(project="p", run="r"))) == 20
-    assert await site.request(LINK.of(project="p", participant="north"), b"hello", timeout=WITHIN_S) == b"hello"
-    await served.stop()
+            assert await site.request(of_eu(Door.RESULT, "north"), b"%d" % number, timeout=WITHIN_S) == b"%d" % number
+            await hub.tell(tell, b"%d" % number)
+            heard = await anext(told)
+            assert heard is not None
+            assert heard.data == b"%d" % number
     await site.close()
-    await hub.close()
-
-
-def _first(row_pattern: str) -> Callable[[NatsBus], Awaitable[object]]:
-    async def attempt(bus: NatsBus) -> object:
-        assert TASK.stream is not None
-        async with bus.follow(TASK.stream, row_pattern) as records:
-            return await anext(records)
-
-    return attempt
 
 
 async def _listen(bus: NatsBus, subject: str) -> object:
-    async def hear(message: object) -> None:
-        raise AssertionError(message)
-
-    return await bus._connection.subscribe(subject, hear)
+    async with bus.hear(subject) as told:
+        await anext(told)
+        return await anext(told)
 
 
 MAY_NOT: dict[str, Callable[[NatsBus], Awaitable[object]]] = {
-    "follow another's tasks": _first(TASK.wildcard(project="p", participant="south")),
-    "publish another's result": lambda bus: bus.publish(
-        RESULT.of(project="p", run="r", step="s", participant="south"), b"x"
-    ),
+    "hear what another is told": lambda bus: _listen(bus, TELL.of(region="eu", project="p", participant="south")),
+    "ask as another": lambda bus: bus.request(of_eu(Door.RESULT, "south"), b"x"),
     "write a run": lambda bus: bus.publish(RUNS.of(project="p", run="r"), b"x"),
     "write the journal": lambda bus: bus.publish(JOURNAL.of(project="p", run="r"), b"x"),
     "read API keys": lambda bus: bus.last(KEYS.stream or TASK.stream, KEYS.of(key="k")),  # type: ignore[arg-type]
@@ -114,44 +114,47 @@ async def test_a_site_at_a_leaf_may_do_no_more_than_at_the_hub(
     await site.close()
 
 
-SERVICES_ONLY: dict[str, Callable[[NatsBus], Awaitable[object]]] = {
-    "write a run": lambda bus: bus.publish(RUNS.of(project="p", run="stolen"), b"x", timeout=1.5),
-    "read API keys": lambda bus: bus.last(KEYS.stream or TASK.stream, KEYS.of(key="k"), timeout=1.5),  # type: ignore[arg-type]
-    "give out tasks": lambda bus: bus.publish(
-        TASK.of(project="p", participant="north", run="r", step="forged"), b"x", timeout=1.5
-    ),
-}
-
-
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("what", SERVICES_ONLY)
-async def test_messages_that_only_services_may_send_do_not_pass_a_leaf_node(
-    cluster: NatsCluster, leaf: NatsServer, what: str
-) -> None:
-    """Whoever runs a leaf node could let anybody in there; what passes to the hub is bounded by the leaf's own key."""
-    creds = cluster.authority.service_credentials(Role.COORDINATOR)
-    bus = await NatsBus.connect(leaf.url, "coordinator", creds=creds, timeout=WITHIN_S)
-    with pytest.raises(HanseError) as refusal:
-        await SERVICES_ONLY[what](bus)
-    assert refusal.value.code is ErrorCode.UNAVAILABLE
-    await bus.close()
+async def test_whoever_has_a_leafs_key_reaches_its_region_and_no_other(cluster: NatsCluster) -> None:
+    """It plays the leaf node as a client: of its own region it may ask as any site, and answer nobody."""
+    text = cluster.authority.leaf_credentials("eu").read_text()
+    stolen = await NatsBus.connect(cluster.url, "leaf", creds=text, inbox_prefix="_INBOX.a.b", timeout=WITHIN_S)
+    hub_site, _ = enrolled(cluster, "near", region="hub")
+    near = await NatsBus.connect(cluster.url, "p.near", creds=hub_site, timeout=WITHIN_S)
+    async with serving(cluster):
+        assert await stolen.request(of_eu(Door.RESULT, "any"), b"x", timeout=WITHIN_S) == b"x"
+        assert await near.request(
+            DOORS[Door.RESULT].of(region="hub", project="p", participant="near"), b"y", timeout=WITHIN_S
+        ) == b"y"  # fmt: skip
+        for refused in (
+            stolen.request(DOORS[Door.RESULT].of(region="hub", project="p", participant="near"), b"x"),
+            stolen.publish("_INBOX.p.north.x", b"forged answer"),
+            stolen.publish(JOURNAL.of(project="p", run="r"), b"x"),
+            _listen(stolen, TELL.of(region="hub", project="p", participant="near")),
+        ):
+            with pytest.raises(HanseError) as refusal:
+                await asyncio.wait_for(refused, WITHIN_S)
+            assert refusal.value.code is ErrorCode.FORBIDDEN
+    await stolen.close()
+    await near.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.timeout(300)
 async def test_a_site_that_is_revoked_at_the_hub_is_cut_off_at_the_leaf(cluster: NatsCluster, leaf: NatsServer) -> None:
     site, key = await enrol(leaf, cluster, "east")
-    subject = RESULT.of(project="p", run="r", step="s", participant="east")
-    await site.publish(subject, b"before", timeout=WITHIN_S)
-    await cluster.authority.revoke(key, url=cluster.url, timeout=WITHIN_S)
+    subject = of_eu(Door.RESULT, "east")
+    async with serving(cluster):
+        await site.request(subject, b"before", timeout=WITHIN_S)
+        await cluster.authority.revoke(key, url=cluster.url, timeout=WITHIN_S)
 
-    async def go_on() -> None:
-        while True:  # each is answered, or refused: nothing is waited for by the clock
-            await site.publish(subject, b"more", timeout=WITHIN_S)
+        async def go_on() -> None:
+            while True:  # each is answered, or refused: nothing is waited for by the clock
+                await site.request(subject, b"more", timeout=WITHIN_S)
 
-    with pytest.raises(HanseError) as refusal:
-        await asyncio.wait_for(go_on(), WITHIN_S)
+        with pytest.raises(HanseError) as refusal:
+            await asyncio.wait_for(go_on(), WITHIN_S)
     assert refusal.value.code is ErrorCode.UNAUTHENTICATED
     await site.close()
 
@@ -194,19 +197,19 @@ async def test_a_leaf_that_is_killed_and_started_again_costs_nothing_but_time(
 ) -> None:
     own = cluster.leaf(tmp_path)
     await asyncio.to_thread(own.start)
-    hub = await cluster.connect(Role.COORDINATOR)
     site, _ = await enrol(own, cluster, "away")
-    assert TASK.stream is not None
-    tokens = {"project": "p", "participant": "away", "run": "r"}
-    async with asyncio.timeout(240), site.follow(TASK.stream, TASK.wildcard(project="p", participant="away")) as tasks:
-        await hub.publish(TASK.of(**tokens, step="one"), b"one", timeout=WITHIN_S)
-        assert (await anext(tasks)).data == b"one"
+    tell = TELL.of(region="eu", project="p", participant="away")
+    async with serving(cluster) as hub, asyncio.timeout(240), site.hear(tell) as told:
+        assert await anext(told) is None
         await asyncio.to_thread(own.kill)
-        await hub.publish(TASK.of(**tokens, step="two"), b"two", timeout=WITHIN_S)
         await asyncio.to_thread(own.start)
-        assert (await anext(tasks)).data == b"two"
+        assert await anext(told) is None  # it asks what is open
+        assert await site.request(of_eu(Door.RESULT, "away"), b"x", timeout=WITHIN_S) == b"x"
+        await hub.tell(tell, b"two")
+        heard = await anext(told)
+        assert heard is not None
+        assert heard.data == b"two"
     await site.close()
-    await hub.close()
     await asyncio.to_thread(own.kill)
 
 
@@ -221,7 +224,14 @@ async def test_a_site_works_at_a_leaf_that_the_command_has_written(
 ) -> None:
     (port,) = free_ports(1)
     hub = ",".join(f"nats-leaf://127.0.0.1:{other}" for other in cluster.leaf_ports)
-    options = {"authority": cluster.authority.folder, "hub": hub, "name": "written", "port": port, "out": tmp_path}
+    options = {
+        "authority": cluster.authority.folder,
+        "hub": hub,
+        "name": "written",
+        "region": "eu",
+        "port": port,
+        "out": tmp_path,
+    }
     assert main(["leaf", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]) == 0
     binary, *given = capsys.readouterr().out.split()
     assert "operator.seed" not in files_of(tmp_path)
@@ -231,7 +241,8 @@ async def test_a_site_works_at_a_leaf_that_the_command_has_written(
     try:
         text, _ = enrolled(cluster, "here")
         site = await NatsBus.connect(f"nats://127.0.0.1:{port}", "p.here", creds=text, timeout=WITHIN_S)
-        await site.publish(RESULT.of(project="p", run="r", step="s", participant="here"), b"x", timeout=WITHIN_S)
+        async with serving(cluster):
+            assert await site.request(of_eu(Door.RESULT, "here"), b"x", timeout=WITHIN_S) == b"x"
         await site.close()
     finally:
         server.kill()

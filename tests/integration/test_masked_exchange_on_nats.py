@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from hanse_aggregator.exchange import hold_session
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.exchange import open_exchange
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ExchangeJob
 from hanse_fabric.subjects import EXCHANGE, Role
 from hanse_privacy.ring.plan import make_plan
 from hanse_privacy.ring.sums import decode_sum, encode_sum, sum_ring
 from hanse_schemas.secure_aggregation import SecureAggregation
+from hub_doors import hub_doors, take_in
 from pairwise_sites import ASKED, Rehearsal
 from servers import NatsServer
 
@@ -41,6 +44,7 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
         deadline=datetime.now(UTC) + timedelta(seconds=90),
     )  # fmt: skip
     where = {"project": PROJECT, "run": RUN, "step": STEP}
+    keys: dict[str, SigningKey] = {}
 
     async def site(name: str, stack: AsyncExitStack) -> dict[str, bytes]:
         bus, _ = await nats_server.enrol(PROJECT, name)
@@ -48,7 +52,8 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
         masks = all_sites.sites[name].sums(
             RUN, orders.payloads[name], session=STEP, task=f"{STEP}/{name}", begin=lambda _: None, asked=ASKED
         )
-        async with open_exchange(bus, participant=name, **where) as exchange:
+        doors = Doors(bus, PROJECT, name, keys[name])
+        async with open_exchange(doors, run=RUN, step=STEP) as exchange:
             return {
                 key: await exchange.sum_bytes(key, masks.mask(key, encode_sum(key, array.tobytes(), ring)), timeout=60)
                 for key, array in values[name].items()
@@ -57,6 +62,10 @@ async def test_every_site_reads_the_sum_and_no_message_carries_a_sites_numbers(
     async with asyncio.timeout(110), AsyncExitStack() as stack:
         aggregator = await nats_server.connect(Role.AGGREGATOR)
         stack.push_async_callback(aggregator.close)
+        coordinator = await nats_server.connect(Role.COORDINATOR)
+        stack.push_async_callback(coordinator.close)
+        keys |= await take_in(coordinator, *NAMES, project=PROJECT, run=RUN, step=STEP)
+        await stack.enter_async_context(hub_doors(coordinator, aggregator))
         ended, sums = await asyncio.gather(
             hold_session(job, aggregator), asyncio.gather(*(site(name, stack) for name in NAMES))
         )

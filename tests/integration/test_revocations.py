@@ -26,7 +26,7 @@ from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
 from servers import NatsServer
 
-NEEDED = ("account.seed", "signer.seed", "system.seed")
+NEEDED = ("account.pub", "region-hub.pub", "region-hub-signer.seed", "signer.seed", "system.seed")
 
 
 class Site:
@@ -47,10 +47,11 @@ class Site:
 
 
 def few_keys(whole: BusAuthority, folder: Path) -> BusAuthority:
-    """What the chart mounts for the coordinator: three keys, read-only."""
+    """What the chart mounts for the coordinator: three keys and two public ones, read-only."""
     folder.mkdir()
+    public = {"account.pub": whole.account, "region-hub.pub": whole.account_of("hub")}
     for name in NEEDED:
-        shutil.copy(whole.folder / name, folder / name)
+        (folder / name).write_text(public[name] if name in public else (whole.folder / name).read_text())
     folder.chmod(0o500)
     return BusAuthority(folder)
 

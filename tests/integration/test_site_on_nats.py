@@ -32,8 +32,11 @@ from hanse_operations.servers.program import free_ports
 from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
+from hub_doors import hub_doors
 
 RUN = "a" * 12
+KEYS: dict[str, bytes] = {}
+"""Of the sites that are enrolled."""
 
 
 class Server:
@@ -77,7 +80,12 @@ async def hub(server: Server) -> AsyncIterator[NatsBus]:
         server.url, "coordinator", creds=server.authority.service_credentials(Role.COORDINATOR),
         inbox_prefix="_INBOX.coordinator",
     )  # fmt: skip
-    yield bus
+    aggregator = await NatsBus.connect(
+        server.url, "aggregator", creds=server.authority.service_credentials(Role.AGGREGATOR)
+    )
+    async with hub_doors(bus, aggregator, keys=KEYS):
+        yield bus
+    await aggregator.close()
     await bus.close()
 
 
@@ -127,6 +135,7 @@ class Running:
         found = load_identity(home)
         assert found is not None
         self.identity: SiteIdentity = found
+        KEYS["north"] = found.signing_key.public_bytes
 
     async def __aenter__(self) -> Running:
         self.link = await SiteLink.connect(self.identity)

@@ -26,6 +26,7 @@ from hanse_schemas.schema import GenotypesSchema
 from hanse_schemas.study import Study
 from hanse_site import SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
+from hub_doors import hub_doors
 from own_worker import OwnWorker
 from servers import NatsServer
 
@@ -58,9 +59,13 @@ async def link(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[SiteLin
     (home / RECORD).write_bytes(record.encode())
     identity = load_identity(home)
     assert identity is not None
-    made = await SiteLink.connect(identity)
-    yield made
-    await made.close()
+    coordinator, aggregator = [await nats_server.connect(role) for role in (Role.COORDINATOR, Role.AGGREGATOR)]
+    async with hub_doors(coordinator, aggregator, keys={"north": identity.signing_key.public_bytes}):
+        made = await SiteLink.connect(identity)
+        yield made
+        await made.close()
+    await coordinator.close()
+    await aggregator.close()
 
 
 async def results(hub: NatsBus, count: int) -> dict[str, Result]:

@@ -13,7 +13,7 @@ from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.subjects import LINK, RESULT, TASK, Role
+from hanse_fabric.subjects import DOORS, TELL, Door, Role
 from hanse_fabric.tls import client_context
 from hanse_operations.bus.server import ServerTls
 from hanse_operations.servers.program import free_ports
@@ -57,23 +57,22 @@ def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     made.nats.kill()
 
 
-async def test_a_site_over_websocket_is_given_tasks_answers_and_asks(server: WebServer) -> None:
+def door(name: str) -> str:
+    return DOORS[Door.RESULT].of(region="hub", project="p", participant=name)
+
+
+async def test_a_site_over_websocket_is_told_and_asks(server: WebServer) -> None:
     hub, site = await server.hub(), await server.site("north")
-    served = await hub.serve(LINK.wildcard(), _echo, group="coordinators")
-    assert TASK.stream is not None
-    assert RESULT.stream is not None
-    async with (
-        asyncio.timeout(WITHIN_S),
-        site.follow(TASK.stream, TASK.wildcard(project="p", participant="north")) as tasks,
-    ):
-        for number in range(10):
-            tokens = {"project": "p", "participant": "north", "run": "r", "step": f"s{number}"}
-            await hub.publish(TASK.of(**tokens), LARGE)
-            assert (await anext(tasks)).data == LARGE
-            await site.publish(RESULT.of(**tokens), LARGE)
-    assert await site.request(LINK.of(project="p", participant="north"), LARGE, timeout=WITHIN_S) == LARGE
-    found = await hub.snapshot(RESULT.stream, RESULT.wildcard(project="p", run="r"))
-    assert [record.data for record in found] == [LARGE] * 10
+    served = await hub.serve(DOORS[Door.RESULT].wildcard(), _echo, group="coordinators")
+    tell = TELL.of(region="hub", project="p", participant="north")
+    async with asyncio.timeout(WITHIN_S), site.hear(tell) as told:
+        assert await anext(told) is None
+        for _ in range(10):
+            await hub.tell(tell, LARGE)
+            heard = await anext(told)
+            assert heard is not None
+            assert heard.data == LARGE
+            assert await site.request(door("north"), LARGE, timeout=WITHIN_S) == LARGE
     await served.stop()
     await site.close()
     await hub.close()
@@ -81,14 +80,13 @@ async def test_a_site_over_websocket_is_given_tasks_answers_and_asks(server: Web
 
 async def test_a_server_that_is_killed_and_comes_back_is_found_again(server: WebServer) -> None:
     hub, site = await server.hub(), await server.site("east")
-    assert TASK.stream is not None
-    async with asyncio.timeout(240), site.follow(TASK.stream, TASK.wildcard(project="p", participant="east")) as tasks:
+    served = await hub.serve(DOORS[Door.RESULT].wildcard(), _echo, group="coordinators")
+    async with asyncio.timeout(240), site.hear(TELL.of(region="hub", project="p", participant="east")) as told:
         for number in range(3):
-            tokens = {"project": "p", "participant": "east", "run": "r", "step": f"s{number}"}
-            await hub.publish(TASK.of(**tokens), str(number).encode(), timeout=WITHIN_S)
-            assert (await anext(tasks)).data == str(number).encode()
+            assert await anext(told) is None  # at first, and after each reconnection
+            assert await site.request(door("east"), b"%d" % number, timeout=WITHIN_S) == b"%d" % number
             await server.nats.restart()
-            await site.publish(RESULT.of(**tokens), b"result", timeout=WITHIN_S)
+    await served.stop()
     await site.close()
     await hub.close()
 
@@ -96,7 +94,7 @@ async def test_a_server_that_is_killed_and_comes_back_is_found_again(server: Web
 async def test_a_site_over_websocket_may_do_no_more_than_over_tcp(server: WebServer) -> None:
     site = await server.site("west")
     with pytest.raises(HanseError) as refusal:
-        await site.publish(RESULT.of(project="p", participant="north", run="r", step="s"), b"x", timeout=WITHIN_S)
+        await site.request(door("north"), b"x", timeout=WITHIN_S)
     assert refusal.value.code is ErrorCode.FORBIDDEN
     await site.close()
 

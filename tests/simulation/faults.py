@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.bus.port import Bus
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ObjectRef, Outcome, Result, Task, TaskKind
 from hanse_fabric.store.transfer import Transfer
-from hanse_fabric.subjects import RESULT
+from hanse_fabric.subjects import Door
 from hanse_privacy.masks.seal import statement
 from hanse_site import OpenTask, SiteIdentity, SiteLink
+from hanse_site.incoming import Given
 from hanse_site.link import result_for
 
 Step = str | TaskKind
@@ -140,8 +141,8 @@ class SimulatedLink(SiteLink):
         self._conduct = conduct
         self._late: set[asyncio.Task[None]] = set()
 
-    async def _read(self, records: AsyncIterator[Record]) -> AsyncIterator[OpenTask]:
-        async for opened in super()._read(records):
+    async def _read(self, tasks: AsyncIterator[Given]) -> AsyncIterator[OpenTask]:
+        async for opened in super()._read(tasks):
             self._conduct.heard.append(opened.task)
             fault = self._conduct.at(opened.task)
             if fault.instead is not None:
@@ -176,9 +177,8 @@ class SimulatedLink(SiteLink):
             await self._send_again(signed(result, key, fault.again))
 
     async def _send_again(self, result: Result) -> None:
-        """As another message, which the bus does not take for the first."""
-        where = {"project": result.project, "run": result.run, "step": result.step}
-        await self.bus.publish(RESULT.of(participant=result.participant, **where), result.encode())
+        """As another request."""
+        await self._hand_in(Door.RESULT, result.encode(), 300.0, run=result.run, step=result.step)
 
 
 def signed(result: Result, key: SigningKey, changed: Mapping[str, Any]) -> Result:

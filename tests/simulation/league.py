@@ -23,6 +23,8 @@ import numpy as np
 from hanse_aggregator.service import Aggregator
 from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator, announce
+from hanse_coordinator.authority import NoCredentials
+from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import Buckets, RunRecord
 from hanse_coordinator.runs.settings import WorkflowSettings
@@ -118,7 +120,10 @@ class League:
             }  # fmt: skip
             async with asyncio.TaskGroup() as group:
                 group.create_task(Supervisor(**about).run())
-                group.create_task(LinkServer(**about, quotas=unlimited(bus, self.store, self.clock)).run())
+                links = LinkServer(**about, quotas=unlimited(bus, self.store, self.clock))
+                group.create_task(links.run())
+                doors = SiteDoors(bus, links=links, credentials=NoCredentials(), instance=name)
+                group.create_task(doors.run())
 
         async def aggregate(bus: MemoryBus) -> None:
             await Aggregator(bus, Engine(self.store, 1, arithmetic)).run(asyncio.Event())

@@ -58,6 +58,12 @@ class Network:
         if self._weather.latency_s:
             await self.clock.sleep(self._chance.expovariate(1 / self._weather.latency_s))
 
+    def loses(self) -> bool:
+        """By chance, and without a draw where nothing is ever lost."""
+        gone = self._weather.lost > 0 and self._chance.random() < self._weather.lost
+        self.lost += gone
+        return gone
+
     async def lose(self, timeout: float) -> None:
         """By chance, wait in vain for an answer and raise UNAVAILABLE."""
         if self._chance.random() < self._weather.lost:
@@ -133,6 +139,24 @@ class DistantBus(MemoryBus):
 
     async def request(self, *args: Any, timeout: float = 10.0) -> bytes:
         return await self._ask(lambda: super(DistantBus, self).request(*args, timeout=timeout), timeout)
+
+    async def tell(self, subject: str, data: bytes, **more: Any) -> None:
+        """What is told crosses in order, and is lost where a request would be, or where the connection is cut."""
+        if self.clock.monotonic() >= self.cut_until and not self._network.loses():
+            await super().tell(subject, data, **more)
+
+    async def _told(self, queue: asyncio.Queue[Record | None]) -> AsyncIterator[Record | None]:
+        async for told in super()._told(queue):
+            if self.clock.monotonic() < self.cut_until:
+                while not queue.empty():
+                    queue.get_nowait()
+                await self._connected()
+                self._check_open()
+                yield None  # as after a reconnection
+                continue
+            await self._network.cross()
+            self._check_open()
+            yield told
 
     async def _ask(self, act: Callable[[], Awaitable[T]], timeout: float) -> T:
         """Send a request and wait for its answer; UNAVAILABLE after `timeout` seconds where one of them is lost."""

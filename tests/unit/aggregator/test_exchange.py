@@ -1,6 +1,8 @@
 """Exchange: sums in the middle of a task, the same to the bit whoever came first and whoever was restarted."""
 
 import asyncio
+import base64
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,15 +13,54 @@ from clocks import in_virtual_time
 from hanse_aggregator.exchange import OpenSums
 from hanse_aggregator.service import Aggregator
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.exchange import open_exchange
-from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, Reduced, Ring
-from hanse_fabric.subjects import JOB, REDUCED
+from hanse_fabric.exchange import Exchange, open_exchange
+from hanse_fabric.identity.keys import SigningKey
+from hanse_fabric.messages import EXCHANGE_LIMIT, ExchangeJob, ParticipantRecord, Reduced, Ring
+from hanse_fabric.records import Bucket
+from hanse_fabric.subjects import JOB, PARTICIPANTS, REDUCED, TASK
 from hanse_reduction.engine import Engine
-from unit.aggregator.at_work import running
+from hub_doors import coordinator_doors
+from unit.aggregator.at_work import running as aggregating
 
 WHERE = {"project": "p", "run": "abcdefghijkl", "step": "r1-train"}
 NAMES = ("a", "b", "c")
+
+
+KEYS = {name: SigningKey.create() for name in NAMES}
+
+
+def doors(bus, name):
+    return Doors(bus, WHERE["project"], name, KEYS[name])
+
+
+@asynccontextmanager
+async def running(bus):
+    """An aggregator, and the part of a coordinator that says which step is open."""
+    async with coordinating(bus), aggregating(bus):
+        yield
+
+
+@asynccontextmanager
+async def coordinating(bus):
+    for name in NAMES:
+        await bus.publish(TASK.of(participant=name, **WHERE), b"open")
+    await enrol(bus)
+    keys = {name: key.public_bytes for name, key in KEYS.items()}
+    async with coordinator_doors(MemoryBus(bus.broker), keys=keys):
+        yield
+
+
+async def enrol(bus):
+    bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
+    for name, key in KEYS.items():
+        record = ParticipantRecord(
+            project=WHERE["project"], participant=name, public_key=base64.b64encode(key.public_bytes), bus_key="U",
+            enrolled_at=datetime.now(UTC),
+        )  # fmt: skip
+        if await bucket.get(project=WHERE["project"], participant=name) is None:
+            await bucket.create(record, project=WHERE["project"], participant=name)
 
 
 async def _open_session(bus, participants=NAMES, seconds=30.0):
@@ -37,7 +78,7 @@ async def _answer(bus):
 
 async def _take_part(bus, name, arrays):
     """All keys in order; the sums by key."""
-    async with open_exchange(bus, participant=name, **WHERE) as exchange:
+    async with open_exchange(doors(bus, name), run=WHERE["run"], step=WHERE["step"]) as exchange:
         return {key: await exchange.sum(key, array, timeout=60) for key, array in arrays.items()}
 
 
@@ -75,10 +116,13 @@ async def test_another_replica_goes_on_where_a_dead_one_was(clock):
     dead = asyncio.create_task(Aggregator(first, Engine(None)).run(asyncio.Event()))
     try:
         await _open_session(bus, ("a",))
-        async with open_exchange(bus, participant="a", **WHERE) as exchange:
+        async with (
+            coordinating(bus),
+            open_exchange(doors(bus, "a"), run=WHERE["run"], step=WHERE["step"]) as exchange,
+        ):
             before = {key: await exchange.sum(key, array, timeout=60) for key, array in early.items()}
             await first.close()
-            async with running(bus):
+            async with aggregating(bus):
                 after = await exchange.sum("k2", _arrays("a")["k2"], timeout=20)
                 assert after.tobytes() == _arrays("a")["k2"].tobytes()
                 again = await _take_part(MemoryBus(broker), "a", early)
@@ -113,7 +157,7 @@ async def test_an_exchange_ends_when_nobody_can_still_wait_for_a_begun_sum(monke
         id="exchange", participants=("a", "b"), deadline=datetime.now(UTC) + timedelta(seconds=3600), patience=0.05,
         **WHERE,
     )  # fmt: skip
-    async with running(bus), open_exchange(bus, participant="a", **WHERE) as exchange:
+    async with running(bus), open_exchange(doors(bus, "a"), run=WHERE["run"], step=WHERE["step"]) as exchange:
         with pytest.raises(HanseError):
             await exchange.sum("k", np.ones(1), timeout=0.05)
         await bus.publish(JOB.of(job=job.id, **WHERE), job.encode())
@@ -130,9 +174,8 @@ async def test_at_the_deadline_the_answer_names_who_was_missing():
 
 @pytest.mark.parametrize("array", [np.array([np.nan]), np.zeros(EXCHANGE_LIMIT // 8 + 1)])
 async def test_arrays_that_cannot_be_summed_are_refused_before_they_are_sent(array):
-    async with open_exchange(MemoryBus(), participant="a", **WHERE) as exchange:
-        with pytest.raises(HanseError) as caught:
-            await exchange.sum("k", array)
+    with pytest.raises(HanseError) as caught:
+        await Exchange(doors(MemoryBus(), "a"), WHERE["run"], WHERE["step"]).sum("k", array)
     assert caught.value.code is ErrorCode.INVALID_INPUT
 
 

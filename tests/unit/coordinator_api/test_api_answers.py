@@ -15,6 +15,7 @@ from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_site.joining import proved
+from hanse_site.renewal import signed_renewal
 from hub_api import Site
 
 JOB = {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}}
@@ -91,6 +92,7 @@ async def _members(walk: Walk, api: Any) -> None:
     challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
     site = Site()
     await walk("join", proved(invited["token"], challenge, site.signing, site.bus, api.clock.now()))
+    await walk("renew", signed_renewal("alpha", "north", site.signing, api.clock.now()))
     other = await walk("create_invitation", {"participant": "south"}, project="alpha")
     await walk("list_invitations", project="alpha")
     await walk("revoke_invitation", project="alpha", invitation=other["id"])

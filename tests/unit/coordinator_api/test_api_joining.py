@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_site.renewal import signed_renewal
 from hub_api import Site
 
 MEMBER = "/v1/projects/alpha/participants/north"
@@ -228,3 +229,22 @@ async def test_the_audit_tells_who_invited_who_joined_and_who_revoked(api: Any, 
     assert all(event["authority"] for event in events)
     page = await api.ok("GET", f"/v1/projects/alpha/audit?after={events[1]['sequence']}&limit=1", owner)
     assert page["events"] == [events[2]]
+
+
+async def test_a_site_renews_its_token_by_its_enrolled_key_alone_until_it_is_revoked(
+    api: Any, owner: str, token: str
+) -> None:
+    site = Site()
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+    body = signed_renewal("alpha", "north", site.signing, api.clock.now())
+    answer = await api.ok("POST", "/v1/renew", body=body)
+    assert answer["bus_jwt"] == f"jwt for alpha/north/{site.bus.public}"
+    for wrong in (
+        signed_renewal("alpha", "north", Site().signing, api.clock.now()),
+        body | {"participant": "south"},
+        signed_renewal("alpha", "north", site.signing, api.clock.now() - timedelta(hours=1)),
+    ):
+        status, code, _ = await api.refused("POST", "/v1/renew", body=wrong)
+        assert (status, code) in {(422, "tampered"), (403, "forbidden"), (409, "clock-skew")}
+    await api.ok("POST", f"{MEMBER}/revoke", owner)
+    assert (await api.refused("POST", "/v1/renew", body=body))[1] == "forbidden"

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hanse_fabric.tensors.digest import digest_bytes
 from hanse_schemas.schema import OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import RECORD, SIGNING_KEY, SiteRecord
+from hub_doors import hub_doors
 
 MODEL = b"a model of few bytes"
 MODEL_BASE64 = base64.b64encode(MODEL)
@@ -149,10 +151,14 @@ class Site:
         self.broker = MemoryBroker()
         self.hub = MemoryBus(self.broker)
         self.transfer: Any = NoTransfer()
+        self.links: Any = None
         self._running: asyncio.Task[None] | None = None
+        self._doors = AsyncExitStack()
         self._open: list[Any] = []
 
     async def start(self) -> None:
+        keys = {"north": self.identity.signing_key.public_bytes}
+        await self._doors.enter_async_context(hub_doors(self.hub, keys=keys, links=self.links))
         bus = MemoryBus(self.broker)
         journal, outbox = TaskJournal(self.home), Outbox(self.home)
         self._open = [journal, outbox]
@@ -167,6 +173,7 @@ class Site:
             self._running.cancel()
             await asyncio.wait({self._running})
             self._running = None
+        await self._doors.aclose()
         for each in self._open:
             each.close()
         self._open = []

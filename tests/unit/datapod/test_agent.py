@@ -228,7 +228,7 @@ async def with_links(site: Site, tmp_path: Path) -> DirectoryStore:
     site.transfer = DirectoryTransfer(tmp_path / "store")
     site.worker.size = 200_000
 
-    await serve_uploads(site.hub, store)
+    serve_uploads(site, store)
     return store
 
 

@@ -94,7 +94,7 @@ async def test_large_extras_go_through_the_store_and_are_cleared_away_with_their
     site.worker.size = 200_000
     site.worker.extras = ("control",)
 
-    await serve_uploads(site.hub, store)
+    serve_uploads(site, store)
     await site.start()
     await site.give(task("r1-train"))
     [(first, _)] = await site.results(1)

@@ -222,7 +222,7 @@ async def test_a_session_is_answered_to_one_task_only(tmp_path: Path) -> None:
 async def test_a_step_that_is_opened_again_is_answered_with_the_same_bytes(tmp_path: Path, count: int) -> None:
     site, store = site_of(tmp_path, 0, count=count), DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
-    await serve_uploads(site.hub, store)
+    serve_uploads(site, store)
     await site.start()
     await site.give(masked_task("r1-train", session="r1-train"))
     [(first, _)] = await site.results(1)
@@ -309,7 +309,7 @@ async def test_a_masked_update_is_hashed_while_it_is_written_and_a_workers_file_
     for given, times in ((masked_task(), 0), (task(), 1)):
         site, store = site_of(tmp_path / str(times), 0, count=count), DirectoryStore(tmp_path / "store")
         site.transfer = DirectoryTransfer(tmp_path / "store")
-        await serve_uploads(site.hub, store)
+        serve_uploads(site, store)
         await site.start()
         await site.give(given)
         [(result, _)] = await site.results(1)
@@ -324,7 +324,7 @@ async def test_a_large_masked_update_goes_through_the_store_and_its_plain_file_i
     site, store = site_of(tmp_path, 0, count=20_000), DirectoryStore(tmp_path / "store")
     site.transfer = DirectoryTransfer(tmp_path / "store")
 
-    await serve_uploads(site.hub, store)
+    serve_uploads(site, store)
     given = masked_task()
     await site.start()
     await site.give(given)

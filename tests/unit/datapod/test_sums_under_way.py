@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,21 @@ from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import OutputPolicy, Policy
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SYSTEM_CLOCK
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.exchange import open_exchange
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import ExchangeJob, Ring, Task, TaskKind
-from hanse_fabric.subjects import EXCHANGE
+from hanse_fabric.subjects import EXCHANGE, TASK
 from hanse_privacy.ring.plan import AVERAGE, make_plan
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_site import OpenTask, SiteLink
+from hub_doors import hub_doors
 from unit.datapod.site_actors import NoTransfer, enrolled, task
 from unit.datapod.site_actors import Site as Life
 
 RUN = "a" * 12
+SOUTH = SigningKey.create()
 
 
 def kept(home: Path) -> dict[str, Any]:
@@ -54,14 +59,19 @@ class Site:
 
 
 @asynccontextmanager
-async def session(broker: MemoryBroker, participants: tuple[str, ...], ring: Ring | None = None):
+async def session(home: Path, broker: MemoryBroker, participants: tuple[str, ...], ring: Ring | None = None):
     job = ExchangeJob(
         id="exchange", project="triage", run=RUN, step="r1-train", participants=participants,
         deadline=datetime.now(UTC) + timedelta(hours=2), ring=ring,
     )  # fmt: skip
     holding = asyncio.create_task(hold_session(job, MemoryBus(broker)))
+    hub = MemoryBus(broker)
+    for name in participants:
+        await hub.publish(TASK.of(project="triage", participant=name, run=RUN, step="r1-train"), b"open")
+    keys = {"south": SOUTH.public_bytes, "north": enrolled(home).signing_key.public_bytes}
     try:
-        yield holding
+        async with hub_doors(hub, keys=keys):
+            yield holding
     finally:
         holding.cancel()
         await asyncio.wait({holding})
@@ -73,10 +83,10 @@ async def test_contributions_are_written_down_and_summed_and_the_end_is_told(tmp
     other = MemoryBus(broker)
 
     async def south() -> np.ndarray:
-        async with open_exchange(other, project="triage", run=RUN, step="r1-train", participant="south") as exchange:
+        async with open_exchange(Doors(other, "triage", "south", SOUTH), run=RUN, step="r1-train") as exchange:
             return await exchange.sum("l0-mean", [1.0, 2.0])
 
-    async with asyncio.timeout(60), session(broker, ("north", "south")) as holding:
+    async with asyncio.timeout(60), session(tmp_path, broker, ("north", "south")) as holding:
         async with open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange:
             assert exchange is not None
             given = np.array([10.0, 20.0]).tobytes()
@@ -95,7 +105,7 @@ async def test_a_sum_without_the_other_sites_fails_as_a_missed_quorum(tmp_path: 
     site = Site(tmp_path, broker)
     async with (
         asyncio.timeout(60),
-        session(broker, ("north", "south")),
+        session(tmp_path, broker, ("north", "south")),
         open_sums(site.link, fedtan(patience=1), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
@@ -108,18 +118,18 @@ async def test_a_bus_that_is_away_for_a_moment_breaks_no_sum(tmp_path: Path) -> 
     class Flaky(MemoryBus):
         refusals = 2
 
-        async def publish(self, subject: str, data: bytes, **options: Any) -> int:
+        async def request(self, subject: str, data: bytes, **options: Any) -> bytes:
             if self.refusals and ".exchange." in subject:
                 self.refusals -= 1
                 raise HanseError(ErrorCode.UNAVAILABLE, "the bus is away")
-            return await super().publish(subject, data, **options)
+            return await super().request(subject, data, **options)
 
     broker = MemoryBroker()
     site = Site(tmp_path, broker)
-    site.link.bus = Flaky(broker)
+    site.link.doors = replace(site.link.doors, bus=Flaky(broker))
     async with (
         asyncio.timeout(60),
-        session(broker, ("north",)),
+        session(tmp_path, broker, ("north",)),
         open_sums(site.link, fedtan(), site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
@@ -165,7 +175,7 @@ async def test_in_mode_ring_sums_are_of_ring_elements_and_with_a_compensator_the
     ring = asked.masking.ring.entries[AVERAGE] if asked.masking else None
     async with (
         asyncio.timeout(60),
-        session(broker, ("north",), ring=ring),
+        session(tmp_path, broker, ("north",), ring=ring),
         open_sums(site.link, asked, site.write_down, Policy(), examples=10, **kept(tmp_path)) as exchange,
     ):
         assert exchange is not None
@@ -185,7 +195,10 @@ async def test_the_statistics_of_few_examples_do_not_leave(tmp_path: Path, examp
     with pytest.raises(HanseError, match=r"minimum_examples.*7 examples"):
         async with open_sums(site.link, asked, site.write_down, policy, examples=examples, **kept(tmp_path)):
             pass
-    async with open_sums(site.link, asked, site.write_down, Policy(), examples=examples, **kept(tmp_path)) as exchange:
+    async with (
+        session(tmp_path, site.link.bus.broker, ("north",)),  # type: ignore[attr-defined]  # it is in memory
+        open_sums(site.link, asked, site.write_down, Policy(), examples=examples, **kept(tmp_path)) as exchange,
+    ):
         assert exchange is not None
 
 

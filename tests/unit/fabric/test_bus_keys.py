@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.jwt import credentials, read_credentials
+from hanse_fabric.bus.issuing import TOKEN_S
+from hanse_fabric.bus.jwt import claims_of, credentials, read_credentials
 from hanse_fabric.bus.matching import matches, owner
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public, verify
 from hanse_fabric.bus.permissions import permissions_for
@@ -68,11 +69,21 @@ def test_a_token_is_signed_by_the_account_and_names_the_user(tmp_path: Path) -> 
     key = KeyPair.create(KeyKind.USER)
     head, body, signature = authority.participant_jwt("p", "north", key.public).split(".")
     claims = json.loads(_decoded(body))
-    assert (claims["sub"], claims["iss"]) == (key.public, authority.account)
-    assert (
-        claims["nats"]["pub"]["allow"] == permissions_for(Role.PARTICIPANT, project="p", participant="north")["publish"]
-    )
-    assert verify(authority.account, KeyKind.ACCOUNT, f"{head}.{body}".encode(), _decoded(signature))
+    [scope] = claims_of(authority.account_tokens()[authority.account_of("hub")])["nats"]["signing_keys"]
+    assert (claims["sub"], claims["iss"]) == (key.public, scope["key"])
+    assert claims["nats"]["issuer_account"] == authority.account_of("hub") != authority.account
+    assert claims["nats"]["tags"] == ["region:hub", "project:p", "site:north"]
+    assert "pub" not in claims["nats"]  # its key's scope says what it may
+    assert claims["exp"] - claims["iat"] == TOKEN_S
+    assert verify(scope["key"], KeyKind.ACCOUNT, f"{head}.{body}".encode(), _decoded(signature))
+
+
+@pytest.mark.parametrize("name", ["*", "north.>", "a:b", "", "{{tag(project)}}"])
+def test_a_name_that_would_widen_a_scope_is_not_signed(tmp_path: Path, name: str) -> None:
+    key = KeyPair.create(KeyKind.USER).public
+    for whose in ({"project": name, "participant": "north"}, {"project": "p", "participant": name}):
+        with pytest.raises(HanseError, match="a name of small letters"):
+            BusAuthority(tmp_path).participant_jwt(**whose, bus_key=key)
 
 
 def test_an_authority_finds_its_keys_again_and_only_its_owner_reads_them(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hanse_fabric.bus import permissions
-from hanse_fabric.bus.permissions import inbox_prefix, permissions_for, permissions_of_leaf
-from hanse_fabric.subjects import STREAMS, Role, Stream, Subject, Verb
+from hanse_fabric.bus.permissions import permissions_for, permissions_of_leaf
+from hanse_fabric.subjects import STREAMS, Door, Role, Stream, Subject, Verb
 
 S, P = Role.AGGREGATOR, Role.PARTICIPANT
 TASKS, JOBS = Stream("TASKS"), Stream("JOBS", workers="crew")
@@ -30,7 +30,9 @@ TASK = "h.task.{project}.{participant}.{step}"
     [
         (Verb.PUBLISH, TASKS, ["h.task.*.*.*"]),
         (Verb.REQUEST, None, ["h.task.*.*.*"]),
-        (Verb.SERVE, None, ["_INBOX.>"]),
+        (Verb.SERVE, None, []),
+        (Verb.TELL, None, ["h.task.*.*.*"]),
+        (Verb.HEAR, None, []),
         (Verb.FOLLOW, TASKS, ["$JS.API.CONSUMER.CREATE.TASKS.*.h.task.>", "$JS.API.STREAM.MSG.GET.TASKS"]),
         (Verb.LAST, TASKS, ["$JS.API.DIRECT.GET.TASKS.h.task.*.*.*", "$JS.API.STREAM.MSG.GET.TASKS"]),
         (Verb.PURGE, TASKS, ["$JS.API.STREAM.PURGE.TASKS"]),
@@ -41,7 +43,7 @@ TASK = "h.task.{project}.{participant}.{step}"
 def test_a_services_right_becomes_these_calls_and_no_more(
     monkeypatch: pytest.MonkeyPatch, verb: Verb, stream: Stream | None, publish: list[str]
 ) -> None:
-    subscribe = sorted([*INBOX, "h.task.*.*.*"]) if verb is Verb.SERVE else INBOX
+    subscribe = sorted([*INBOX, "h.task.*.*.*"]) if verb in (Verb.SERVE, Verb.HEAR) else INBOX
     others = row("h.other.{project}", TASKS, COORDINATOR=set(Verb))
     made = granted(monkeypatch, S, row(TASK, stream, AGGREGATOR={verb}), others)
     assert made == {"publish": publish, "subscribe": subscribe}
@@ -67,15 +69,35 @@ def test_a_participants_right_is_bound_to_its_project_and_name(
 def test_permissions_of_several_rows_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(f"h.{name}.{{project}}", None, AGGREGATOR={Verb.REQUEST, Verb.SERVE}) for name in ("z", "a", "m", "b")]
     made = granted(monkeypatch, S, *rows)
-    assert made["publish"] == ["_INBOX.>", "h.a.*", "h.b.*", "h.m.*", "h.z.*"]
+    assert made["publish"] == ["_INBOX.aggregator.>", "h.a.*", "h.b.*", "h.m.*", "h.z.*"]
     assert made["subscribe"] == ["_INBOX.aggregator.>", "h.a.*", "h.b.*", "h.m.*", "h.z.*"]
 
 
 def test_a_leaf_node_lets_in_what_sites_may_do_and_no_services_answers() -> None:
-    leaf = permissions_of_leaf()
-    assert leaf["deny"] == sorted(f"_INBOX.{role.value}.>" for role in Role if role is not Role.PARTICIPANT)
-    assert leaf["subscribe"] == permissions_for(P, project="*", participant="*")["subscribe"] == ["_INBOX.*.*.>"]
-    assert inbox_prefix(P, "*", "*") + ".>" not in leaf["deny"]
+    leaf = permissions_of_leaf("eu")
+    assert leaf["subscribe"] == ["_INBOX.*.*.>", "hanse.v1.tell.eu.*.*"]
+    assert leaf["publish"] == sorted(f"hanse.v1.door.eu.{kind}.*.*" for kind in Door)
+
+
+def test_a_service_answers_those_who_may_ask_it_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = row("h.door.{project}.{participant}", None, AGGREGATOR={Verb.SERVE}, PARTICIPANT={Verb.REQUEST})
+    assert granted(monkeypatch, S, door)["publish"] == ["_R_.>"]
+    inner = row("h.inner.{project}", None, AGGREGATOR={Verb.SERVE}, COORDINATOR={Verb.REQUEST})
+    assert granted(monkeypatch, S, inner)["publish"] == ["_INBOX.coordinator.>"]
+
+
+def test_no_role_may_write_where_answers_to_others_go() -> None:
+    asked = {Role.COORDINATOR: {"model-registry"}, Role.AGGREGATOR: {"coordinator"}}
+    for role in Role:
+        for subject in permissions_for(role, region="hub", project="p", participant="n")["publish"]:
+            if subject.startswith("_INBOX") and subject != "_INBOX.*.*.*.r.*":
+                assert role.value in asked[Role(subject.split(".")[1])]
+
+
+def test_sites_reach_no_part_of_jetstream_and_no_record() -> None:
+    every = permissions_for(P, region="hub", project="p", participant="n")
+    assert all(subject.startswith("hanse.v1.door.hub.") and subject.endswith(".p.n") for subject in every["publish"])
+    assert every["subscribe"] == ["_INBOX.p.n.>", "hanse.v1.tell.hub.p.n"]
 
 
 def test_who_makes_backs_up_and_restores_streams_may_do_so_for_every_stream() -> None:

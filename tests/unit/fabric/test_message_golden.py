@@ -65,6 +65,7 @@ from hanse_fabric.messages import (
     UpdateInput,
     WorkRecord,
 )
+from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenTasks, Refused
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.strict_json import SMALL
@@ -158,6 +159,16 @@ EXAMPLES: tuple[Message, ...] = (
     SetAside(
         subject="hanse.v1.presence.triage.north", sequence=7, at=AT, code="invalid-input", reason="not JSON", size=9,
         head=b"AQID",
+    ),
+    Asked(
+        kind="exchange", project="triage", participant="north", nonce="1" * 32, run="abcdefghijkl", step="r1-train",
+        key="mean", digest="a" * 64,
+    ),
+    Refused(code="gone", message="closed", hint="wait"),
+    KnownTasks(marks=("abcdefghijkl.r1-train.7",)),
+    OpenTasks(
+        open=("abcdefghijkl.r1-train.7",),
+        tasks=(GivenTask(mark="abcdefghijkl.r1-train.7", headers={"traceparent": "00"}, data=b"AQID"),),
     ),
     RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000),
 )  # fmt: skip

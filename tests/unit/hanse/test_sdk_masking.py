@@ -14,10 +14,11 @@ from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Masking, MaskingMode, Outcome, PrivacyTerms, Result, Ring, RingPlan, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy
-from hanse_fabric.subjects import RESULT, UPDATE
+from hanse_fabric.subjects import RESULT, TASK, UPDATE
 from hanse_schemas.schema import OpenSchema
 from hanse_site import SiteIdentity, SiteLink
 from hanse_site.identity import SIGNING_KEY, SiteRecord
+from hub_doors import hub_doors
 
 MASKING = Masking(
     mode=MaskingMode.COMPENSATOR, session="r1-train", minimum=3, compensator=base64.b64encode(bytes(32)),
@@ -61,7 +62,10 @@ async def test_the_sdk_site_refuses_a_task_that_it_cannot_mask_and_says_what_can
         api_key="", data_schema=OpenSchema(), token_id="t", joined_at=datetime.now(UTC),
     )  # fmt: skip
     bus = MemoryBus(MemoryBroker())
-    await refuse(SiteLink(bus, SiteIdentity(tmp_path, record), None), given, reason)
+    identity = SiteIdentity(tmp_path, record)
+    await bus.publish(TASK.of(project="triage", participant="north", run=given.run, step=given.step), given.encode())
+    async with hub_doors(bus, keys={"north": identity.signing_key.public_bytes}):
+        await refuse(SiteLink(bus, identity, None), given, reason)
     subject = RESULT.of(project="triage", run=given.run, step=given.step, participant="north")
     found = await bus.last(RESULT.stream, subject)
     assert found is not None

@@ -9,31 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeSum
-from hanse_fabric.subjects import EXCHANGE, EXCHANGED
+from hanse_fabric.subjects import Door
 
+_ASKS_S = 20.0
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """An open exchange; made by `open_exchange`."""
 
-    bus: Bus
-    project: str
+    doors: Doors
     run: str
     step: str
-    participant: str
-    _records: AsyncIterator[Record]
-    _sums: dict[str, ExchangeSum] = field(default_factory=dict)
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def sum(self, key: str, array: npt.ArrayLike, *, timeout: float = 60.0) -> Floats:
         """The sum of all participants' arrays for `key`, float64 of the same shape.
@@ -56,14 +52,18 @@ class Exchange:
         Raises:
             HanseError: as `sum`; what is not finite is not seen here.
         """
-        await self._contribute(key, values)
+        contributing = asyncio.ensure_future(self._contribute(key, values))
         try:
-            async with self.bus.clock.timeout(timeout):
-                found = await self._sum_of(key)
+            async with self.doors.bus.clock.timeout(timeout):
+                found = await self._sum_of(key, contributing)
+                await contributing
         except TimeoutError:
             raise HanseError(
                 ErrorCode.TIMEOUT, f"exchange {key}: not all participants contributed within {timeout:g} s"
             ) from None
+        finally:
+            contributing.cancel()
+            await asyncio.gather(contributing, return_exceptions=True)
         if found.error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"exchange {key}: {found.error}")
         return found.values
@@ -74,29 +74,28 @@ class Exchange:
 
     async def _contribute(self, key: str, values: bytes) -> None:
         message = Contribution.model_construct(
-            project=self.project, run=self.run, step=self.step, participant=self.participant, key=key,
+            project=self.doors.project, run=self.run, step=self.step, participant=self.doors.participant, key=key,
             values=values,
         )  # fmt: skip
-        subject = EXCHANGE.of(project=self.project, run=self.run, step=self.step, participant=self.participant, key=key)
-        await self.bus.publish(
-            subject, message.encode(), message_id=f"exchange-{self.run}-{self.step}-{self.participant}-{key}"
-        )
+        await self.doors.ask(Door.EXCHANGE, message.encode(), timeout=30.0, run=self.run, step=self.step, key=key)
 
-    async def _sum_of(self, key: str) -> ExchangeSum:
-        while key not in self._sums:
-            async with self._reading:
-                if key not in self._sums:
-                    found = ExchangeSum.decode((await anext(self._records)).data)
-                    self._sums[found.key] = found
-        return self._sums[key]  # kept: a task that is repeated in another process asks once more
+    async def _sum_of(self, key: str, contributing: asyncio.Future[None]) -> ExchangeSum:
+        """Beside the contribution, and again until it is there: the door lets each request wait for a while."""
+        while True:
+            if contributing.done():
+                contributing.result()
+            try:
+                answer = await self.doors.ask(Door.EXCHANGED, timeout=_ASKS_S, run=self.run, step=self.step, key=key)
+            except HanseError as error:
+                if error.code is not ErrorCode.TIMEOUT:
+                    raise
+            else:
+                return ExchangeSum.decode(answer)
 
 
 @asynccontextmanager
-async def open_exchange(bus: Bus, *, project: str, run: str, step: str, participant: str) -> AsyncIterator[Exchange]:
+async def open_exchange(doors: Doors, *, run: str, step: str) -> AsyncIterator[Exchange]:
     """An exchange within the task of `step`; leaving it in order ends this participant's part."""
-    stream = EXCHANGED.stream
-    assert stream is not None  # noqa: S101 - a row of the table that has one
-    async with bus.follow(stream, EXCHANGED.wildcard(project=project, run=run, step=step)) as records:
-        exchange = Exchange(bus, project, run, step, participant, records)
-        yield exchange
-        await exchange.end()
+    exchange = Exchange(doors, run, step)
+    yield exchange
+    await exchange.end()

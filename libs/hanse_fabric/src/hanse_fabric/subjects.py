@@ -40,6 +40,8 @@ class Verb(StrEnum):
     WORK = "work"
     REQUEST = "request"
     SERVE = "serve"
+    TELL = "tell"
+    HEAR = "hear"
 
 
 class Retention(StrEnum):
@@ -114,7 +116,7 @@ def _bucket(name: str, room: int = 64 * _MIB) -> Stream:
 
 C, A, R, P = Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.PARTICIPANT
 PUBLISH, FOLLOW, LAST, PURGE, WORK = Verb.PUBLISH, Verb.FOLLOW, Verb.LAST, Verb.PURGE, Verb.WORK
-REQUEST, SERVE = Verb.REQUEST, Verb.SERVE
+REQUEST, SERVE, TELL_, HEAR = Verb.REQUEST, Verb.SERVE, Verb.TELL, Verb.HEAR
 
 
 def _rights(**by_role: set[Verb]) -> dict[Role, frozenset[Verb]]:
@@ -126,33 +128,33 @@ _RECORD = {PUBLISH, FOLLOW, LAST}
 TASK = Subject(
     f"hanse.{VERSION}.task.{{project}}.{{participant}}.{{run}}.{{step}}",
     Stream("HANSE_TASKS", max_age_s=_MONTH, last_only=True, max_bytes=512 * _MIB),
-    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}, participant={FOLLOW}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}),
 )
 """Open tasks: published when a step opens, purged when it closes, so that the stream holds what is open now."""
 
 RESULT = Subject(
     f"hanse.{VERSION}.result.{{project}}.{{run}}.{{step}}.{{participant}}",
     Stream("HANSE_RESULTS", max_age_s=_MONTH, max_bytes=512 * _MIB),
-    _rights(coordinator={FOLLOW, LAST, PURGE}, participant={PUBLISH}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST, PURGE}),
 )
 
 UPDATE = Subject(
     f"hanse.{VERSION}.update.{{project}}.{{run}}.{{participant}}.{{digest}}",
     Stream("HANSE_UPDATES", max_age_s=_DAY, last_only=True, max_bytes=1024 * _MIB, sheds=True),
-    _rights(aggregator={LAST}, participant={PUBLISH}, coordinator={PURGE}),
+    _rights(aggregator={PUBLISH, LAST}, coordinator={PURGE}),
 )
 """Updates up to INLINE_LIMIT, which the coordinator may not read; larger ones go through the object store."""
 
 EXCHANGE = Subject(
     f"hanse.{VERSION}.exchange.{{project}}.{{run}}.{{step}}.{{participant}}.{{key}}",
     Stream("HANSE_EXCHANGE", max_age_s=_DAY, max_bytes=256 * _MIB, sheds=True),
-    _rights(aggregator={FOLLOW}, participant={PUBLISH}, coordinator={PURGE}),
+    _rights(aggregator={PUBLISH, FOLLOW}, coordinator={PURGE}),
 )
 
 EXCHANGED = Subject(
     f"hanse.{VERSION}.exchanged.{{project}}.{{run}}.{{step}}.{{key}}",
     Stream("HANSE_EXCHANGED", max_age_s=_DAY, last_only=True, max_bytes=128 * _MIB, sheds=True),
-    _rights(aggregator={PUBLISH}, participant={FOLLOW}, coordinator={PURGE}),
+    _rights(aggregator={PUBLISH, FOLLOW, LAST}, coordinator={PURGE}),
 )
 
 JOB = Subject(
@@ -215,13 +217,13 @@ EVENT = Subject(
 PROGRESS = Subject(
     f"hanse.{VERSION}.progress.{{project}}.{{run}}.{{participant}}",
     Stream("HANSE_PROGRESS", max_age_s=3600, last_only=True, max_bytes=64 * _MIB, sheds=True),
-    _rights(coordinator={FOLLOW}, participant={PUBLISH}),
+    _rights(coordinator={PUBLISH, FOLLOW}),
 )
 
 PRESENCE = Subject(
     f"hanse.{VERSION}.presence.{{project}}.{{participant}}",
     Stream("HANSE_PRESENCE", max_age_s=_DAY, last_only=True, max_bytes=64 * _MIB, sheds=True),
-    _rights(coordinator={FOLLOW, LAST}, participant={PUBLISH}),
+    _rights(coordinator={PUBLISH, FOLLOW, LAST}),
 )
 
 AUDIT = Subject(
@@ -237,11 +239,59 @@ SET_ASIDE = Subject(
 )
 """The newest message of each sender that could not be read, for the operator; `who` is `-` where it was no site."""
 
-LINK = Subject(
-    f"hanse.{VERSION}.link.{{project}}.{{participant}}",
+LINK = Subject(f"hanse.{VERSION}.link.{{project}}.{{participant}}", None, _rights(coordinator={SERVE}))
+"""Where sites of release 0.1.0 ask for links, as long as their tokens of then are let in."""
+
+
+DOORS_OF_ALL, TELLS_OF_ALL = f"hanse.{VERSION}.door.>", f"hanse.{VERSION}.tell.>"
+"""What the hub's account exports to those of the regions; sites reach nothing else of it."""
+
+
+class Door(StrEnum):
+    """What a site may ask for; each kind is served by one role.
+
+    TASKS: what is open for it; RESULT, PROGRESS, PRESENCE, UPDATE, EXCHANGE: to write one down; LINK: to the store;
+    RENEW: its token; EXCHANGED: a sum that it takes part in.
+    """
+
+    TASKS = "tasks"
+    RESULT = "result"
+    PROGRESS = "progress"
+    PRESENCE = "presence"
+    LINK = "link"
+    RENEW = "renew"
+    UPDATE = "update"
+    EXCHANGE = "exchange"
+    EXCHANGED = "exchanged"
+
+
+def _door(kind: Door, role: Role) -> Subject:
+    pattern = f"{DOORS_OF_ALL[:-2]}.{{region}}.{kind}.{{project}}.{{participant}}"
+    return Subject(pattern, None, {role: frozenset({SERVE}), P: frozenset({REQUEST})})
+
+
+DOORS = {
+    kind: _door(kind, C) for kind in (Door.TASKS, Door.RESULT, Door.PROGRESS, Door.PRESENCE, Door.LINK, Door.RENEW)
+}
+DOORS |= {kind: _door(kind, A) for kind in (Door.UPDATE, Door.EXCHANGE, Door.EXCHANGED)}
+"""The only subjects that a site may publish to: requests, each signed with its enrolled key."""
+
+TELL = Subject(
+    f"{TELLS_OF_ALL[:-2]}.{{region}}.{{project}}.{{participant}}",
     None,
-    _rights(coordinator={SERVE}, participant={REQUEST}),
+    _rights(coordinator={TELL_}, participant={HEAR}),
 )
+"""What a site hears: its tasks, when they open. A tell may be lost; TASKS repairs that."""
+
+TASK_MARK = "Hanse-Task"
+"""Header of a tell: which publication of a task it is (`messages.doors.GivenTask.mark`)."""
+
+OPENED = Subject(
+    f"hanse.{VERSION}.opened.{{project}}.{{participant}}.{{run}}.{{step}}",
+    None,
+    _rights(coordinator={SERVE}, aggregator={REQUEST}),
+)
+"""Whether a step is open for a participant, for those who must know before they write, and may not read tasks."""
 
 PUBLISH_MODEL = Subject(
     f"hanse.{VERSION}.registry.publish.{{project}}",
@@ -261,7 +311,7 @@ PROJECTS = Subject(
 PARTICIPANTS = Subject(
     "$KV.hanse_participants.{project}.{participant}",
     _bucket("participants", 192 * _MIB),
-    _rights(coordinator=_RECORD, compensator={FOLLOW, LAST}),
+    _rights(coordinator=_RECORD, compensator={FOLLOW, LAST}, aggregator={FOLLOW, LAST}),
 )
 COMPENSATORS = Subject(
     "$KV.hanse_compensators.{name}", _bucket("compensators"), _rights(coordinator={FOLLOW, LAST}, compensator=_RECORD)
@@ -303,7 +353,8 @@ MODELS = Subject(
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, STATE, RUNS, LEASES, MODELS,
+    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, STATE, RUNS, LEASES, MODELS, OPENED, TELL,
+    *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

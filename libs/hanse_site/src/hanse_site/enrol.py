@@ -23,6 +23,7 @@ from hanse_site.identity import (
     BUS_CA,
     BUS_CREDS,
     BUS_SEED,
+    HUB_CA,
     RECORD,
     SIGNING_KEY,
     STORE_CA,
@@ -64,7 +65,7 @@ async def enrol(
     signing, bus = await asyncio.to_thread(_own_keys, home)
     hub = url.rstrip("/")
     reply = await join(hub, token, signing, bus, ca, timeout=timeout, clock=clock)
-    return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now())
+    return await asyncio.to_thread(_store, home, hub, token_id, bus, reply, clock.now(), ca)
 
 
 def _token_id(token: str) -> str:
@@ -83,10 +84,12 @@ def _own_keys(home: Path) -> tuple[SigningKey, KeyPair]:
     return signing, KeyPair.from_seed(seed.read_text())
 
 
-def _store(home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined, now: datetime) -> SiteIdentity:
+def _store(
+    home: Path, hub: str, token_id: str, bus: KeyPair, reply: Joined, now: datetime, ca: Path | None
+) -> SiteIdentity:
     """Write what the hub gave. The record is written last: where it is, everything is there."""
     write_durably(home / BUS_CREDS, credentials(reply.bus_jwt, bus).encode())
-    for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca)):
+    for name, pem in ((BUS_CA, reply.bus_ca), (STORE_CA, reply.store_ca), (HUB_CA, ca and ca.read_text())):
         if pem:
             write_durably(home / name, pem.encode())
     record = SiteRecord(

@@ -27,6 +27,7 @@ BUS_SEED = "bus.seed"
 BUS_CREDS = "bus.creds"
 BUS_CA = "bus-ca.pem"
 STORE_CA = "store-ca.pem"
+HUB_CA = "hub-ca.pem"
 BUS_CERT = "bus-cert.pem"
 BUS_KEY = "bus-key.pem"
 
@@ -83,6 +84,10 @@ class SiteIdentity:
     @property
     def bus_ca(self) -> Path | None:
         return _existing(self.home / BUS_CA)
+
+    @property
+    def hub_ca(self) -> Path | None:
+        return _existing(self.home / HUB_CA)
 
     @property
     def bus_cert(self) -> Path | None:

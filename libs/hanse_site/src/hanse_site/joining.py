@@ -45,7 +45,7 @@ async def join(
     """
     challenge = await _ask_challenge(hub, token, ca, timeout, clock)
     body = proved(token, challenge, signing, bus, clock.now())
-    return _joined(hub, await _post(f"{hub}/v1/join", body, ca, timeout, clock))
+    return _joined(hub, await post(f"{hub}/v1/join", body, ca, timeout, clock))
 
 
 def proved(token: str, challenge: str, signing: SigningKey, bus: KeyPair, now: datetime) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def proved(token: str, challenge: str, signing: SigningKey, bus: KeyPair, now: d
 
 async def _ask_challenge(hub: str, token: str, ca: Path | None, timeout: float, clock: Clock) -> str:
     try:
-        told = await _post(f"{hub}/v1/join/challenge", write(AskChallenge, token=token), ca, timeout, clock)
+        told = await post(f"{hub}/v1/join/challenge", write(AskChallenge, token=token), ca, timeout, clock)
         return read(Challenge, told).challenge
     except ValidationError as error:
         raise _no_hub(hub, explain(error)) from None
@@ -74,7 +74,12 @@ async def _ask_challenge(hub: str, token: str, ca: Path | None, timeout: float, 
         raise
 
 
-async def _post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, clock: Clock) -> Any:
+async def post(url: str, body: dict[str, Any], ca: Path | None, timeout: float, clock: Clock) -> Any:
+    """What the hub answers to a request without an API key.
+
+    Raises:
+        HanseError: CLOCK_SKEW; UNAVAILABLE; else what the hub answered.
+    """
     context = client_context(ca) if ca is not None or url.startswith("https:") else True
     limit = aiohttp.ClientTimeout(total=timeout)
     try:

@@ -6,6 +6,7 @@ What it sends is idempotent (updates by content, results by task), so everything
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -14,20 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hanse_fabric import __version__
-from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Record
+from hanse_fabric.bus.issuing import HUB_REGION, region_of
+from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Headers
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
+from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import update_key
 from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
-from hanse_fabric.subjects import PRESENCE, PROGRESS, RESULT, TASK, UPDATE, Stream
+from hanse_fabric.subjects import Door
 from hanse_fabric.telemetry.catalogue import SITE_BYTES
-from hanse_fabric.telemetry.traces import inject
 from hanse_fabric.tensors.digest import digest_file
 from hanse_site.cache import KEPT, ModelCache
 from hanse_site.identity import SiteIdentity
+from hanse_site.incoming import Given, Incoming
 from hanse_site.remote import ask_link, ask_upload
+from hanse_site.renewal import current_token, keep_renewed
 
 if TYPE_CHECKING:
     from hanse_fabric.store.transfer import Transfer
@@ -37,10 +42,9 @@ OBJECTS_KEPT = 24
 """Objects of studies: several steps are under way at once, each with a few."""
 RECEIVED = ("cache", "extras", "objects")
 """Folders of a home, of what was fetched: models, what algorithms need beside them, and objects of studies."""
-_LOOKS_S = (0.2, 0.4, 0.8, 0.0)
-"""Pauses after each look for an open task."""
 FRESH_S = 5.0
-"""A task that came so recently is open: a copy of the stream may be behind for a moment."""
+"""A task that came so recently is open."""
+_LOG = logging.getLogger(__name__)
 _RETRIED = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
@@ -75,9 +79,13 @@ class OpenTask:
 class SiteLink:
     """An enrolled participant's connection to its hub."""
 
-    def __init__(self, bus: Bus, identity: SiteIdentity, transfer: Transfer) -> None:
+    def __init__(self, bus: Bus, identity: SiteIdentity, transfer: Transfer, *, region: str = HUB_REGION) -> None:
+        """`region`: whose account its token is of."""
         self.bus = bus
         self.identity = identity
+        self.doors = Doors(bus, identity.project, identity.participant, identity.signing_key, region)
+        self._incoming = Incoming(self.doors)
+        self._renewing: asyncio.Task[None] | None = None
         self._transfer = transfer
         models, extras, objects = (identity.home / name for name in RECEIVED)
         self._cache, self._extras = ModelCache(models), ModelCache(extras)
@@ -104,6 +112,7 @@ class SiteLink:
         from hanse_fabric.bus.nats import NatsBus
         from hanse_fabric.store.transfer import HttpTransfer
 
+        token = await current_token(identity)
         bus = await NatsBus.connect(
             identity.record.bus_url,
             f"{identity.project}.{identity.participant}",
@@ -114,45 +123,51 @@ class SiteLink:
             key=key or identity.bus_key,
             heartbeat=heartbeat,
         )
-        return cls(bus, identity, HttpTransfer(ca=identity.store_ca))
+        link = cls(bus, identity, HttpTransfer(ca=identity.store_ca), region=region_of(token) or HUB_REGION)
+        link._renewing = asyncio.create_task(keep_renewed(bus, link.doors, identity, token))
+        return link
 
     async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
         await self.bus.close()
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[AsyncIterator[OpenTask]]:
         """Every task that is open now, then those that open: in order, once each, across reconnections."""
-        subject = TASK.wildcard(project=self.identity.project, participant=self.identity.participant)
-        async with self.bus.follow(_stream(TASK.stream), subject) as records:
-            yield self._read(records)
+        async with self._incoming.open() as given:
+            yield self._read(given)
 
-    async def _read(self, records: AsyncIterator[Record]) -> AsyncIterator[OpenTask]:
-        async for record in records:
+    async def _read(self, tasks: AsyncIterator[Given]) -> AsyncIterator[OpenTask]:
+        async for given in tasks:
             try:
-                task = self._check(record, Task.decode(record.data))
+                task = self._check(given, Task.decode(given.data))
             except HanseError as error:
-                await self._answer_unreadable(record, error)
+                await self._answer_unreadable(given, error)
                 continue
             clock = self.bus.clock
-            yield OpenTask(task, record.headers, record.pending, clock.monotonic(), clock)
+            yield OpenTask(task, given.headers, given.pending, clock.monotonic(), clock)
 
-    def _check(self, record: Record, task: Task) -> Task:
-        tokens = TASK.parse(record.subject)
-        said = {"project": task.project, "participant": task.participant, "run": task.run, "step": task.step}
-        if tokens != said:
-            raise HanseError(ErrorCode.TAMPERED, f"task {task.id}: it says {said}, but came on {record.subject}")
+    def _check(self, given: Given, task: Task) -> Task:
+        said = f"{task.run}.{task.step}.{given.sequence}"
+        whose = (task.project, task.participant)
+        if said != given.mark or whose != (self.identity.project, self.identity.participant):
+            raise HanseError(
+                ErrorCode.TAMPERED, f"task {task.id}: it says {whose} and {said}, but came as {given.mark}"
+            )
         return task
 
-    async def _answer_unreadable(self, record: Record, error: HanseError) -> None:
+    async def _answer_unreadable(self, given: Given, error: HanseError) -> None:
         """A task that this release cannot read is refused, so that the owner sees why; without an id it is left."""
-        tokens = TASK.parse(record.subject)
         with suppress(HanseError, ValueError, KeyError, TypeError):
+            run, step, _ = given.mark.split(".")
             result = Result(
-                task=parse_json(record.data, "task")["id"],
-                project=tokens["project"],
-                run=tokens["run"],
-                step=tokens["step"],
-                participant=tokens["participant"],
+                task=parse_json(given.data, "task")["id"],
+                project=self.identity.project,
+                run=run,
+                step=step,
+                participant=self.identity.participant,
                 outcome=Outcome.REFUSED,
                 reason=str(error)[:2000],
                 code=error.code.code,
@@ -160,17 +175,8 @@ class SiteLink:
             await self.publish(self.sign(result))
 
     async def is_open(self, task: Task) -> bool:
-        """Whether the hub still waits for an answer to this very task.
-
-        On a bus of several servers each look may reach a copy that is behind and lacks a task that has just been given.
-        So the task counts as closed only where none of several looks finds it.
-        """
-        subject = TASK.of(project=task.project, participant=task.participant, run=task.run, step=task.step)
-        for pause in _LOOKS_S:
-            if await self.bus.snapshot(_stream(TASK.stream), subject):
-                return True
-            await self.bus.clock.sleep(pause)
-        return False
+        """Whether the hub still waits for an answer to this step."""
+        return bool(OpenTasks.decode(await self.doors.ask(Door.TASKS, run=task.run, step=task.step)).open)
 
     async def fetch(self, task: Task, *, seconds: float = 300.0) -> Path | None:
         """The task's model as a file, verified against its digest; None where the task has none.
@@ -204,7 +210,7 @@ class SiteLink:
         async def download(path: Path) -> None:
             if ref.key is None:
                 raise HanseError(ErrorCode.INVALID_INPUT, f"task {task.id}.{what}: neither inline nor in the store")
-            link = await ask_link(self.bus, task, ref.key)
+            link = await ask_link(self.doors, task, ref.key)
             await asyncio.to_thread(self._transfer.fetch, link.url, path, limit=ref.size)
             SITE_BYTES.add(ref.size, direction="down", carrier="store")
 
@@ -240,7 +246,7 @@ class SiteLink:
         upload = FileUpload(self._transfer, path, named)
 
         async def go_on() -> None:
-            key = await upload.run(lambda step: ask_upload(self.bus, task, named, step))
+            key = await upload.run(lambda step: ask_upload(self.doors, task, named, step))
             if key != named.key:
                 raise HanseError(ErrorCode.CONFLICT, f"upload: it went to {key}, {named.key} was asked for")
             SITE_BYTES.add(named.size, direction="up", carrier="store")
@@ -249,15 +255,8 @@ class SiteLink:
         return named
 
     async def send_update_bytes(self, task: Task, ref: ObjectRef, data: bytes, *, seconds: float = 300.0) -> None:
-        """Put a small update on the bus."""
-        subject = UPDATE.of(
-            project=task.project, run=task.run, participant=self.identity.participant, digest=ref.digest
-        )
-        await keep_trying(
-            lambda: self.bus.publish(subject, data, headers=inject(), timeout=min(30.0, max(seconds, 1.0))),
-            seconds,
-            self.bus.clock,
-        )
+        """Hand in a small update."""
+        await self._hand_in(Door.UPDATE, data, seconds, run=task.run, step=task.step, digest=ref.digest)
         SITE_BYTES.add(ref.size, direction="up", carrier="bus")
 
     def sign(self, result: Result) -> Result:
@@ -277,18 +276,17 @@ class SiteLink:
         Raises:
             HanseError: UNAVAILABLE when `seconds` passed without success.
         """
-        subject = RESULT.of(
-            project=result.project, run=result.run, step=result.step, participant=self.identity.participant
-        )
-        data = result.encode()
-        once = min(30.0, max(seconds, 1.0))
-        await keep_trying(
-            lambda: self.bus.publish(
-                subject, data, headers=inject() | dict(headers or {}), message_id=result.task, timeout=once
-            ),
-            seconds,
-            self.bus.clock,
-        )
+        await self._hand_in(Door.RESULT, result.encode(), seconds, run=result.run, step=result.step, **_beside(headers))
+
+    async def _hand_in(self, kind: Door, data: bytes, seconds: float, **about: str) -> None:
+        """Until it is written down. What comes when the step has closed is of no use to anybody, and no error."""
+        once = min(10.0, max(seconds, 1.0))
+        try:
+            await keep_trying(lambda: self.doors.ask(kind, data, timeout=once, **about), seconds, self.bus.clock)
+        except HanseError as error:
+            if error.code is not ErrorCode.GONE:
+                raise
+            _LOG.info("handed in too late: %s", error.message)
 
     async def answer(self, unsigned: Result) -> Result:
         """Sign and hand in the answer to a task (`result_for`)."""
@@ -306,9 +304,7 @@ class SiteLink:
             fraction=min(1.0, max(0.0, fraction)),
             text=text[:200],
         )
-        subject = PROGRESS.of(project=task.project, run=task.run, participant=self.identity.participant)
-        with suppress(HanseError):
-            await self.bus.publish(subject, message.encode(), timeout=2.0)
+        await self.doors.say(Door.PROGRESS, message.encode(), run=task.run, step=task.step)
 
     def presence_message(self, *, device: str = "cpu", working_on: str | None = None) -> Presence:
         """The sign of life that `presence` sends."""
@@ -325,10 +321,10 @@ class SiteLink:
         """Tell the hub that this participant is here. Sent on connecting and every minute.
 
         Raises:
-            HanseError: UNAVAILABLE or FORBIDDEN.
+            HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
         """
-        subject = PRESENCE.of(project=self.identity.project, participant=self.identity.participant)
-        await self.bus.publish(subject, self.presence_message(device=device, working_on=working_on).encode())
+        said = self.presence_message(device=device, working_on=working_on).encode()
+        self._incoming.compare(OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0)).open)
 
 
 def result_for(
@@ -393,7 +389,7 @@ async def keep_trying(action: Callable[[], Awaitable[T]], seconds: float, clock:
         wait = min(wait * 2, 5.0)
 
 
-def _stream(stream: Stream | None) -> Stream:
-    if stream is None:
-        raise HanseError(ErrorCode.INTERNAL, "the subject has no stream")
-    return stream
+def _beside(headers: Headers | None) -> dict[str, str]:
+    """What goes beside an answer, in the head of its request."""
+    text = (headers or {}).get(BESIDE)
+    return {} if text is None else {"beside": text}

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 
+from hanse_aggregator.doors import AggregatorDoors
 from hanse_aggregator.exchange import hold_session
 from hanse_fabric import telemetry
 from hanse_fabric.bus.port import Bus
@@ -52,7 +53,17 @@ class Aggregator:
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set; what is unfinished then goes back to the queue."""
         worker = QueueWorker(self._bus, JOB, read=_decode, slot=self._slot, answer=self._answer, span="reduce")
-        await worker.run(stopping, on_stop=self._stop.set)
+        doors = asyncio.create_task(AggregatorDoors(self._bus).run(), name="doors")
+        work = asyncio.create_task(worker.run(stopping, on_stop=self._stop.set), name="queue")
+        try:
+            await asyncio.wait({doors, work}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (doors, work):
+                if ended.done():
+                    ended.result()
+        finally:
+            for task in (doors, work):
+                task.cancel()
+            await asyncio.gather(doors, work, return_exceptions=True)
 
     def _slot(self, asked: AnyJob) -> asyncio.Semaphore:
         if isinstance(asked, ExchangeJob):

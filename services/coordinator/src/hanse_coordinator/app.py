@@ -16,6 +16,7 @@ from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.auth import KeyRing, register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
+from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets
@@ -65,6 +66,8 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     service.spawn(hub.compensators.watch(), "compensators")
     running = service.spawn(supervisor.run(), "supervisor")
     service.spawn(links.run(), "links")
+    doors = SiteDoors(bus, links=links, credentials=hub.credentials, instance=settings.instance)
+    service.spawn(doors.run(), "doors")
     async with AsyncExitStack() as stack:
         await hub.keys.ready.wait()
         port = await _listen(hub, settings, stack)

@@ -7,6 +7,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
+from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.nkeys import KeyKind, decode_public
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -24,8 +25,8 @@ _AGAIN_S = 5.0
 class Credentials(Protocol):
     """What enrolling and revoking need of the bus."""
 
-    async def issue(self, project: str, participant: str, bus_key: str) -> str:
-        """A user JWT for the participant's public key; INVALID_INPUT when that is none."""
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION) -> str:
+        """A token for the participant's public key in a region; INVALID_INPUT when that is none, or unknown."""
         ...
 
     async def revoke(self, bus_key: str) -> None:
@@ -47,8 +48,8 @@ class BusCredentials:
         self._lock = asyncio.Lock()
         self._unread: dict[str, int] = {}
 
-    async def issue(self, project: str, participant: str, bus_key: str) -> str:
-        return self._authority.participant_jwt(project, participant, bus_key)
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION) -> str:
+        return self._authority.participant_jwt(project, participant, bus_key, region=region)
 
     async def revoke(self, bus_key: str) -> None:
         decode_public(bus_key, KeyKind.USER)
@@ -71,8 +72,7 @@ class BusCredentials:
         async with self._lock:
             pushed: dict[str, int] | None = None
             while (listed := await self.revoked()) != pushed:
-                if listed:
-                    await self._authority.ensure_revoked(listed, url=self._url, tls=self._tls)
+                await self._authority.settle(listed, url=self._url, tls=self._tls)
                 pushed = listed
 
     async def keep_settled(self) -> None:
@@ -97,7 +97,7 @@ class BusCredentials:
 class NoCredentials:
     """Where no authority is configured: sites cannot be enrolled here."""
 
-    async def issue(self, project: str, participant: str, bus_key: str) -> str:  # noqa: ARG002
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = "") -> str:  # noqa: ARG002
         raise self._absent()
 
     async def revoke(self, bus_key: str) -> None:  # noqa: ARG002

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from hanse_coordinator.doors import REGION
+from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
@@ -21,11 +23,13 @@ _STREAM: Stream = PRESENCE.stream or Stream("")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The last sign of life. `clock_difference`: seconds that the site's clock is ahead; None: not seen arriving."""
+    """The last sign of life. `clock_difference`: seconds that the site's clock is ahead; None: not seen arriving.
+    `region`: where it connects."""
 
     presence: Presence
     at: datetime
     clock_difference: float | None
+    region: str = HUB_REGION
 
 
 class PresenceBoard:
@@ -67,7 +71,9 @@ class PresenceBoard:
         # What was stored before we came has no time of arrival; the site's own is the best there is.
         at = now if live else min(presence.sent_at, now)
         difference = (presence.sent_at - now).total_seconds() if live else None
-        self._sightings[tokens["project"], tokens["participant"]] = Sighting(presence, at, difference)
+        self._sightings[tokens["project"], tokens["participant"]] = Sighting(
+            presence, at, difference, record.headers.get(REGION, HUB_REGION)
+        )
         self._told()
 
 

@@ -16,6 +16,7 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
+from hanse_fabric.doors.serving import Request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
 from hanse_fabric.messages.objects import update_key
@@ -51,6 +52,11 @@ class LinkServer:
             await asyncio.Event().wait()
         finally:
             await subscription.stop()
+
+    async def answer_at_door(self, request: Request) -> bytes:
+        """The reply to a request that came by the door."""
+        who = {"project": request.project, "participant": request.participant}
+        return (await self._reply(who, LinkRequest.decode(request.content))).encode()
 
     async def answer(self, subject: str, data: bytes) -> bytes:
         """The reply to one request; a refusal names its reason."""

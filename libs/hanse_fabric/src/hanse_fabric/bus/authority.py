@@ -1,22 +1,25 @@
 """Who may connect to the bus: keys of operator and accounts in one folder, credentials made from them.
 
-Whoever holds the folder can make any credential; of the services only the coordinator has it, to enrol and to revoke
-participants. It needs `account.seed`, `signer.seed` and `system.seed` of it, and may be forbidden to write there.
+Whoever holds the folder can make any credential. Of the services only the coordinator has some of it, to enrol and to
+revoke participants: `region-*-signer.seed`, `signer.seed` and `system.seed`, and the accounts' public keys (`*.pub`).
+It may be forbidden to write there.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
+from hanse_fabric.bus.issuing import EVERYBODY, HUB_REGION, Issuer, kind_of, region_key
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
 from hanse_fabric.durable import write_durably
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.folders import no_address
+from hanse_fabric.names import SLUG
 from hanse_fabric.subjects import Role
 
 
@@ -26,15 +29,41 @@ class BusAuthority:
     def __init__(self, folder: Path) -> None:
         self.folder = no_address(folder, "authority folder")
         self._keys: dict[str, KeyPair] = {}
-        self._issuer = Issuer(self._named)
+
+    @property
+    def _issuer(self) -> Issuer:
+        return Issuer(self._named, self._public, self.regions)
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """The regions that have an account here: HUB_REGION, and those that `add_region` made."""
+        found = {
+            path.stem.removeprefix("region-").removesuffix("-signer") for path in self.folder.glob("region-*.seed")
+        }
+        return (HUB_REGION, *sorted(found - {HUB_REGION}))
+
+    def add_region(self, region: str) -> None:
+        """Make the keys of a region, where there are none. Its account is the servers' at the next `settle`.
+
+        Raises:
+            HanseError: INVALID_INPUT for what is no name.
+        """
+        if not re.fullmatch(SLUG, region) or region.endswith("-signer"):
+            raise invalid("region", region, "a name of small letters, digits and hyphens")
+        for name in (region_key(region), f"{region_key(region)}-signer"):
+            self._named(name)
 
     @property
     def system_account(self) -> str:
-        return self._named("system").public
+        return self._public("system")
 
     @property
     def account(self) -> str:
-        return self._named("account").public
+        return self._public("account")
+
+    def account_of(self, region: str) -> str:
+        """The public key of a region's account."""
+        return self._public(region_key(region))
 
     def operator_token(self) -> str:
         return self._issuer.operator_token()
@@ -52,10 +81,10 @@ class BusAuthority:
             write_durably(path, text)
         return path
 
-    def leaf_credentials(self) -> Path:
-        """The `.creds` file of leaf nodes of the hub's account, which may do what sites may do."""
-        path = self.folder / "leaf.creds"
-        write_durably(path, self._issuer.leaf_credentials(self._key("user-leaf", KeyKind.USER)))
+    def leaf_credentials(self, region: str = HUB_REGION) -> Path:
+        """The `.creds` file of a region's leaf nodes, which may do what its sites may do."""
+        path = self.folder / f"leaf-{region}.creds"
+        write_durably(path, self._issuer.leaf_credentials(region, self._key(f"user-leaf-{region}", KeyKind.USER)))
         return path
 
     def leaf_system_credentials(self) -> Path:
@@ -70,13 +99,13 @@ class BusAuthority:
         write_durably(path, self._issuer.system_credentials())
         return path
 
-    def participant_jwt(self, project: str, participant: str, bus_key: str) -> str:
-        """A participant's token for the public key that it made itself.
+    def participant_jwt(self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION) -> str:
+        """A participant's token for the public key that it made itself, good for an hour.
 
         Raises:
-            HanseError: INVALID_INPUT when `bus_key` is no NATS user key.
+            HanseError: INVALID_INPUT when `bus_key` is no NATS user key, or there is no such region.
         """
-        return self._issuer.participant_jwt(project, participant, bus_key)
+        return self._issuer.participant_jwt(project, participant, bus_key, region=region)
 
     async def revoke(self, bus_key: str, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
         """Void all tokens of a key, and have the servers drop its connections.
@@ -85,26 +114,35 @@ class BusAuthority:
             HanseError: UNAVAILABLE when they do not confirm within `timeout` seconds.
         """
         decode_public(bus_key, KeyKind.USER)
-        await self.ensure_revoked({bus_key: int(time.time())}, url=url, timeout=timeout, tls=tls)
+        await self.settle({bus_key: int(time.time())}, url=url, timeout=timeout, tls=tls)
 
-    async def ensure_revoked(
+    async def settle(
         self, revoked: Mapping[str, int], *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None
     ) -> bool:
-        """Have the account's claims, as the servers keep them, hold these revocations beside those that they hold.
+        """Have the accounts' claims, as the servers keep them, be those of this release, with these revocations beside
+        those that they hold.
 
         Args:
             revoked: unix seconds up to which a key's tokens are void, by public key.
 
         Returns:
-            Whether they lacked any.
+            Whether they lacked anything.
 
         Raises:
             HanseError: UNAVAILABLE when the servers do not confirm within `timeout` seconds.
         """
-        from hanse_fabric.bus.claims import add_revocations
+        from hanse_fabric.bus.claims import settle
 
-        wanted = self.revoked() | dict(revoked)
-        return await add_revocations(url, self._issuer, wanted, timeout=timeout, tls=tls)
+        return await settle(url, self._issuer, self.revoked() | dict(revoked), timeout=timeout, tls=tls)
+
+    async def end_tokens_of_before(self, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
+        """Void every token of the hub's own account that was issued until now: those that sites got of release 0.1.0,
+        and those of services, whose credentials must be made anew first .
+
+        Raises:
+            HanseError: UNAVAILABLE when the servers do not confirm within `timeout` seconds.
+        """
+        await self.settle({EVERYBODY: int(time.time()) - 1}, url=url, timeout=timeout, tls=tls)
 
     def revoked(self) -> dict[str, int]:
         """Revocations that an early release has written here; since then the bus's servers keep them."""
@@ -112,7 +150,11 @@ class BusAuthority:
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
     def _named(self, name: str) -> KeyPair:
-        return self._key(name, KEY_KINDS[name])
+        return self._key(name, kind_of(name))
+
+    def _public(self, name: str) -> str:
+        path = self.folder / f"{name}.pub"
+        return path.read_text().strip() if path.exists() else self._named(name).public
 
     def _key(self, name: str, kind: KeyKind) -> KeyPair:
         if name not in self._keys:
@@ -126,6 +168,6 @@ class BusAuthority:
                 raise HanseError(
                     ErrorCode.INVALID_INPUT,
                     f"authority folder {self.folder}: {path.name} is not there, or cannot be read: {error.strerror}",
-                    hint="HANSE_BUS_AUTHORITY is a folder with account.seed, signer.seed and system.seed",
+                    hint="HANSE_BUS_AUTHORITY is a folder with signer.seed, system.seed and a signer of each region",
                 ) from None
         return self._keys[name]

@@ -131,6 +131,7 @@ class MemoryBroker:
         self._logs = {stream.name: _Log(stream) for stream in STREAMS}
         self._servers: deque[Server] = deque()
         self._servers_changed = asyncio.Event()
+        self.listeners: list[tuple[str, asyncio.Queue[Record | None]]] = []
 
     def stream(self, name: str) -> Stream:
         return self._logs[name].stream
@@ -249,6 +250,14 @@ class MemoryBroker:
                 return server
         self._servers_changed.clear()
         return None
+
+    def tell(self, record: Record) -> None:
+        """Give something to all who listen now, and to one of each group that serves there."""
+        for pattern, heard in self.listeners:
+            if matches(pattern, record.subject):
+                heard.put_nowait(record)
+        if (server := self.server_for(record.subject)) is not None:
+            server.deliver(record.subject, record.data, asyncio.get_running_loop().create_future())
 
     async def server_appeared(self) -> None:
         await self._servers_changed.wait()

@@ -2,7 +2,8 @@
 
 Each server of a cluster keeps on its disk the newest claims that it saw. That is where revocations rest, so what is
 pushed contains all that any server held before. Two writers at the same time could overwrite each other's additions:
-each reads again afterwards, and callers that share a list (the coordinator's replicas) add the whole list.
+each reads again afterwards, and callers that share a list (the coordinator's replicas) add the whole list. A
+release that has other exports, imports or limits for an account pushes its own: that is the upgrade.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -17,7 +19,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hanse_fabric.bus.issuing import Issuer, next_issue, revocations_of
+from hanse_fabric.bus.issuing import EVERYBODY, TOKEN_S, Issuer, next_issue, region_key, revocations_of
+from hanse_fabric.bus.jwt import claims_of
 from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -27,41 +30,63 @@ _OTHERS_S = 0.3
 _TRIES = 5
 
 
-async def add_revocations(
+async def settle(
     url: str, issuer: Issuer, revoked: Mapping[str, int], *, timeout: float, tls: ssl.SSLContext | None = None
 ) -> bool:
-    """Have every server hold the revocations, beside those that any of them holds.
+    """Have every server hold the accounts as this release has them, with these and all held revocations.
+
+    A region's tokens last TOKEN_S, so its revocations of before that are forgotten; all of the hub's account are, once
+    EVERYBODY's tokens are void there.
 
     Args:
         revoked: unix seconds by public user key.
         timeout: seconds for all of it.
 
     Returns:
-        Whether a server lacked any.
+        Whether a server lacked anything.
 
     Raises:
         HanseError: UNAVAILABLE when no server answers, or one refuses the claims.
     """
-    account = issuer.key("account").public
     try:
         async with asyncio.timeout(timeout), _system(url, issuer, timeout, tls) as connection:
-            for attempt in range(_TRIES):
-                tokens = await _looked_up(connection, account)
-                held = [revocations_of(token) for token in tokens]
-                if held and all(_holds(one, revoked) for one in held):
-                    return attempt > 0
-                everything: dict[str, int] = {}
-                for one in [*held, revoked]:
-                    everything |= {key: max(at, everything.get(key, 0)) for key, at in one.items()}
-                token = issuer.account_token(everything, issued_at=next_issue(*tokens))
-                await _push(connection, token)
+            names = ["account", *(region_key(region) for region in issuer.regions)]
+            return any([await _settle(connection, issuer, name, revoked) for name in names])
     except (OSError, TimeoutError, nats.errors.Error) as error:
         raise HanseError(ErrorCode.UNAVAILABLE, f"bus: the account's claims could not be pushed: {error}") from None
+
+
+async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mapping[str, int]) -> bool:
+    """One account; whether a server lacked anything."""
+    for attempt in range(_TRIES):
+        tokens = await _looked_up(connection, issuer.public(name))
+        held = [revocations_of(token) for token in tokens]
+        wanted: dict[str, int] = {}
+        for one in [*held, revoked]:
+            wanted |= {key: max(at, wanted.get(key, 0)) for key, at in one.items()}
+        wanted = _still_needed(name, wanted)
+        token = issuer.account_token(name, wanted, issued_at=next_issue(*tokens))
+        if tokens and all(_same(one, token) and _holds(revocations_of(one), wanted) for one in tokens):
+            return attempt > 0
+        await _push(connection, token)
     raise HanseError(
         ErrorCode.UNAVAILABLE,
         f"bus: after {_TRIES} attempts a server still does not hold the account's revocations",
         hint="is a server of the cluster cut off from the others?",
     )
+
+
+def _still_needed(name: str, revoked: Mapping[str, int]) -> dict[str, int]:
+    if name != "account":
+        return {key: at for key, at in revoked.items() if key != EVERYBODY and at > time.time() - TOKEN_S}
+    void = revoked.get(EVERYBODY)
+    return dict(revoked) if void is None else {EVERYBODY: void}
+
+
+def _same(held: str, wanted: str) -> bool:
+    """Whether two claims of an account differ in nothing but revocations. A server drops no field, and adds none."""
+    one, other = (dict(claims_of(token)["nats"]) for token in (held, wanted))
+    return {**one, "revocations": 0} == {**other, "revocations": 0}
 
 
 @asynccontextmanager

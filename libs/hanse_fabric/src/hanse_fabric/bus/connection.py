@@ -66,6 +66,7 @@ class Connection:
         """Rises with each reconnection."""
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_end: list[Callable[[HanseError], None]] = []
+        self._token = ""
         self._up = asyncio.Event()
         self._ended: HanseError | None = None
         self._connected_once = False
@@ -108,8 +109,8 @@ class Connection:
         servers = servers_of(self.url)
         options: dict[str, Any] = {}
         if credentials is not None:
-            token, key = read_credentials(credentials)
-            options["user_jwt_cb"] = lambda: bytearray(token.encode())
+            self._token, key = read_credentials(credentials)
+            options["user_jwt_cb"] = lambda: bytearray(self._token.encode())
             options["signature_cb"] = lambda nonce: base64.b64encode(key.sign(nonce.encode()))
         if tls is not None:
             options["tls"] = tls
@@ -182,6 +183,18 @@ class Connection:
             self._denied_subscriptions.discard(subject.lower())
             raise self._forbidden("listen on", subject)
         return subscription
+
+    async def unsubscribe(self, subscription: Any) -> None:
+        """End what `subscribe` began."""
+        try:
+            await subscription.unsubscribe()
+        except (nats.errors.Error, OSError) as error:
+            _LOG.debug("unsubscribing: %s", error)
+
+    async def renew(self, token: str) -> None:
+        """Connect again, with another token of the same key: the server ends a connection whose token has expired."""
+        self._token = token
+        await self.client.force_reconnect()
 
     async def until_up(self, deadline: float) -> None:
         """Wait for the connection.
@@ -266,10 +279,10 @@ class Connection:
                 self._by_subject.pop(subject.lower(), None)
         return None if status(answer) == _NO_RESPONDERS else answer
 
-    async def send(self, subject: str, data: bytes) -> None:
+    async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> None:
         """Publish without waiting for an answer; lost if the connection is."""
         try:
-            await self.client.publish(subject, data)
+            await self.client.publish(subject, data, headers=dict(headers) if headers else None)
         except (nats.errors.Error, OSError) as error:
             _LOG.debug("not sent to %s: %s", subject, error)
 

@@ -2,66 +2,132 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from hanse_fabric.bus.jwt import account_jwt, claims_of, credentials, operator_jwt, read_credentials, user_jwt
+from hanse_fabric.bus.jwt import (
+    NO_JETSTREAM,
+    account_jwt,
+    claims_of,
+    credentials,
+    operator_jwt,
+    read_credentials,
+    scope,
+    scoped_jwt,
+    user_jwt,
+)
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
-from hanse_fabric.bus.permissions import permissions_for, permissions_of_leaf
-from hanse_fabric.errors import HanseError
-from hanse_fabric.subjects import Role
+from hanse_fabric.bus.permissions import permissions_for, permissions_of_leaf, scope_of
+from hanse_fabric.errors import HanseError, invalid
+from hanse_fabric.names import SLUG
+from hanse_fabric.subjects import DOORS_OF_ALL, TELLS_OF_ALL, Role
 
 _ACCOUNT_NAME = "HANSE"
+_SLUG = re.compile(SLUG)
 KEY_KINDS = {
     "operator": KeyKind.OPERATOR,
     "signer": KeyKind.OPERATOR,
     "system": KeyKind.ACCOUNT,
     "account": KeyKind.ACCOUNT,
+    "region-hub": KeyKind.ACCOUNT,
+    "region-hub-signer": KeyKind.ACCOUNT,
 }
-"""The keys by name. `operator` is the root, which signs for `signer`; that one signs the accounts' claims."""
+"""The keys by name. `operator` is the root, which signs for `signer`; that one signs the accounts' claims. `account` is
+the hub's own, of services alone. Each region has an account of its sites and a signing key whose tokens can give a
+site's rights and nothing else; `hub` is the region of those who connect to the hub itself."""
+
+HUB_REGION = "hub"
+EVERYBODY = "*"
+"""Among revocations: all users of the account."""
+
+TOKEN_S = 3600
+"""Seconds that a site's token lasts; the site renews it at half of them."""
+
+_SITE_LIMITS = {"subs": 8, "payload": 512 << 10, "data": -1}
+_CONNECTIONS = 200_000
+_ANSWER_S = 30
+"""Within how many seconds a door must answer; a later answer vanishes."""
 
 _FROM_THE_BEGINNING = 1
 """When claims that a server starts with were issued. A server keeps the newest that it ever saw, so what was pushed
 since, with its revocations, stays; and the same keys give the same text."""
 
 
+def region_key(region: str) -> str:
+    """The name of a region's account among the keys."""
+    return f"region-{region}"
+
+
+def kind_of(name: str) -> KeyKind:
+    """The kind of a key by its name."""
+    return KEY_KINDS.get(name, KeyKind.ACCOUNT if name.startswith("region-") else KeyKind.USER)
+
+
 @dataclass(frozen=True, slots=True)
 class Issuer:
     """Issues what the bus asks for. `key` gives a private key by its name in KEY_KINDS, when it is needed: whoever
-    holds `account`, `signer` and `system` can enrol and revoke without the root key."""
+    holds the regions' signers, `signer` and `system` can enrol and revoke, without the root key and the accounts'.
+
+    Attributes:
+        key: a private key by its name.
+        public: a public key by its name, where the private one may be elsewhere.
+        regions: whose accounts there are.
+    """
 
     key: Callable[[str], KeyPair]
+    public: Callable[[str], str]
+    regions: tuple[str, ...] = (HUB_REGION,)
 
     def operator_token(self) -> str:
-        return operator_jwt(self.key("operator"), self.key("system").public, signers=[self.key("signer").public])
+        return operator_jwt(self.key("operator"), self.public("system"), signers=[self.public("signer")])
 
     def first_account_tokens(self, revoked: Mapping[str, int] | None = None) -> dict[str, str]:
         """The claims that a server starts with, by the accounts' public keys."""
+        made = {"account": revoked or {}, "system": {}} | {region_key(region): {} for region in self.regions}
         return {
-            self.key("account").public: self.account_token(revoked or {}, issued_at=_FROM_THE_BEGINNING),
-            self.key("system").public: account_jwt(
-                self.key("signer"), self.key("system").public, "SYS", jetstream=False, issued_at=_FROM_THE_BEGINNING
-            ),
+            self.public(name): self.account_token(name, voided, issued_at=_FROM_THE_BEGINNING)
+            for name, voided in made.items()
         }
 
-    def account_token(self, revoked: Mapping[str, int], *, issued_at: int | None = None) -> str:
-        """The hub's account with these revocations (unix seconds by public key)."""
-        public = self.key("account").public
+    def account_token(self, name: str, revoked: Mapping[str, int], *, issued_at: int | None = None) -> str:
+        """The claims of an account, by its key's name, with these revocations (unix seconds by public key)."""
+        title, limits, more = self._account(name)
         return account_jwt(
-            self.key("signer"), public, _ACCOUNT_NAME, jetstream=True, revocations=revoked, issued_at=issued_at
-        )
+            self.key("signer"), self.public(name), title, limits=limits, more=more, revocations=revoked,
+            issued_at=issued_at,
+        )  # fmt: skip
+
+    def _account(self, name: str) -> tuple[str, dict[str, int], dict[str, Any]]:
+        """Name, limits and further claims of an account."""
+        if name == "system":
+            return "SYS", NO_JETSTREAM, {}
+        if name == "account":
+            return _ACCOUNT_NAME, {}, {"exports": _EXPORTS}
+        region = name.removeprefix("region-")
+        hub = self.public("account")
+        imports = [
+            _shared("doors", DOORS_OF_ALL.replace(".>", f".{region}.>"), "service", account=hub),
+            _shared("tells", TELLS_OF_ALL.replace(".>", f".{region}.>"), "stream", account=hub),
+        ]
+        signer = scope(self.public(f"{name}-signer"), "site", scope_of(region), **_SITE_LIMITS)
+        limits = NO_JETSTREAM | {"exports": 0, "imports": len(imports), "conn": _CONNECTIONS}
+        return f"SITES-{region}", limits, {"imports": imports, "signing_keys": [signer]}
 
     def role_credentials(self, role: Role, user: KeyPair, kept: str = "") -> str:
         """The text of a service's `.creds` file: `kept` while it gives just the permissions that the role has now."""
         permissions = permissions_for(role)
-        if kept and _grants(kept, self.key("account").public, user.public, permissions):
+        if kept and _grants(kept, self.public("account"), user.public, permissions):
             return kept
         return credentials(user_jwt(self.key("account"), user.public, role.value, permissions), user)
 
-    def leaf_credentials(self, user: KeyPair) -> str:
-        """For a leaf node: it may do what sites may do, and nothing else."""
-        return credentials(user_jwt(self.key("account"), user.public, "leaf", permissions_of_leaf()), user)
+    def leaf_credentials(self, region: str, user: KeyPair) -> str:
+        """For a leaf node of a region: it may do what that region's sites may do, and nothing else."""
+        return credentials(
+            user_jwt(self.key(region_key(region)), user.public, f"leaf-{region}", permissions_of_leaf(region)), user
+        )  # fmt: skip
 
     def leaf_system_credentials(self, user: KeyPair) -> str:
         """For the system account of a leaf node: it hears of claims, and can ask for them."""
@@ -76,15 +142,50 @@ class Issuer:
         user = KeyPair.create(KeyKind.USER)
         return credentials(user_jwt(self.key("system"), user.public, "system", None), user)
 
-    def participant_jwt(self, project: str, participant: str, bus_key: str) -> str:
-        """A participant's token for the public key that it made itself.
+    def participant_jwt(
+        self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION, now: int | None = None
+    ) -> str:
+        """A participant's token for the public key that it made itself, good for TOKEN_S from `now` (unix seconds).
 
         Raises:
-            HanseError: INVALID_INPUT when `bus_key` is no NATS user key.
+            HanseError: INVALID_INPUT when `bus_key` is no NATS user key, a name is none (a tag is not escaped, so
+                `*` would grant all), or the region is not known.
         """
         decode_public(bus_key, KeyKind.USER)
-        permissions = permissions_for(Role.PARTICIPANT, project=project, participant=participant)
-        return user_jwt(self.key("account"), bus_key, f"{project}/{participant}", permissions)
+        for field, value in {"project": project, "participant": participant}.items():
+            if not _SLUG.fullmatch(value):
+                raise invalid(field, value, "a name of small letters, digits and hyphens")
+        if region not in self.regions:
+            raise invalid("region", region, f"one of {', '.join(self.regions)}")
+        account, at = region_key(region), int(time.time()) if now is None else now
+        tags = [f"region:{region}", f"project:{project}", f"site:{participant}"]
+        return scoped_jwt(
+            self.key(f"{account}-signer"), self.public(account), bus_key, f"{project}/{participant}",
+            tags=tags, issued_at=at, expires=at + TOKEN_S,
+        )  # fmt: skip
+
+
+def _shared(name: str, subject: str, kind: str, **more: Any) -> dict[str, Any]:
+    """An export, or an import under the same name."""
+    return {"name": name, "subject": subject, "type": kind, **more}
+
+
+_EXPORTS = [
+    _shared("doors", DOORS_OF_ALL, "service", response_type="Singleton", response_threshold=_ANSWER_S * 1_000_000_000),
+    _shared("tells", TELLS_OF_ALL, "stream"),
+]
+
+
+def region_of(token: str) -> str | None:
+    """The region that a site's token is for; None: it is one of release 0.1.0, of the hub's own account."""
+    tags = dict(str(tag).partition(":")[::2] for tag in claims_of(token).get("nats", {}).get("tags", []))
+    return tags.get("region")
+
+
+def expires_at(token: str) -> int | None:
+    """When a token ends, unix seconds; None: never."""
+    end = claims_of(token).get("exp")
+    return None if end is None else int(end)
 
 
 def revocations_of(token: str) -> dict[str, int]:

@@ -13,11 +13,17 @@ from hanse_fabric.bus.nkeys import KeyPair
 from hanse_fabric.errors import invalid
 
 Permissions = Mapping[str, list[str]]
-"""`publish` and `subscribe`: lists of subjects that are allowed; all others are denied. `deny`, if there is one, takes
-from `subscribe`."""
+"""`publish` and `subscribe`: lists of subjects that are allowed; all others are denied."""
 
 _HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 _UNLIMITED = dict.fromkeys(("subs", "data", "payload"), -1)
+_JETSTREAM = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
+NO_JETSTREAM = dict.fromkeys(_JETSTREAM, 0)
+_EVERYTHING: dict[str, Any] = {
+    **_UNLIMITED,
+    **dict.fromkeys(("imports", "exports", "conn", "leaf", *_JETSTREAM), -1),
+    "wildcards": True,
+}
 
 
 def operator_jwt(operator: KeyPair, system_account: str, *, signers: Sequence[str] = ()) -> str:
@@ -33,7 +39,8 @@ def account_jwt(
     account: str,
     name: str,
     *,
-    jetstream: bool,
+    limits: Mapping[str, int],
+    more: Mapping[str, Any] | None = None,
     revocations: Mapping[str, int] | None = None,
     issued_at: int | None = None,
 ) -> str:
@@ -41,17 +48,12 @@ def account_jwt(
 
     Args:
         operator: the operator's key, or one of its signers.
+        limits: where not all is allowed (`NO_JETSTREAM`, or other numbers).
+        more: further claims: exports, imports, signing keys.
         issued_at: unix seconds; None: now.
         revocations: public user keys with the time (unix seconds) up to which their credentials are void.
     """
-    limits: dict[str, Any] = {
-        **_UNLIMITED,
-        **dict.fromkeys(("imports", "exports", "conn", "leaf"), -1),
-        "wildcards": True,
-    }
-    if jetstream:
-        limits |= dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending"), -1)
-    claims: dict[str, Any] = {"type": "account", "version": 2, "limits": limits}
+    claims: dict[str, Any] = {"type": "account", "version": 2, "limits": _EVERYTHING | dict(limits), **(more or {})}
     if revocations:
         claims["revocations"] = dict(revocations)
     return _token(operator, account, name, claims, issued_at=issued_at)
@@ -61,11 +63,32 @@ def user_jwt(account: KeyPair, user: str, name: str, permissions: Permissions | 
     """A user of an account; `permissions` None allows everything in the account."""
     claims: dict[str, Any] = {"type": "user", "version": 2, **_UNLIMITED}
     if permissions is not None:
-        claims["pub"] = {"allow": permissions["publish"]}
-        claims["sub"] = {"allow": permissions["subscribe"]}
-        if denied := permissions.get("deny"):
-            claims["sub"]["deny"] = denied
+        claims |= allowing(permissions)
     return _token(account, user, name, claims)
+
+
+def allowing(permissions: Permissions) -> dict[str, Any]:
+    """Permissions as tokens and templates have them."""
+    return {"pub": {"allow": permissions["publish"]}, "sub": {"allow": permissions["subscribe"]}}
+
+
+def scope(signer: str, role: str, permissions: Permissions, **limits: int) -> dict[str, Any]:
+    """A signing key whose tokens give these permissions and limits, whatever they say.
+
+    Args:
+        permissions: may hold `{{tag(name)}}`, which is filled from each token's tags.
+        limits: `subs`, `payload`, `data`.
+    """
+    template = allowing(permissions) | _UNLIMITED | limits
+    return {"kind": "user_scope", "key": signer, "role": role, "template": template}
+
+
+def scoped_jwt(
+    signer: KeyPair, account: str, user: str, name: str, *, tags: Sequence[str], issued_at: int, expires: int
+) -> str:
+    """A user of `account` by one of its scoped keys: the scope says what it may, the tags whose it is."""
+    claims = {"type": "user", "version": 2, "issuer_account": account, "tags": list(tags)}
+    return _token(signer, user, name, claims, issued_at=issued_at, expires=expires)
 
 
 def credentials(token: str, user: KeyPair) -> str:
@@ -100,7 +123,15 @@ def claims_of(token: str) -> dict[str, Any]:
     return found
 
 
-def _token(issuer: KeyPair, subject: str, name: str, claims: Mapping[str, Any], *, issued_at: int | None = None) -> str:
+def _token(
+    issuer: KeyPair,
+    subject: str,
+    name: str,
+    claims: Mapping[str, Any],
+    *,
+    issued_at: int | None = None,
+    expires: int | None = None,
+) -> str:
     body: dict[str, Any] = {
         "iat": int(time.time()) if issued_at is None else issued_at,
         "iss": issuer.public,
@@ -108,6 +139,8 @@ def _token(issuer: KeyPair, subject: str, name: str, claims: Mapping[str, Any], 
         "sub": subject,
         "nats": dict(claims),
     }
+    if expires is not None:
+        body["exp"] = expires
     digest = hashlib.sha256(_compact(body)).digest()
     body["jti"] = base64.b32encode(digest).decode().rstrip("=")
     signed = f"{_base64(_compact(_HEADER))}.{_base64(_compact(body))}"

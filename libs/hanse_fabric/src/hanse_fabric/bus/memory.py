@@ -65,6 +65,7 @@ class MemoryBus:
         self._followers: set[Follower] = set()
         self._servers: set[Server] = set()
         self._held: list[tuple[Stream, set[int]]] = []  # by `work`
+        self._heard: list[tuple[str, asyncio.Queue[Record | None]]] = []
 
     @property
     def clock(self) -> Clock:
@@ -175,6 +176,32 @@ class MemoryBus:
         self.broker.add_server(server)
         return MemorySubscription(self, server)
 
+    async def tell(self, subject: str, data: bytes, *, headers: Headers | None = None) -> None:
+        """See `port.Bus.tell`."""
+        if not self._closed.is_set():
+            self.broker.tell(Record(subject, bytes(data), 0, dict(headers or {})))
+
+    @asynccontextmanager
+    async def hear(self, subject: str) -> AsyncIterator[AsyncIterator[Record | None]]:
+        """See `port.Bus.hear`."""
+        self._check_open()
+        queue: asyncio.Queue[Record | None] = asyncio.Queue()
+        queue.put_nowait(None)
+        self._heard.append((subject, queue))
+        self.broker.listeners.append((subject, queue))
+        try:
+            yield self._told(queue)
+        finally:
+            self._heard.remove((subject, queue))
+            if (subject, queue) in self.broker.listeners:
+                self.broker.listeners.remove((subject, queue))
+
+    async def _told(self, queue: asyncio.Queue[Record | None]) -> AsyncIterator[Record | None]:
+        while True:
+            told = await queue.get()
+            self._check_open()
+            yield told
+
     def _stop_serving(self, server: Server) -> None:
         self._servers.discard(server)
         self.broker.remove_server(server)
@@ -193,6 +220,9 @@ class MemoryBus:
             held.clear()
         for follower in list(self._followers):
             follower.wake()
+        for listener in self._heard:
+            self.broker.listeners.remove(listener)
+            listener[1].put_nowait(None)  # it finds that the connection is closed
         self.broker.wake_workers()
 
     def _check_open(self) -> None:

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import nats.errors
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.api import api_error, ask
@@ -20,6 +19,7 @@ from hanse_fabric.bus.broker import conflict
 from hanse_fabric.bus.connection import Connection, status
 from hanse_fabric.bus.follower import Follower, Idle, Keeper
 from hanse_fabric.bus.leader import newest
+from hanse_fabric.bus.permissions import ANSWERS_TO_SITES
 from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, HeldMessage, Record
 from hanse_fabric.bus.worker import HeldOnNats, give_all_back, held_messages, keep_alive
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
@@ -33,6 +33,7 @@ _UNDECIDED = 10164
 """In a cluster: another message on the subject, which may be our own of an earlier try, is being agreed on."""
 _AGAIN_S = 0.1
 _FOLLOW_S = 30.0
+_REPLIES = ("_INBOX.", ANSWERS_TO_SITES.removesuffix(">"))
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,8 +51,9 @@ class NatsSubscription:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, message: Msg) -> None:
-        # The reply subject is the asker's choice and is published with this service's rights: inboxes only.
-        if not message.reply.startswith("_INBOX."):
+        # The reply subject is the asker's choice and is published with this service's rights: inboxes only, and what
+        # the server made of the reply of another account's request.
+        if message.reply and not message.reply.startswith(_REPLIES):
             _LOG.warning("request on %s with reply %r is ignored: not an inbox", message.subject, message.reply)
             return
         try:
@@ -60,13 +62,11 @@ class NatsSubscription:
         except Exception:  # the port's promise: logged, and the requester times out
             _LOG.exception("the handler of %s failed", message.subject)
             return
-        await self._connection.send(message.reply, answer)
+        if message.reply:
+            await self._connection.send(message.reply, answer)
 
     async def stop(self) -> None:
-        try:
-            await self.subscription.unsubscribe()
-        except (nats.errors.Error, OSError) as error:
-            _LOG.debug("unsubscribing: %s", error)
+        await self._connection.unsubscribe(self.subscription)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -273,6 +273,36 @@ class NatsBus:
         served.subscription = await self._connection.subscribe(subject, served.on_message, queue=group)
         return served
 
+    async def tell(self, subject: str, data: bytes, *, headers: Headers | None = None) -> None:
+        """See `port.Bus.tell`."""
+        await self._connection.send(subject, data, headers)
+
+    @asynccontextmanager
+    async def hear(self, subject: str) -> AsyncIterator[AsyncIterator[Record | None]]:
+        """See `port.Bus.hear`. Entering raises FORBIDDEN or UNAVAILABLE."""
+        queue: asyncio.Queue[Record | HanseError | None] = asyncio.Queue()
+
+        async def on_message(message: Msg) -> None:
+            queue.put_nowait(Record(message.subject, message.data, 0, dict(message.headers or {})))
+
+        def missed() -> None:
+            queue.put_nowait(None)
+
+        subscription = await self._connection.subscribe(subject, on_message)
+        missed()
+        self._connection.on_reconnect.append(missed)
+        self._connection.on_end.append(queue.put_nowait)
+        try:
+            yield _heard(queue)
+        finally:
+            self._connection.on_reconnect.remove(missed)
+            self._connection.on_end.remove(queue.put_nowait)
+            await self._connection.unsubscribe(subscription)
+
+    async def renew(self, token: str) -> None:
+        """Use another token of the same key from now on: the connection is made anew."""
+        await self._connection.renew(token)
+
     async def ready(self) -> bool:
         return await self._connection.ready()
 
@@ -282,6 +312,14 @@ class NatsBus:
 
 
 _DIRECT_HEADERS = frozenset({"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending"})
+
+
+async def _heard(queue: asyncio.Queue[Record | HanseError | None]) -> AsyncIterator[Record | None]:
+    while True:
+        item = await queue.get()
+        if isinstance(item, HanseError):
+            raise item
+        yield item
 
 
 async def _records(follower: Follower) -> AsyncIterator[Record]:

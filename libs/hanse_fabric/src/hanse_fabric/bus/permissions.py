@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hanse_fabric.subjects import STREAMS, SUBJECTS, Role, Subject, Verb
+from hanse_fabric.subjects import LINK, STREAMS, SUBJECTS, Role, Subject, Verb
 
 _API = "$JS.API"
+ANSWERS_TO_SITES = "_R_.>"
+"""The server rewrites the reply of a request that crosses from one account to another to such a subject, and lets one
+answer back: no site can name the place where a service writes."""
+
+_ANSWERS_OF_BEFORE = "_INBOX.*.*.*.r.*"
+"""Inboxes of sites of release 0.1.0; no service's has that form."""
 
 
 def inbox_prefix(role: Role, project: str = "", participant: str = "") -> str:
@@ -14,13 +20,14 @@ def inbox_prefix(role: Role, project: str = "", participant: str = "") -> str:
     return f"_INBOX.{project}.{participant}" if role is Role.PARTICIPANT else f"_INBOX.{role.value}"
 
 
-def permissions_for(role: Role, *, project: str = "", participant: str = "") -> dict[str, list[str]]:
+def permissions_for(role: Role, *, region: str = "", project: str = "", participant: str = "") -> dict[str, list[str]]:
     """What a role may publish and subscribe to.
 
     Args:
-        project, participant: for PARTICIPANT: whose; its permissions name them wherever a subject has those tokens.
+        region, project, participant: for PARTICIPANT: whose; its permissions name them wherever a subject has those
+            tokens.
     """
-    own = {"project": project, "participant": participant} if role is Role.PARTICIPANT else {}
+    own = {"region": region, "project": project, "participant": participant} if role is Role.PARTICIPANT else {}
     publish: set[str] = set()
     subscribe: set[str] = {f"{inbox_prefix(role, project, participant)}.>"}
     if role in _OPERATIONS:
@@ -28,27 +35,42 @@ def permissions_for(role: Role, *, project: str = "", participant: str = "") -> 
     for row in SUBJECTS:
         for verb in row.rights.get(role, ()):
             publish |= set(_publishes(row, verb, own))
-            if verb is Verb.SERVE:
+            if verb in (Verb.SERVE, Verb.HEAR):
                 subscribe.add(_bound(row, own))
-    if any(Verb.SERVE in row.rights.get(role, ()) for row in SUBJECTS):
-        publish.add("_INBOX.>")  # answers to whoever asked
     return {"publish": sorted(publish), "subscribe": sorted(subscribe)}
 
 
-def permissions_of_leaf() -> dict[str, list[str]]:
-    """What passes between a leaf node and the hub: what the sites of all projects may do, no service's answers.
+def scope_of(region: str) -> dict[str, list[str]]:
+    """What every site of a region may, for a scoped signing key: the bus fills in whose token it is, by its tags."""
+    return permissions_for(
+        Role.PARTICIPANT, region=region, project="{{tag(project)}}", participant="{{tag(site)}}"
+    )  # fmt: skip
 
-    `deny` lists what may not be subscribed to, of what `subscribe` lets in.
-    """
-    services = [f"{inbox_prefix(role)}.>" for role in Role if role is not Role.PARTICIPANT]
-    return permissions_for(Role.PARTICIPANT, project="*", participant="*") | {"deny": sorted(services)}
+
+def permissions_of_leaf(region: str) -> dict[str, list[str]]:
+    """What passes between a leaf node and the hub: what the sites of its region may do. Nothing that comes from there
+    goes to an inbox: answers are services' alone."""
+    return permissions_for(Role.PARTICIPANT, region=region, project="*", participant="*")
+
+
+def _answers(row: Subject) -> Iterator[str]:
+    """Where a service may answer: requests from other accounts come with a reply of the server's own making."""
+    for role in row.rights:
+        if role is Role.PARTICIPANT:
+            yield ANSWERS_TO_SITES
+        elif Verb.REQUEST in row.rights[role]:
+            yield f"{inbox_prefix(role)}.>"
+    if row is LINK:
+        yield _ANSWERS_OF_BEFORE
 
 
 def _publishes(row: Subject, verb: Verb, own: dict[str, str]) -> Iterator[str]:
     subject = _bound(row, own)
-    if verb in (Verb.PUBLISH, Verb.REQUEST):
+    if verb in (Verb.PUBLISH, Verb.REQUEST, Verb.TELL):
         yield subject
         return
+    if verb is Verb.SERVE:
+        yield from _answers(row)
     if row.stream is None:
         return
     stream = row.stream.name

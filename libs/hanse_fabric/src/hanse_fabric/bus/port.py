@@ -129,6 +129,17 @@ class Bus(Protocol):
         """Answer requests on `subject` (wildcards allowed); one of those who listen as `group` gets each."""
         ...
 
+    async def tell(self, subject: str, data: bytes, *, headers: Headers | None = None) -> None:
+        """Say something to whoever listens or serves there now. Nothing is stored or confirmed: it may be lost."""
+        ...
+
+    def hear(self, subject: str) -> AbstractAsyncContextManager[AsyncIterator[Record | None]]:
+        """What is told on `subject` from now on; its records have no sequence (0).
+
+        None comes first, and after each reconnection: what was told before may have been missed.
+        """
+        ...
+
     async def ready(self) -> bool:
         """Whether the bus answers now."""
         ...

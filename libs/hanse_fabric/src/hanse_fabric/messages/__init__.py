@@ -1,6 +1,7 @@
 """Every message on the bus. One module per conversation; `base` has their common form."""
 
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
+from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenTasks, Refused
 from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
 from hanse_fabric.messages.masking import (
@@ -52,6 +53,7 @@ __all__ = [
     "EXCHANGE_LIMIT",
     "INLINE_LIMIT",
     "MAX_MESSAGE_BYTES",
+    "Asked",
     "AuditEvent",
     "Bound",
     "CompensatorRecord",
@@ -59,8 +61,10 @@ __all__ = [
     "ExchangeJob",
     "ExchangeSum",
     "Frozen",
+    "GivenTask",
     "HiddenFailure",
     "JobKind",
+    "KnownTasks",
     "LedgerHead",
     "LedgerRecord",
     "Lineage",
@@ -77,6 +81,7 @@ __all__ = [
     "Message",
     "ModelVersion",
     "ObjectRef",
+    "OpenTasks",
     "Outcome",
     "Part",
     "ParticipantRecord",
@@ -87,6 +92,7 @@ __all__ = [
     "ReduceJob",
     "Reduced",
     "Refusal",
+    "Refused",
     "RegistryReply",
     "RegistryRequest",
     "Result",

@@ -27,7 +27,7 @@ from hanse_fabric.names import Digest
 from hanse_fabric.state import RELEASE, STATE_STREAM, STATE_VERSION, refuse_newer
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.strict_json import LARGE
-from hanse_fabric.subjects import JOURNAL, STREAMS, SUBJECTS, Role, Verb
+from hanse_fabric.subjects import EXCHANGE, JOURNAL, PRESENCE, PROGRESS, RESULT, STREAMS, UPDATE
 from hanse_fabric.tensors.digest import digest_file
 from hanse_operations.backup.snapshots import Link, Snapshot, bring_back, is_back, remove, save, state_of
 
@@ -43,10 +43,10 @@ ORDER = (_JOURNAL, *(stream.name for stream in STREAMS if stream.name != _JOURNA
 """In which streams are saved."""
 
 _WITHOUT_A_HUB = {STATE_STREAM.name} | {
-    row.stream.name for row in SUBJECTS if row.stream and Verb.PUBLISH in row.rights.get(Role.PARTICIPANT, ())
+    row.stream.name for row in (PRESENCE, PROGRESS, RESULT, UPDATE, EXCHANGE) if row.stream is not None
 }
-"""Streams that may hold messages although no hub has run: the state job writes the version, and sites that stayed
-connected their signs of life and the answers that they still owe."""
+"""Streams that may hold messages although no hub has run: the state job writes the version, and the first coordinator
+that is up what sites that stayed connected say."""
 
 
 class SavedStream(Frozen):

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.issuing import KEY_KINDS
+from hanse_fabric.bus.issuing import HUB_REGION, KEY_KINDS
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_operations.bus.server import LeafRemote, ServerTls, write_server_config
 
@@ -19,6 +19,7 @@ def write_leaf(
     *,
     name: str,
     port: int,
+    region: str = HUB_REGION,
     websocket_port: int | None = None,
     monitoring_port: int | None = None,
     ca: Path | None = None,
@@ -30,6 +31,7 @@ def write_leaf(
         authority: the hub's keys, as files; none of them is copied.
         urls: the hub's listeners for leaf nodes, such as `nats-leaf://hub.example:7422`.
         name: of this server among the hub's leaf nodes.
+        region: whose sites connect there, and whose account alone it can reach.
         ca: PEM file of the CA of the hub's listeners; None: they speak no TLS, or the system knows their CA.
         tls: what sites are shown.
 
@@ -52,11 +54,12 @@ def write_leaf(
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     keys = BusAuthority(authority)
-    creds = {"credentials": keys.leaf_credentials(), "system_credentials": keys.leaf_system_credentials()}
-    remote = LeafRemote(
-        urls, name=name, ca=ca and ca.absolute(),
-        **{what: Path(shutil.copy(path, folder)) for what, path in creds.items()},
-    )  # fmt: skip
+    if region not in keys.regions:
+        raise invalid("region", region, f"one of {', '.join(keys.regions)}", hint="make it: hanse_operations region")
+    own, system = (
+        Path(shutil.copy(each, folder)) for each in (keys.leaf_credentials(region), keys.leaf_system_credentials())
+    )
+    remote = LeafRemote(urls, own, system_credentials=system, name=name, region=region, ca=ca and ca.absolute())
     everywhere = "0.0.0.0"  # noqa: S104 - sites of the region are to reach it
     return write_server_config(
         folder, keys, host=everywhere, port=port, tls=tls, websocket_port=websocket_port, leaf=remote,
@@ -71,6 +74,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--hub", required=True, help="nats-leaf://host:7422 of the hub; several: by commas")
     parser.add_argument("--ca", type=Path, help="PEM file of the CA of the hub's listener for leaf nodes")
     parser.add_argument("--name", default="hanse-leaf", help="its name: another for each leaf node")
+    parser.add_argument("--region", default=HUB_REGION, help="whose sites connect there: another key for each region")
     parser.add_argument("--port", type=int, default=4222, help="where sites connect to")
     parser.add_argument("--websocket-port", type=int, help="where sites connect to that have only 443 (wss)")
     parser.add_argument("--monitoring-port", type=int, help="where NATS's own monitoring answers")
@@ -86,6 +90,7 @@ def _run(arguments: argparse.Namespace) -> None:
     tls = None if arguments.cert is None else ServerTls(arguments.cert.absolute(), arguments.key.absolute())
     config = write_leaf(
         arguments.out, arguments.authority, arguments.hub.split(","), name=arguments.name, port=arguments.port,
-        websocket_port=arguments.websocket_port, monitoring_port=arguments.monitoring_port, ca=arguments.ca, tls=tls,
+        region=arguments.region, websocket_port=arguments.websocket_port, monitoring_port=arguments.monitoring_port,
+        ca=arguments.ca, tls=tls,
     )  # fmt: skip
     print(f"nats-server -c {config}")

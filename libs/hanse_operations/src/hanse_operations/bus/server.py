@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.durable import write_durably
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 
@@ -53,11 +54,12 @@ class LeafListener:
 
 @dataclass(frozen=True, slots=True)
 class LeafRemote:
-    """The hub's servers that this one is a leaf of: it has no streams of its own, and asks those of the hub.
+    """The hub's servers that this one is a leaf of: it has no streams of its own, and passes its sites' requests on.
 
     Attributes:
         urls: such as `nats-leaf://nats-0:7422`.
-        credentials: `.creds` file of a user of the hub's account (`BusAuthority.leaf_credentials`).
+        credentials: `.creds` file of a user of the region's account (`BusAuthority.leaf_credentials`).
+        region: whose sites connect there.
         system_credentials: `.creds` file of the system account (`BusAuthority.leaf_system_credentials`), by which the
             leaf learns who was revoked.
         ca: PEM file of the CA that signed the hub's certificate, where `urls` are `tls://`.
@@ -69,6 +71,7 @@ class LeafRemote:
     system_credentials: Path | None = None
     ca: Path | None = None
     name: str = "hanse-leaf"
+    region: str = HUB_REGION
 
 
 def write_server_config(
@@ -153,13 +156,11 @@ def _leaf(leaf: LeafListener | LeafRemote, host: str, authority: BusAuthority) -
         if leaf.tls is not None:
             inner.append(_tls(leaf.tls))
         return "leafnodes {\n  " + "\n  ".join(inner) + "\n}"
-    accounts = [(leaf.credentials, authority.account)]
+    accounts = [(leaf.credentials, authority.account_of(leaf.region))]
     if leaf.system_credentials is not None:
         accounts.append((leaf.system_credentials, authority.system_account))
     remotes = ",\n    ".join(_remote(leaf, creds, account) for creds, account in accounts)
-    # The leaf has no streams, so calls to JetStream are the hub's to answer: without this they would stay at the leaf.
-    default = f'default_js_domain: {{ {json.dumps(authority.account)}: "" }}'
-    return f"{default}\nleafnodes {{\n  remotes: [\n    {remotes}\n  ]\n}}"
+    return f"leafnodes {{\n  remotes: [\n    {remotes}\n  ]\n}}"
 
 
 def _remote(leaf: LeafRemote, creds: Path, account: str) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from hanse_fabric.bus.issuing import KEY_KINDS, Issuer
+from hanse_fabric.bus.issuing import HUB_REGION, KEY_KINDS, Issuer, region_key
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import private_pem
@@ -98,6 +98,8 @@ def _bus(made: dict[str, dict[str, bytes]]) -> None:
     users = {f"user-{role.value}": KeyKind.USER for role in BUS_ROLES}
     for name, kind in (KEY_KINDS | users).items():
         authority.setdefault(f"{name}.seed", KeyPair.create(kind).seed.encode())
+    for name in ("account", region_key(HUB_REGION)):
+        authority[f"{name}.pub"] = _seed(authority, name).public.encode()
     issuer = _issuer(authority)
     for role in BUS_ROLES:
         secret = made[f"bus-{role.value}"]
@@ -153,7 +155,7 @@ def _store(made: dict[str, dict[str, bytes]]) -> None:
 
 
 def _issuer(authority: Mapping[str, bytes]) -> Issuer:
-    return Issuer(lambda name: _seed(authority, name))
+    return Issuer(lambda name: _seed(authority, name), lambda name: _seed(authority, name).public)
 
 
 def _seed(authority: Mapping[str, bytes], name: str) -> KeyPair:

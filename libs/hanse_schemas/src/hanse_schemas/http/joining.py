@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from pydantic import AwareDatetime, Base64Bytes, ConfigDict, Field
@@ -79,3 +80,28 @@ class Joined(Frozen):
     data_schema: DataSchema = Field(alias="schema")
     hub_name: str
     api_key: str
+
+
+class Renew(Frozen):
+    """A site asks for another token for the bus, with the keys that it joined with.
+
+    Attributes:
+        sent_at: the site's clock.
+        signature: Ed25519 by its enrolled key over `renewal_statement`.
+    """
+
+    project: Slug
+    participant: Slug
+    sent_at: AwareDatetime
+    signature: Base64Bytes = Field(max_length=100)
+
+
+class Renewed(Frozen):
+    """Its token."""
+
+    bus_jwt: str
+
+
+def renewal_statement(*, project: str, participant: str, sent_at: datetime) -> bytes:
+    """What a site signs to renew its token."""
+    return f"hanse renew 1\n{project}\n{participant}\n{sent_at.astimezone(UTC).isoformat()}".encode()

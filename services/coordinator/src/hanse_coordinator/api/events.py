@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.route import READ, Request, Route
+from hanse_coordinator.api.route import OWN, Request, Route
 from hanse_fabric.bus.port import Record
 from hanse_fabric.clock import ends_within
 from hanse_fabric.errors import HanseError, invalid
@@ -106,6 +106,6 @@ def _frame(record: Record, event: RunEvent) -> bytes:
 
 
 ROUTES = (
-    Route("GET", "/v1/projects/{project}/runs/{run}/events", READ, watch_run, None,
+    Route("GET", "/v1/projects/{project}/runs/{run}/events", OWN, watch_run, None,
           "Watch a run: server-sent events; `Last-Event-ID` resumes"),
 )  # fmt: skip

@@ -9,15 +9,17 @@ from __future__ import annotations
 import base64
 from datetime import datetime
 
+from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import check_proof, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
 from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
+from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.records import Entry
-from hanse_schemas.http.joining import Join, Joined
+from hanse_schemas.http.joining import Join, Joined, Renew, Renewed, renewal_statement
 from hanse_schemas.http.keys import ApiRole
 
 ALLOWED_SKEW_S = 300.0
@@ -57,6 +59,19 @@ async def join(hub: Hub, request: Request) -> Joined:
         hub_name=hub.info.name,
         api_key=api_key,
     )
+
+
+async def renew(hub: Hub, request: Request) -> Renewed:
+    """Another token for the bus. Who asks is told by the signature alone: it may have no token that is still good."""
+    body: Renew = request.body
+    with hub.keys.limiter.looking_up(address_of(request.http, hub.info.proxies), "renewal"):
+        entry = await hub.buckets.participants.get(project=body.project, participant=body.participant)
+    if entry is None or entry.value.revoked:
+        raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")
+    statement = renewal_statement(project=body.project, participant=body.participant, sent_at=body.sent_at)
+    VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"renewal of {body.participant}")
+    check_clock(body.sent_at, hub.clock.now())
+    return Renewed(bus_jwt=await hub.credentials.issue(body.project, body.participant, entry.value.bus_key))
 
 
 def check_clock(theirs: datetime, ours: datetime) -> None:
@@ -184,4 +199,6 @@ def _gone(why: str) -> HanseError:
 ROUTES = (
     Route("POST", "/v1/join", PUBLIC, join, Joined, "Join a project with a one-time token and proof of one's keys",
           body=Join),
+    Route("POST", "/v1/renew", PUBLIC, renew, Renewed, "Renew a token for the bus; signed by the site",
+          body=Renew),
 )  # fmt: skip

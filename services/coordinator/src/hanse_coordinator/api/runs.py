@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from hanse_coordinator.api.hub import Hub
-from hanse_coordinator.api.route import OWN, READ, Request, Route, view
+from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -154,10 +154,10 @@ ROUTES = (
     Route("POST", "/v1/projects/{project}/check", OWN, check_job, Checked, "Check a job without running it",
           body=Submission),
     Route("POST", _BASE, OWN, submit_run, RunView, "Submit a run", body=Submission, status=201),
-    Route("GET", _BASE, READ, list_runs, RunList, "A project's runs"),
-    Route("GET", _RUN, READ, get_run, RunView, "A run"),
+    Route("GET", _BASE, OWN, list_runs, RunList, "A project's runs"),
+    Route("GET", _RUN, OWN, get_run, RunView, "A run"),
     Route("POST", _RUN + "/pause", OWN, pause_run, RunView, "Pause a run at its next step"),
     Route("POST", _RUN + "/resume", OWN, resume_run, RunView, "Let a paused run go on"),
     Route("POST", _RUN + "/cancel", OWN, cancel_run, RunView, "End a run now"),
-    Route("GET", _RUN + "/metrics", READ, run_metrics, RunMetrics, "Metrics by round"),
+    Route("GET", _RUN + "/metrics", OWN, run_metrics, RunMetrics, "Metrics by round"),
 )  # fmt: skip

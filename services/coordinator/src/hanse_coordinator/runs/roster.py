@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hanse_coordinator.boards import PresenceBoard
+from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages.participants import ParticipantRecord
@@ -40,6 +41,11 @@ class Roster:
         """The participant's raw Ed25519 key; None where it is not enrolled, or revoked."""
         member = self._members.get((project, participant))
         return None if member is None or member.revoked else member.public_key
+
+    def region_of(self, project: str, participant: str) -> str:
+        """Where the participant was seen last, and is told of its tasks."""
+        seen = self._presence.of(project, participant)
+        return HUB_REGION if seen is None else seen.region
 
     def keys_of(self, project: str) -> dict[str, bytes]:
         """Raw Ed25519 keys, by name, of all who are enrolled and not revoked."""

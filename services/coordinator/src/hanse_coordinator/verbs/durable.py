@@ -96,7 +96,7 @@ class DurableVerbs:
                 requests.recover(lasting=job.study is not None)
         self._tasks = TaskSteps(
             bus, clock, self.steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
-            vitals=self.vitals, ledgers=ledgers, project=project, run=run, workflow=job.workflow,
+            vitals=self.vitals, ledgers=ledgers, roster=roster, project=project, run=run, workflow=job.workflow,
         )  # fmt: skip
         self._attendance = Attendance(self.steps.once)
         self._enrolled = EnrolledKeys(self.steps.once)

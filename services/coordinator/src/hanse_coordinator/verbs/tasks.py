@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hanse_coordinator.doors import mark_of
+from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.inbox import Inbox
@@ -27,7 +29,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
-from hanse_fabric.subjects import JOB, RESULT, TASK, Stream
+from hanse_fabric.subjects import JOB, RESULT, TASK, TASK_MARK, TELL, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
 from hanse_privacy.witness import beside
@@ -60,6 +62,7 @@ class TaskSteps:
         settings: WorkflowSettings,
         vitals: RunVitals,
         ledgers: Ledgers,
+        roster: Roster,
         project: str,
         run: str,
         workflow: str,
@@ -67,7 +70,7 @@ class TaskSteps:
         self._bus, self._clock, self._steps = bus, clock, steps
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
-        self._ledgers = ledgers
+        self._ledgers, self._roster = ledgers, roster
 
     async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
@@ -138,7 +141,11 @@ class TaskSteps:
             task = common.model_copy(update=own[name] | more)
             subject = TASK.of(project=task.project, participant=name, run=task.run, step=task.step)
             headers = inject() | beside(await self._ledgers.outbox(name))
-            await self._bus.publish(subject, task.encode(), headers=headers, message_id=task.id)
+            data = task.encode()
+            sequence = await self._bus.publish(subject, data, headers=headers, message_id=task.id)
+            told = headers | {TASK_MARK: mark_of(subject, sequence)}
+            region = self._roster.region_of(task.project, name)
+            await self._bus.tell(TELL.of(region=region, project=task.project, participant=name), data, headers=told)
 
         await all_of(send(name) for name in own if name not in collector.answers and name not in collector.failures)
 

@@ -66,7 +66,7 @@ async def open_sums(
         hidden = await asyncio.to_thread(hidden_sums, link, policy, task, task.masking, home, remembered)
     where = {"project": task.project, "run": task.run, "step": task.step, "participant": link.identity.participant}
     clock = link.bus.clock
-    async with open_exchange(link.bus, **where) as exchange:
+    async with open_exchange(link.doors, run=task.run, step=task.step) as exchange:
 
         async def give(key: str, values: bytes) -> bytes:
             if hidden is not None and key != END_KEY:

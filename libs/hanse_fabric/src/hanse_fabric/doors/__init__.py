@@ -1,0 +1,1 @@
+"""Doors: how a site asks a service (`asking`), how services answer (`serving`), and the form of both (`frames`)."""

@@ -1,0 +1,173 @@
+"""A service's side of the doors: whoever asks is held against its share, its enrolled key and its own name first."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
+from hanse_fabric.doors.frames import read_request, verify, write_answer, write_refusal
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.doors import Asked
+from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.records import Bucket
+from hanse_fabric.set_aside import Aside
+from hanse_fabric.subjects import DOORS, PARTICIPANTS, Door
+
+_LOG = logging.getLogger(__name__)
+_MOST_SITES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an enrolled participant asks; project and participant are those of its token and its signature."""
+
+    kind: Door
+    region: str
+    asked: Asked
+    content: bytes
+
+    @property
+    def project(self) -> str:
+        return self.asked.project
+
+    @property
+    def participant(self) -> str:
+        return self.asked.participant
+
+    def where(self) -> tuple[str, str]:
+        """Run and step.
+
+        Raises:
+            HanseError: INVALID_INPUT where it names none.
+        """
+        return self.named("run"), self.named("step")
+
+    def named(self, field: str) -> str:
+        """A field of the head that this kind must have."""
+        value = getattr(self.asked, field)
+        if value is None:
+            raise HanseError(ErrorCode.INVALID_INPUT, f"{self.kind}: {field} is not there")
+        return str(value)
+
+
+Handler = Callable[[Request], Awaitable[bytes]]
+
+
+class Shares:
+    """What each participant may ask: so many requests a second, and so many at once."""
+
+    def __init__(self, clock: Clock, *, per_second: float = 20.0, burst: float = 40.0) -> None:
+        self._clock, self._per_second, self._burst = clock, per_second, burst
+        self._left: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def take(self, project: str, participant: str) -> None:
+        """Count one request.
+
+        Raises:
+            HanseError: UNAVAILABLE beyond the share; it is tried again later, as with a server that is away.
+        """
+        who, now = (project, participant), self._clock.monotonic()
+        left, at = self._left.pop(who, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_second)
+        self._left[who] = (max(0.0, left - 1), now)
+        if len(self._left) > _MOST_SITES:
+            self._left.popitem(last=False)
+        if left < 1:
+            raise HanseError(
+                ErrorCode.UNAVAILABLE,
+                f"door: {participant} asks more than {self._per_second:g} times a second",
+                hint="ask again a little later",
+            )
+
+
+class Enrolled:
+    """The keys of participants, kept current by `watch`."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
+        self._known: dict[tuple[str, str], tuple[ParticipantRecord, int]] = {}
+
+    async def watch(self) -> None:
+        """Follow until cancelled."""
+        async with self._bucket.watch() as changes:
+            async for change in changes:
+                if change is None:
+                    continue
+                who = change.tokens["project"], change.tokens["participant"]
+                if change.value is None:
+                    self._known.pop(who, None)
+                else:
+                    self._known[who] = (change.value, change.revision)
+
+    async def require(self, project: str, participant: str) -> ParticipantRecord:
+        """Who it is.
+
+        Raises:
+            HanseError: FORBIDDEN where it is not enrolled, or was revoked.
+        """
+        known = self._known.get((project, participant))
+        if known is None:
+            entry = await self._bucket.get(project=project, participant=participant)
+            known = None if entry is None else (entry.value, entry.revision)
+        if known is None or known[0].revoked:
+            raise HanseError(ErrorCode.FORBIDDEN, f"participant: {participant} is not enrolled, or was revoked")
+        return known[0]
+
+
+class Doorkeeper:
+    """Serves some kinds of doors. No request ends it: what cannot be read or is refused is counted and answered so."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        enrolled: Enrolled,
+        handlers: Mapping[Door, Handler],
+        *,
+        shares: Mapping[Door, Shares],
+        refused: Callable[[Door, HanseError, str, str], None] = lambda *_: None,
+    ) -> None:
+        """`refused` is told of each refusal: kind, error, project and participant."""
+        self._bus, self._enrolled, self._handlers, self._shares = bus, enrolled, handlers, shares
+        self._refused, self._aside = refused, Aside(bus)
+
+    @asynccontextmanager
+    async def serving(self, group: str) -> AsyncIterator[None]:
+        """Serve while inside; of those who serve as `group` one gets each request."""
+        async with AsyncExitStack() as stack:
+            for kind in self._handlers:
+                answer = partial(self._answer, kind)
+                stack.push_async_callback((await self._bus.serve(DOORS[kind].wildcard(), answer, group=group)).stop)
+            yield
+
+    async def _answer(self, kind: Door, subject: str, data: bytes) -> bytes:
+        tokens = DOORS[kind].parse(subject)
+        try:
+            request = await self._admitted(kind, tokens, subject, data)
+            return write_answer(data, await self._handlers[kind](request))
+        except HanseError as error:
+            self._refused(kind, error, tokens["project"], tokens["participant"])
+            _LOG.info("request on %s refused: %s", subject, error)
+            return write_refusal(data, error)
+
+    async def _admitted(self, kind: Door, tokens: Mapping[str, str], subject: str, data: bytes) -> Request:
+        project, participant = tokens["project"], tokens["participant"]
+        self._shares[kind].take(project, participant)
+        try:
+            asked, content = read_request(data)
+        except HanseError as error:
+            await self._aside.put(subject, data, error)
+            raise
+        if (asked.kind, asked.project, asked.participant) != (kind, project, participant):
+            raise HanseError(
+                ErrorCode.TAMPERED,
+                f"request: it says {asked.kind} of {asked.participant} of {asked.project}, and came on {subject}",
+            )
+        record = await self._enrolled.require(project, participant)
+        verify(data, record.public_key, participant)
+        return Request(kind, tokens["region"], asked, content)

@@ -1,0 +1,136 @@
+"""The aggregator's doors: sites hand in updates and what they contribute to sums, and ask for the sums.
+
+The coordinator may not read these, so it cannot take them in; it is asked whether the step is open. An update is
+written where the reductions look for it, and a contribution to the stream of its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+
+from hanse_fabric.bus.port import Bus
+from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.queue import stream_of
+from hanse_fabric.subjects import EXCHANGE, EXCHANGED, OPENED, UPDATE, Door
+from hanse_fabric.telemetry import inject
+from hanse_fabric.telemetry.catalogue import REFUSED_UPDATES
+
+_GROUP = "aggregators"
+_BELIEVED_S = 10.0
+_MOST_OBJECTS = 64
+"""Updates of one site in one step: one, its extras, a tally."""
+
+_MOST_SUMMED = 256 << 20
+"""Bytes that one site contributes to the sums of one step."""
+
+_STEPS = 100_000
+_PARKED_S = 5.0
+_SUMS_A_SECOND, _SUMS_AT_ONCE = 400.0, 800.0
+"""Of one site: an algorithm that talks in the middle of a step asks for as many as the link carries."""
+
+
+class _Step:
+    """What one site has handed in in one step."""
+
+    def __init__(self) -> None:
+        self.believed_until = 0.0
+        self.objects: set[str] = set()
+        self.summed: dict[str, int] = {}
+
+
+class AggregatorDoors:
+    """Serves updates and sums."""
+
+    def __init__(self, bus: Bus, enrolled: Enrolled | None = None) -> None:
+        self._bus, self._enrolled = bus, enrolled or Enrolled(bus)
+        self._steps: OrderedDict[tuple[str, str, str, str], _Step] = OrderedDict()
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        handlers = {Door.UPDATE: self._update, Door.EXCHANGE: self._contribution, Door.EXCHANGED: self._sum}
+        sums = Shares(bus.clock, per_second=_SUMS_A_SECOND, burst=_SUMS_AT_ONCE)
+        shares = {Door.UPDATE: Shares(bus.clock), Door.EXCHANGE: sums, Door.EXCHANGED: sums}
+        self._keeper = Doorkeeper(bus, self._enrolled, handlers, shares=shares, refused=_count)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with self._keeper.serving(_GROUP), asyncio.TaskGroup() as group:
+            group.create_task(self._enrolled.watch())
+            group.create_task(self._wake())
+
+    async def _wake(self) -> None:
+        """Tell those who wait for a sum that it is there."""
+        async with self._bus.follow(stream_of(EXCHANGED), EXCHANGED.wildcard()) as records:
+            async for record in records:
+                for event in self._waiting.get(record.subject, ()):
+                    event.set()
+
+    async def _update(self, request: Request) -> bytes:
+        run, step = request.where()
+        digest = request.named("digest")
+        handed_in = await self._open(request, run, step)
+        if len(handed_in.objects | {digest}) > _MOST_OBJECTS:
+            raise HanseError(ErrorCode.TOO_LARGE, f"update: more than {_MOST_OBJECTS} objects in step {step}")
+        handed_in.objects.add(digest)
+        subject = UPDATE.of(project=request.project, run=run, participant=request.participant, digest=digest)
+        await self._bus.publish(subject, request.content, headers=inject(), timeout=10.0)
+        return b""
+
+    async def _contribution(self, request: Request) -> bytes:
+        run, step = request.where()
+        key = request.named("key")
+        handed_in = await self._open(request, run, step)
+        handed_in.summed.setdefault(key, len(request.content))
+        if sum(handed_in.summed.values()) > _MOST_SUMMED:
+            raise HanseError(ErrorCode.TOO_LARGE, f"exchange: more than {_MOST_SUMMED} bytes in step {step}")
+        subject = EXCHANGE.of(project=request.project, run=run, step=step, participant=request.participant, key=key)
+        await self._bus.publish(subject, request.content, message_id=f"{subject}/first", timeout=10.0)
+        return b""
+
+    async def _sum(self, request: Request) -> bytes:
+        """The sum, waiting for it a little; what it is of does not tell apart who takes part."""
+        run, step = request.where()
+        await self._open(request, run, step)
+        subject = EXCHANGED.of(project=request.project, run=run, step=step, key=request.named("key"))
+        event = asyncio.Event()
+        waiting = self._waiting.setdefault(subject, set())
+        waiting.add(event)
+        try:
+            record = await self._bus.last(stream_of(EXCHANGED), subject)
+            if record is None:
+                with suppress(TimeoutError):
+                    async with self._bus.clock.timeout(_PARKED_S):
+                        await event.wait()
+                record = await self._bus.last(stream_of(EXCHANGED), subject)
+        finally:
+            waiting.discard(event)
+            if not waiting:
+                self._waiting.pop(subject, None)
+        if record is None:
+            raise HanseError(ErrorCode.TIMEOUT, f"exchange {request.asked.key}: not all have contributed yet")
+        return record.data
+
+    async def _open(self, request: Request, run: str, step: str) -> _Step:
+        """What the site has handed in in this step.
+
+        Raises:
+            HanseError: GONE where the step is not open for it.
+        """
+        where = {"project": request.project, "participant": request.participant, "run": run, "step": step}
+        key, now = (request.project, request.participant, run, step), self._bus.clock.monotonic()
+        known = self._steps.get(key) or _Step()
+        if now >= known.believed_until:
+            if await self._bus.request(OPENED.of(**where), b"") != b"1":
+                raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
+            known.believed_until = now + _BELIEVED_S
+        self._steps[key] = known
+        self._steps.move_to_end(key)
+        while len(self._steps) > _STEPS:
+            self._steps.popitem(last=False)
+        return known
+
+
+def _count(kind: Door, error: HanseError, project: str, participant: str) -> None:  # noqa: ARG001 - the port's
+    if kind is Door.UPDATE:
+        REFUSED_UPDATES.add(code=error.code.code)

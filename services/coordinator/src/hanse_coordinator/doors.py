@@ -1,0 +1,172 @@
+"""The coordinator's doors: sites ask what is open, answer, show life, and get links and tokens.
+
+What a site sends is written to the streams here, under the site's own subject and with a message id of ours, where its
+step is open. Workflows read it there: whichever coordinator takes it, the one that has the run hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+
+from hanse_coordinator.authority import Credentials
+from hanse_coordinator.links import LinkServer
+from hanse_coordinator.refusals import count_refusal
+from hanse_coordinator.watching.notices import Notices
+from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
+from hanse_fabric.messages.doors import BESIDE, GivenTask, KnownTasks, OpenTasks
+from hanse_fabric.names import derive_id
+from hanse_fabric.subjects import OPENED, PRESENCE, PROGRESS, RESULT, TASK, Door, Stream
+from hanse_fabric.telemetry import inject
+from hanse_fabric.telemetry.catalogue import LATE_RESULTS
+
+_LOG = logging.getLogger(__name__)
+_TASKS: Stream = TASK.stream or Stream("")
+REGION = "Hanse-Region"
+"""Header of a sign of life: where its site is told of tasks."""
+
+_GROUP = "coordinators"
+_PROGRESS_S = 1.0
+_LATE_TOLD_S = 10.0
+_REMEMBERED = 10_000
+_REPLY_BYTES = MAX_MESSAGE_BYTES // 2
+
+
+class SiteDoors:
+    """What the coordinator serves to sites, and what it answers to aggregators about open steps."""
+
+    def __init__(
+        self, bus: Bus, *, links: LinkServer, credentials: Credentials, instance: str, enrolled: Enrolled | None = None
+    ) -> None:
+        self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
+        self._enrolled = enrolled or Enrolled(bus)
+        self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        handlers = {
+            Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
+            Door.PRESENCE: self._presence, Door.LINK: links.answer_at_door, Door.RENEW: self._renew,
+        }  # fmt: skip
+        share = Shares(bus.clock)
+        self._keeper = Doorkeeper(
+            bus, self._enrolled, handlers, shares=dict.fromkeys(handlers, share), refused=self._count
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        opened = await self._bus.serve(OPENED.wildcard(), self._whether_open, group=_GROUP)
+        try:
+            async with self._keeper.serving(_GROUP):
+                await self._enrolled.watch()
+        finally:
+            await opened.stop()
+
+    def _count(self, kind: Door, error: HanseError, project: str, participant: str) -> None:
+        count_refusal(_COUNTED_AS.get(kind, "request"), error.code.code, project, participant)
+
+    async def _open_tasks(self, request: Request) -> bytes:
+        """Of the step that the request names, or all."""
+        if request.asked.run is not None:
+            run, step = request.where()
+            record = await self._task(request.project, request.participant, run, step)
+            return OpenTasks(open=(_mark(record),) if record else ()).encode()
+        known = set(KnownTasks.decode(request.content).marks)
+        records = await self._bus.snapshot(_TASKS, _all_tasks(request))
+        return _of(records, known).encode()
+
+    async def _result(self, request: Request) -> bytes:
+        run, step = request.where()
+        if await self._task(request.project, request.participant, run, step) is None:
+            self._tell_late(request, run, step)
+            raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
+        subject = RESULT.of(project=request.project, run=run, step=step, participant=request.participant)
+        digest = hashlib.sha256(request.content).hexdigest()
+        headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
+        await self._bus.publish(
+            subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
+        )
+        return b""
+
+    def _tell_late(self, request: Request, run: str, step: str) -> None:
+        """People see that a site's answers come late; they need not see each of them."""
+        LATE_RESULTS.add()
+        who = request.participant
+        if not self._due("late", request.project, run, who, every=_LATE_TOLD_S):
+            return
+        digest = hashlib.sha256(request.content).hexdigest()
+        notices = Notices(self._bus, self._bus.clock, request.project, run, actor=f"coordinator:{self._instance}")
+        about = f"{step}/{who}/{digest}"
+        notices.event("late-result", about, step=step, participant=who, count=1)
+        notices.audit("result.refuse", about, subject=f"participant:{who}", step=step, reason="late: step closed")
+
+    async def _progress(self, request: Request) -> bytes:
+        run, step = request.where()
+        if self._due("progress", request.project, run, request.participant, every=_PROGRESS_S) and (
+            await self._task(request.project, request.participant, run, step) is not None
+        ):
+            subject = PROGRESS.of(project=request.project, run=run, participant=request.participant)
+            await self._bus.publish(subject, request.content, timeout=2.0)
+        return b""
+
+    async def _presence(self, request: Request) -> bytes:
+        subject = PRESENCE.of(project=request.project, participant=request.participant)
+        writing = self._bus.publish(subject, request.content, headers={REGION: request.region}, timeout=10.0)
+        _, records = await asyncio.gather(writing, self._bus.snapshot(_TASKS, _all_tasks(request)))
+        return OpenTasks(open=tuple(_mark(record) for record in records)).encode()
+
+    async def _renew(self, request: Request) -> bytes:
+        record = await self._enrolled.require(request.project, request.participant)
+        token = await self._credentials.issue(
+            request.project, request.participant, record.bus_key, region=request.region
+        )  # fmt: skip
+        return token.encode()
+
+    async def _whether_open(self, subject: str, _: bytes) -> bytes:
+        tokens = OPENED.parse(subject)
+        return b"1" if await self._task(**tokens) is not None else b"0"
+
+    async def _task(self, project: str, participant: str, run: str, step: str) -> Record | None:
+        return await self._bus.last(_TASKS, TASK.of(project=project, participant=participant, run=run, step=step))
+
+    def _due(self, *what: str, every: float) -> bool:
+        """Whether the last one is so many seconds ago; if so this one counts."""
+        now = self._bus.clock.monotonic()
+        if now - self._written.get(what, -every) < every:
+            return False
+        self._written[what] = now
+        self._written.move_to_end(what)
+        while len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+        return True
+
+
+_COUNTED_AS = {Door.RESULT: "result", Door.LINK: "link"}
+
+
+def _all_tasks(request: Request) -> str:
+    return TASK.wildcard(project=request.project, participant=request.participant)
+
+
+def mark_of(subject: str, sequence: int) -> str:
+    """Tells one publication of a task from all others."""
+    tokens = TASK.parse(subject)
+    return f"{tokens['run']}.{tokens['step']}.{sequence}"
+
+
+def _mark(record: Record) -> str:
+    return mark_of(record.subject, record.sequence)
+
+
+def _of(records: list[Record], known: set[str]) -> OpenTasks:
+    """All marks, and the oldest of the tasks that are not known, as many as one answer holds."""
+    given: list[GivenTask] = []
+    size = 0
+    for record in records:
+        size += len(record.data)
+        if _mark(record) not in known and (not given or size <= _REPLY_BYTES):
+            trace = {name: value for name, value in record.headers.items() if not name.startswith("Nats-")}
+            given.append(GivenTask.model_construct(mark=_mark(record), headers=trace, data=record.data))
+    return OpenTasks.model_construct(open=tuple(_mark(record) for record in records), tasks=tuple(given))
