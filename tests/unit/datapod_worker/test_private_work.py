@@ -128,3 +128,18 @@ def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, placement: str
         results.append(read_tensors(output)[1]["output.weight"].copy())
     assert not np.array_equal(results[0], results[1])
     assert np.array_equal(results[2], results[3])
+
+
+def test_a_job_with_dp_sgd_trains_by_people_where_the_schema_says_whose_each_example_is(tmp_path: Path) -> None:
+    owners = np.repeat(np.arange(20), 4)
+    x = np.random.default_rng(0).normal(size=(80, 2)) + 3 * (owners % 2)[:, None]
+    np.savez(tmp_path / "train.npz", x=x, y=owners % 2, patient=owners)
+    np.savez(tmp_path / "test.npz", x=x[::4], y=owners[::4] % 2)  # of each patient one, and nobody's name
+    schema = SCHEMA.model_copy(update={"unit": "patient"})
+    privacy = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.1}
+    train = {"epochs": 20, "batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.5}}
+    described = check_job({"rounds": 1, "model": {"name": "logistic"}, "privacy": privacy, "train": train})
+    metrics = rehearse(described, tmp_path / "train.npz", [tmp_path / "test.npz"], schema=schema)
+    assert metrics[str(tmp_path / "test.npz")]["accuracy"] > 0.9
+    with pytest.raises(HanseError, match="patient, which says whose an example is, is missing"):
+        rehearse(described, tmp_path / "test.npz", [tmp_path / "test.npz"], schema=schema)

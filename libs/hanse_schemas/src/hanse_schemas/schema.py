@@ -94,6 +94,11 @@ def unit_of(schema: DataSchema) -> str | None:
     return schema.unit if isinstance(schema, TabularSchema | ArraySchema) else None
 
 
+def without_unit(schema: LearnableSchema) -> LearnableSchema:
+    """The schema of data of which it does not matter whose they are."""
+    return schema if isinstance(schema, OpenSchema) else schema.model_copy(update={"unit": None})
+
+
 def learnable(schema: DataSchema) -> LearnableSchema:
     """The schema, where models can be trained on such data.
 

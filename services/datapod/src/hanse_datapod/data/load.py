@@ -15,7 +15,7 @@ from hanse_datapod.data.check import Raw, checked
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
-from hanse_schemas.schema import LearnableSchema, unit_of
+from hanse_schemas.schema import LearnableSchema, unit_of, without_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,15 @@ def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path |
         if settings.train is None:
             raise invalid("data", None, "the path of a data file")
         train = read_examples(settings.train, settings, schema)
-        test = read_examples(settings.test, settings, schema) if settings.test is not None else None
+        test = read_test_examples(settings.test, settings, schema) if settings.test is not None else None
     if test is None and settings.test_fraction > 0:
         return _split(train, settings)
     return SiteData(train, test)
+
+
+def read_test_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
+    """Read and check a file or folder of test data, for which it does not matter whose they are."""
+    return read_examples(path, settings, without_unit(schema))
 
 
 def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:

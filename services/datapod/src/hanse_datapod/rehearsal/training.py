@@ -44,7 +44,7 @@ def rehearse(
     Raises:
         HanseError: as the worker's tasks; INVALID_INPUT for a job that cannot be done; what else the run failed by.
     """
-    from hanse_datapod.data.load import SiteData, read_examples
+    from hanse_datapod.data.load import SiteData, read_examples, read_test_examples
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_workflows.round_asks import config_of
 
@@ -54,7 +54,7 @@ def rehearse(
         raise invalid("output", str(output), "a file, in a folder that is there")
     known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
     train = read_examples(data, settings, known)
-    tested = {str(path): read_examples(path, settings, known) for path in tests}
+    tested = {str(path): read_test_examples(path, settings, known) for path in tests}
     submitted, job = job, _with_outputs(_alone(job, told), known, [train, *tested.values()])
     first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
@@ -78,11 +78,11 @@ def evaluate_file(
     Raises:
         HanseError: as the worker's tasks; INVALID_INPUT where the job keeps entries of the model at the sites.
     """
-    from hanse_datapod.data.load import SiteData, read_examples
+    from hanse_datapod.data.load import SiteData, read_test_examples
     from hanse_datapod.rehearsal.site import RehearsedSite
 
     known = learnable(schema or OpenSchema())
-    tested = {str(path): read_examples(path, DataSettings(train=path), known) for path in tests}
+    tested = {str(path): read_test_examples(path, DataSettings(train=path), known) for path in tests}
     _require_whole(job)
     job = _with_outputs(job, known, list(tested.values()))
     config = {
