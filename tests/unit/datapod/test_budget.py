@@ -296,7 +296,7 @@ def test_dp_sgd_is_charged_by_people_where_the_schema_says_whose_each_example_is
 
     rows, people = charged(None), charged(200)
     assert (rows[0].event.rate, rows[0].count, rows[0].unit) == (0.005, 200, "example")
-    assert (people[0].event.rate, people[0].count, people[0].unit) == (0.25, 4, "owner")
+    assert (people[0].event.rate, people[0].count, people[0].unit) == (0.25, 4, "unit")
     assert (people[1]["by_unit"], people[1]["batch"]) == (True, 50)
     assert "by_unit" not in rows[1]
 

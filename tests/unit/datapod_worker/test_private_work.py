@@ -131,10 +131,10 @@ def test_a_rehearsal_of_a_private_job_has_its_noise(bench: Bench, placement: str
 
 
 def test_a_job_with_dp_sgd_trains_by_people_where_the_schema_says_whose_each_example_is(tmp_path: Path) -> None:
-    owners = np.repeat(np.arange(20), 4)
-    x = np.random.default_rng(0).normal(size=(80, 2)) + 3 * (owners % 2)[:, None]
-    np.savez(tmp_path / "train.npz", x=x, y=owners % 2, patient=owners)
-    np.savez(tmp_path / "test.npz", x=x[::4], y=owners[::4] % 2)  # of each patient one, and nobody's name
+    whose = np.repeat(np.arange(20), 4)
+    x = np.random.default_rng(0).normal(size=(80, 2)) + 3 * (whose % 2)[:, None]
+    np.savez(tmp_path / "train.npz", x=x, y=whose % 2, patient=whose)
+    np.savez(tmp_path / "test.npz", x=x[::4], y=whose[::4] % 2)  # of each patient one, and nobody's name
     schema = SCHEMA.model_copy(update={"unit": "patient"})
     privacy = {"placement": "local", "mechanism": "dp_sgd", "noise_multiplier": 0.1}
     train = {"epochs": 20, "batch_size": 10, "optimizer": {"name": "sgd", "lr": 0.5}}

@@ -69,15 +69,15 @@ def test_whose_a_row_is_is_read_from_tables_and_arrays(tmp_path):
     tables = [read(p, VISITS, test_fraction=0) for p in (path, tmp_path / "ward.parquet")]
     assert fingerprint(tables[0]) == fingerprint(tables[1]) != fingerprint(read(path, TABLE, test_fraction=0))
     for data in (*tables, read(arrays, ARRAYS.model_copy(update={"unit": "patient"}), test_fraction=0)):
-        first, second, third, fourth, fifth = data.train.owners
+        first, second, third, fourth, fifth = data.train.whose
         assert (first, second) == (third, fifth)
         assert len({first, second, fourth}) == data.train.units == 3
 
 
 def test_nobody_has_rows_in_training_and_among_the_test_data(tmp_path):
     generator = np.random.default_rng(0)
-    owners = generator.integers(0, 20, 100)
-    path = npz(tmp_path, x=np.stack([owners / 20, owners / 20], axis=1), y=np.zeros(100, int), who=owners)
+    whose = generator.integers(0, 20, 100)
+    path = npz(tmp_path, x=np.stack([whose / 20, whose / 20], axis=1), y=np.zeros(100, int), who=whose)
     data = read(path, ARRAYS.model_copy(update={"unit": "who"}), test_fraction=0.25)
     assert not set(data.train.x[:, 0]) & set(data.test.x[:, 0])
     assert (data.train.units, data.test.units) == (15, 5)

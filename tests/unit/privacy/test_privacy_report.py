@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.terms import round_noise
@@ -36,6 +37,14 @@ def test_dp_sgd_hides_whoever_has_rows_where_the_schema_says_it() -> None:
     assert "any one patient_id, with all rows of that patient_id" in said
     assert "Groups of examples" not in said
     assert "rows at several sites" in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("epsilon", 0), ("epsilon", -1.0), ("delta", 1.0), ("delta", 1.5), ("noise_multiplier", 0)]
+)
+def test_an_epsilon_of_zero_and_a_delta_of_one_are_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(HanseError, match=rf"privacy\.{field}"):
+        job({"placement": "local", "mechanism": "gaussian", "epsilon": 4.0} | {field: value})
 
 
 def test_central_noise_trusts_the_hub_and_says_so() -> None:

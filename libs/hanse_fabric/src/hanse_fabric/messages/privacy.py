@@ -31,7 +31,7 @@ class Privacy(Frozen):
     Attributes:
         placement: `local`: each site makes its own answer private, by itself; `distributed`: each adds a share of the
             noise within the masked sum; `central`: the hub clips and adds noise, and is trusted with plain updates.
-        mechanism: `dp_sgd` (local, per example, within training), or noise on the clipped update.
+        mechanism: `dp_sgd` (local, per example or unit, within training), or noise on the clipped update.
         clip: norm to which the update (dp_sgd: the gradient of each example) is clipped: L2 for Gaussian kinds, L1 for
             Laplace kinds and staircase.
         epsilon, delta: the whole run's guarantee; or

@@ -71,7 +71,7 @@ def train_privately(
     """
     if not len(data):
         raise invalid("data", "no examples", "at least one training example")
-    if private.by_unit != (data.owners is not None):
+    if private.by_unit != (data.whose is not None):
         raise HanseError(ErrorCode.CONFLICT, "privacy: the data were read with another unit than was charged for")
     check_independent(module)
     units = Units(data, LARGEST_UNIT)

@@ -16,30 +16,30 @@ _OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """`x` (n, *shape) float32; `y` (n,) int64 labels or float32 values; `owners` (n,) whose each example is, where some
+    """`x` (n, *shape) float32; `y` (n,) int64 labels or float32 values; `whose` (n,) whose each example is, where some
     may have several: a number from 0 for each unit of privacy."""
 
     x: NDArray[np.float32]
     y: NDArray[Any]
-    owners: NDArray[np.int64] | None = None
+    whose: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def take(self, indices: NDArray[np.int64]) -> Examples:
-        """Some of them, whose owners are counted anew."""
-        owners = None if self.owners is None else np.unique(self.owners[indices], return_inverse=True)[1]
-        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]), owners)
+        """Some of them; units are numbered anew."""
+        whose = None if self.whose is None else np.unique(self.whose[indices], return_inverse=True)[1]
+        return Examples(np.ascontiguousarray(self.x[indices]), np.ascontiguousarray(self.y[indices]), whose)
 
     @property
     def units(self) -> int:
-        """How many units of privacy: owners, or examples."""
-        return len(self) if self.owners is None else len(np.unique(self.owners))
+        """How many units of privacy: those who have the examples, or else these."""
+        return len(self) if self.whose is None else len(np.unique(self.whose))
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """All that there is of them."""
-        return (self.x, self.y) if self.owners is None else (self.x, self.y, self.owners)
+        return (self.x, self.y) if self.whose is None else (self.x, self.y, self.whose)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ class Units:
     """
 
     def __init__(self, data: Examples, largest: int) -> None:
-        owners = np.arange(len(data)) if data.owners is None else data.owners
-        self._rows = np.argsort(owners, kind="stable")
-        self._sizes = np.unique(owners, return_counts=True)[1]
+        whose = np.arange(len(data)) if data.whose is None else data.whose
+        self._rows = np.argsort(whose, kind="stable")
+        self._sizes = np.unique(whose, return_counts=True)[1]
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._largest = largest
 

@@ -2,9 +2,9 @@
 
 What is hidden, and the sensitivity that follows:
 
-- `dp_sgd`: one example, there or not; or one owner of examples with all of theirs, where the project's schema says
-  whose each is. Each step releases the sum of clipped gradients of a Poisson sample; one of them changes it by at most
-  `clip`.
+- `dp_sgd`: one example, there or not; or one unit (a patient, a device) with all of its examples, where the project's
+  schema says whose each is. Each step releases the sum of clipped gradients of a Poisson sample; one of them changes it
+  by at most `clip`.
 - every other mechanism: a site's whole contribution to a round, replaced by any other one. (That a site takes part is
   no secret.) It changes the update, or the sum of updates, by at most 2 `clip` in the mechanism's norm.
 
@@ -23,7 +23,7 @@ from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
 from hanse_privacy.accounting.events import Event, Kind
 
-Unit = Literal["example", "owner", "site"]
+Unit = Literal["example", "unit", "site"]
 LENGTHENED = 2.0**-64
 """Probability with which rounding to the ring's grid may make an update longer than its clip (`noise.rounding`), where
 the job has a delta; without, it never does."""
@@ -34,16 +34,16 @@ class Work:
     """What a site trains on: needed for `dp_sgd`, whose guarantee depends on it.
 
     Attributes:
-        examples: of the site; or owners of examples.
+        examples: of the site; or units that have them.
         batch_size: the expected size of a Poisson batch of them.
         steps: of one round.
-        owners: whether owners are sampled, with all examples that each has.
+        by_unit: whether units are sampled, with all examples that each has.
     """
 
     examples: int
     batch_size: int
     steps: int
-    owners: bool = False
+    by_unit: bool = False
 
     @property
     def rate(self) -> float:
@@ -51,11 +51,13 @@ class Work:
         return min(1.0, self.batch_size / self.examples)
 
     @classmethod
-    def of(cls, examples: int, batch_size: int, *, epochs: int | None, steps: int | None, owners: bool = False) -> Work:
+    def of(
+        cls, examples: int, batch_size: int, *, epochs: int | None, steps: int | None, by_unit: bool = False
+    ) -> Work:
         """Steps as they are given, or epochs of ceil(examples / batch_size) steps each."""
         if examples < 1:
             raise HanseError(ErrorCode.INVALID_INPUT, "data: no examples, dp_sgd needs one at least")
-        return cls(examples, batch_size, steps or (epochs or 1) * -(-examples // batch_size), owners)
+        return cls(examples, batch_size, steps or (epochs or 1) * -(-examples // batch_size), by_unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def round_noise(
         )
         event = Event("gaussian", _given(multiplier), work.rate)
         return RoundNoise(
-            "dp_sgd", privacy.clip, _given(multiplier), event, count, "owner" if work.owners else "example", work
+            "dp_sgd", privacy.clip, _given(multiplier), event, count, "unit" if work.by_unit else "example", work
         )
     count = 1
     if privacy.mechanism == "staircase":

@@ -18,14 +18,14 @@ class Raw:
     """Arrays as read: where from, `x` (n, ...), `y` (n,), and what an example is called in messages.
 
     Attributes:
-        owners: (n,) whose each example is, in any type that can be sorted; None: not read.
+        whose: (n,) whose each example is, in any type that can be sorted; None: not read.
     """
 
     where: str
     x: NDArray[Any]
     y: NDArray[Any]
     unit: str = "row"
-    owners: NDArray[Any] | None = None
+    whose: NDArray[Any] | None = None
 
 
 def checked(raw: Raw, schema: LearnableSchema) -> Examples:
@@ -52,7 +52,7 @@ def checked(raw: Raw, schema: LearnableSchema) -> Examples:
     _refuse_first(raw, "x", flat, ~np.isfinite(flat), "a finite number")
     if isinstance(schema, ArraySchema):
         _bounds(raw, flat, schema)
-    return Examples(small, _targets(raw, schema), _owners(raw, schema))
+    return Examples(small, _targets(raw, schema), _whose(raw, schema))
 
 
 def mismatch(told: str, found: object = "") -> HanseError:
@@ -60,22 +60,22 @@ def mismatch(told: str, found: object = "") -> HanseError:
     return unfit(told, found, hint="correct the data, or the project's schema; the site's log says what was found")
 
 
-def _owners(raw: Raw, schema: LearnableSchema) -> NDArray[np.int64] | None:
+def _whose(raw: Raw, schema: LearnableSchema) -> NDArray[np.int64] | None:
     """Whose each example is, as numbers from 0."""
     unit = unit_of(schema)
     if unit is None:
         return None
-    if raw.owners is None:
+    if raw.whose is None:
         raise mismatch(f"{raw.where}: {unit}, which says whose an example is, is missing")
-    if raw.owners.shape != raw.y.shape:
-        raise mismatch(f"{raw.where}: {unit}: one value for each example was expected", f"{list(raw.owners.shape)}")
-    found, owners = np.unique(raw.owners, return_inverse=True)
-    if len(found) == len(owners) > 1:
+    if raw.whose.shape != raw.y.shape:
+        raise mismatch(f"{raw.where}: {unit}: one value for each example was expected", f"{list(raw.whose.shape)}")
+    found, whose = np.unique(raw.whose, return_inverse=True)
+    if len(found) == len(whose) > 1:
         raise mismatch(
             f"{raw.where}: {unit}: each {raw.unit} has a value of its own, the same for all of one person's was "
             "expected; where nobody has more than one, the project's schema needs no unit"
         )
-    return owners.astype(np.int64)
+    return whose.astype(np.int64)
 
 
 def _shape(schema: LearnableSchema) -> tuple[int, ...] | None:

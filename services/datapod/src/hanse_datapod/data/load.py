@@ -122,8 +122,8 @@ def _split(data: Examples, settings: DataSettings) -> SiteData:
     """Units are not divided: who has a row among the test data has none in training."""
     order = np.random.default_rng(settings.split_seed).permutation(data.units)
     tested = int(settings.test_fraction * data.units)
-    owners = np.arange(len(data)) if data.owners is None else data.owners
-    for_test = np.isin(owners, order[:tested])
+    whose = np.arange(len(data)) if data.whose is None else data.whose
+    for_test = np.isin(whose, order[:tested])
     test = data.take(np.flatnonzero(for_test)) if tested else None
     return SiteData(data.take(np.flatnonzero(~for_test)), test)
 
@@ -173,8 +173,8 @@ def read_npz(path: Path, max_bytes: int, unit: str | None = None) -> Raw:
                     f"it has {', '.join(arrays.files) or 'none'}",
                     code=ErrorCode.INVALID_INPUT, hint="write it with numpy.savez(path, x=..., y=...)",
                 )  # fmt: skip
-            owners = arrays[unit] if unit in arrays.files else None
-            return Raw(f"data file {path.name}", arrays["x"], arrays["y"], "example", owners)
+            whose = arrays[unit] if unit in arrays.files else None
+            return Raw(f"data file {path.name}", arrays["x"], arrays["y"], "example", whose)
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
         raise unfit(
             f"data file {path.name}: it is not an NPZ file of plain arrays", str(error), code=ErrorCode.INVALID_INPUT,

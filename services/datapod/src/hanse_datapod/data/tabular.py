@@ -82,11 +82,11 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
         np.stack(x, axis=1) if x else np.empty((len(frame), 0)),
         y.astype(np.int64) if whole else y,
         unit,
-        _owners(path, frame, unit_of(schema), unit, first),
+        _whose(path, frame, unit_of(schema), unit, first),
     )
 
 
-def _owners(path: Path, frame: pd.DataFrame, column: str | None, unit: str, first: int) -> NDArray[Any] | None:
+def _whose(path: Path, frame: pd.DataFrame, column: str | None, unit: str, first: int) -> NDArray[Any] | None:
     """Whose each row is: numbers as they stand, anything else as text."""
     if column is None or column not in frame.columns:
         return None

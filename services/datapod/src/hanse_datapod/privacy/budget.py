@@ -112,7 +112,7 @@ class SiteBudget:
             )  # fmt: skip
             placement = task.privacy.privacy.placement
             note = f"{noise.mechanism}, {placement}: {noise.multiplier:.6g} per clip of {noise.clip:g}"
-            if noise.unit == "owner":
+            if noise.unit == "unit":
                 note += ", for whoever has examples, with all of them"
             parts = ("", "/rounding")
             charges += [

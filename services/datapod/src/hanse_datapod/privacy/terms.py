@@ -71,7 +71,7 @@ def _work(config: Mapping[str, Any], examples: int, units: int | None) -> Work:
 
     train = check_train(config.get("train") or {})
     count = examples if units is None else units
-    return Work.of(count, train.batch_size, epochs=train.epochs, steps=train.steps, owners=units is not None)
+    return Work.of(count, train.batch_size, epochs=train.epochs, steps=train.steps, by_unit=units is not None)
 
 
 def _coordinates(model: Path) -> int:

@@ -72,7 +72,7 @@ class RehearsedSite:
         train = self._data.train
         noise, told = terms_of_work(
             task.privacy, task.participant, task.config, examples=len(train), model=model,
-            units=None if train.owners is None else train.units,
+            units=None if train.whose is None else train.units,
         )  # fmt: skip
         return {"privacy": told | {"scale": noise.scale}}
 

@@ -53,7 +53,7 @@ class TrainingServer:
             device = choose_device(body["device"])
             return {
                 "examples": len(data.train),
-                "units": None if data.train.owners is None else data.train.units,
+                "units": None if data.train.whose is None else data.train.units,
                 "test_examples": len(data.test) if data.test is not None else 0,
                 "fingerprint": fingerprint(data),
                 "device": {
