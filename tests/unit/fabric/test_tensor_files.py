@@ -24,7 +24,7 @@ from hanse_fabric.tensors.file import (
     read_tensors,
     write_tensors,
 )
-from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, header_length, parse_header
+from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule, dtype_name, header_length, parse_header
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
     lambda name: name != "__metadata__"
@@ -346,3 +346,8 @@ def test_arrays_of_other_dtypes_are_refused_by_their_name() -> None:
 def test_the_headers_length_is_read_of_the_first_eight_bytes_however_many_are_given() -> None:
     data = encode_tensors(Layout.of([Entry("w", "F32", (3,))]), {"w": np.zeros(3, np.float32)})
     assert header_length(data[:8]) == header_length(data) == len(data) - 12
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_dtype_has_its_name_in_either_byte_order(name: str) -> None:
+    assert {dtype_name(np.dtype(DTYPES[name])), dtype_name(np.dtype(DTYPES[name]).newbyteorder(">"))} == {name}
