@@ -33,7 +33,7 @@ help:
 	@echo "make bench-conduct  rounds a second in memory, simulated and deployed, and what it takes to read one (ARGS=--json)"
 	@echo "make bench-models  kernel normalization beside batch norm, private training beside SGD and Opacus (ARGS=--json)"
 	@echo "make bench-scale  many participants over leaf nodes (ARGS='--participants 10000 --json')"
-	@echo "make results      docs/results.md anew: every experiment of examples/lab (ARGS='--seeds 1' for a first look)"
+	@echo "make results      docs/results.md anew, of the records and of what has changed since (ARGS=--fresh plays all again)"
 	@echo "make e2e-kube     hub and sites on a real Kubernetes node of this machine, as root (docs/kubernetes-tests.md)"
 	@echo "make test-large   tensor sets above 2 GiB"
 	@echo "make alerts-test  every alert fired by its cause, with a real Prometheus (HANSE_PROMETHEUS=its folder)"
@@ -180,7 +180,7 @@ bench-strategies: $(VENV)/.developer .venv-flower/.installed
 	@$(BIN)/python benchmarks/strategies.py $(ARGS)
 
 results: $(VENV)/.developer
-	@$(BIN)/hanse lab run examples/lab/*.yaml --lead examples/lab/lead.md --page docs/results.md $(ARGS)
+	@$(BIN)/hanse lab run examples/lab/*.yaml --lead examples/lab/lead.md --claims docs/results/claims.yaml --records docs/results/records --page docs/results.md $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-flower .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,6 +27,8 @@ from hanse_genomics.files.cohort import open_cohort
 from hanse_genomics.rehearsal import rehearse
 from hanse_genomics.results import of_arrays, write_tsv
 from hanse_genomics.simulation import Simulated, simulate
+from hanse_lab.measured import Measured, write_measured
+from hanse_lab.tables import markdown
 from hanse_schemas.study import Study
 
 TESTS = ("chi_square", "linear", "logistic")
@@ -108,11 +110,27 @@ def on_processes(made: Simulated, folder: Path) -> Associations:
     return read_associations(run.table)
 
 
-def scenarios(snps: int, by: gwas_scenarios.Federated) -> dict[str, Any]:
-    """All six."""
-    found = {name: gwas_scenarios.scenario(name, by, snps=snps) for name in gwas_scenarios.SHARES}
-    print(gwas_scenarios.table(found), flush=True)
-    return {name: gwas_scenarios.figures(one) for name, one in found.items()}
+def scenarios(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All six of COPDGene, or five of FinnGen."""
+    shares = gwas_scenarios.FINNGEN if arguments.finngen else gwas_scenarios.COPDGENE
+    by = on_processes if arguments.deployed else federated
+    found = {name: gwas_scenarios.scenario(name, shares, by, snps=arguments.snps) for name in shares}
+    table = gwas_scenarios.table(found, shares)
+    print(markdown(table[0], table[1:]), flush=True)
+    figures = {name: gwas_scenarios.figures(one) for name, one in found.items()}
+    if arguments.record is not None:
+        finngen = "--finngen " if arguments.finngen else ""
+        where = "by deployed processes, with masks" if arguments.deployed else "in one process, by the same code"
+        record = Measured(
+            title="Genome studies of " + ("unequal cohorts" if arguments.finngen else "heterogeneous cohorts"),
+            command=f"make bench-gwas ARGS='--scenarios {finngen}{'--deployed ' if arguments.deployed else ''}"
+            f"--snps {arguments.snps} --record {arguments.record}'",
+            about=gwas_scenarios.ABOUT[arguments.finngen] + f" {arguments.snps:,} SNPs, seed 11, {where}; "
+            "a hit has p up to 0.05 over the number of SNPs.",
+            claims=gwas_scenarios.claims(found, shares), table=table, figures=figures,
+        )  # fmt: skip
+        write_measured(arguments.record, record)
+    return figures
 
 
 async def studies(size: Size, tests: list[str], folder: Path, mbit: float | None = None) -> dict[str, Any]:
@@ -140,10 +158,12 @@ def main() -> None:
     parser.add_argument("--mbit", type=float, help="of each site's link to the hub (as root): time and bytes alone")
     parser.add_argument("--deployed", action="store_true", help="the scenarios by deployed processes, not in this one")
     parser.add_argument("--snps", type=int, default=10_000, help="of the scenarios")
+    parser.add_argument("--finngen", action="store_true", help="the scenarios of unequal cohorts instead of COPDGene's")
+    parser.add_argument("--record", type=Path, help="of the scenarios: a file for docs/results/records")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.scenarios:
-        figures = scenarios(arguments.snps, on_processes if arguments.deployed else federated)
+        figures = scenarios(arguments)
     else:
         size = SIZES["small" if arguments.small else "copdgene" if arguments.copdgene else "full"]
         with tempfile.TemporaryDirectory(prefix="hanse-bench-gwas-") as folder:

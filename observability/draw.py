@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from dashboards import scoped
 from matplotlib.axes import Axes
-from panels import HUB, Panel
+from panels import HUB, Panel, Row
 
 from e2e.deployed import DeployedHub, honest, publish_result, site, start_job
 from hanse.site import SiteTask
+from hanse_lab.pictures import COLOURS, label_ends, plain
 from hanse_operations.servers.program import free_ports
 from observability.monitored import ALERTS, Monitored
 
@@ -39,6 +41,13 @@ SERVICES = ["coordinator", "aggregator", "aggregator-2", "compensator", "model-r
 ROUNDS = 12
 STOPPED_IN = 5
 STOPPED_S = 25.0
+UNITS = {
+    "short": ("number", 1.0), "s": ("seconds", 1.0), "percentunit": ("%", 100.0), "bytes": ("MiB", 2.0**-20),
+    "Bps": ("kB in a second", 1e-3),
+}  # fmt: skip
+"""Of Grafana's units: what stands at the axis, and what values are multiplied by."""
+_TALL, _LOW = 2.4, 1.25
+"""Inches of a row of lines, and of one of words."""
 
 
 def trained(folder: Path, monitored: Monitored) -> tuple[float, float, float]:
@@ -103,43 +112,56 @@ def asked(query: str) -> str:
 def draw(monitored: Monitored, times: tuple[float, float, float], file: Path) -> dict[str, int]:
     """Draw all panels; returns the number of series of each."""
     began, moment, end = times
-    rows = [(row.title, row.panels[index : index + 3]) for row in HUB for index in range(0, len(row.panels), 3)]
-    figure, axes = plt.subplots(len(rows), 3, figsize=(15, 2.35 * len(rows)), layout="constrained")
+    lines = [(row.title, panels) for row in HUB for panels in _threes(row)]
+    heights = [_TALL if panels[0].kind == "timeseries" else _LOW for _, panels in lines]
+    size = (15, sum(heights))
+    figure, axes = plt.subplots(len(lines), 3, figsize=size, height_ratios=heights, layout="constrained")
     found: dict[str, int] = {}
     before = ""
-    for line, (title, panels) in zip(axes, rows, strict=True):
-        for place, (axis, panel) in enumerate(zip(line, [*panels, None, None], strict=False)):
+    for line, (question, panels) in zip(axes, lines, strict=True):
+        if question != before:
+            line[0].text(0, 1.0, f"{question}\n\n", transform=line[0].transAxes, fontsize=13, fontweight="bold")
+        for axis, panel in zip(line, [*panels, None, None], strict=False):
             if panel is None:
                 axis.axis("off")
                 continue
-            heading = f"{title}\n" if place == 0 and title != before else ("\n" if title != before else "")
-            axis.set_title(f"{heading}{panel.title}", fontsize=9, loc="left")
+            axis.set_title(panel.title, fontsize=10, loc="left")
             if panel.kind == "timeseries":
                 found[panel.title] = _lines(axis, monitored, panel, began, end)
             else:
-                found[panel.title] = _figures(axis, monitored, panel, moment if title == HUB[1].title else end)
-        before = title
-    figure.savefig(file, dpi=66)
+                found[panel.title] = _figures(axis, monitored, panel, moment if question == HUB[1].title else end)
+        before = question
+    figure.savefig(file, dpi=66, pil_kwargs={"optimize": True})
     return found
 
 
+def _threes(row: Row) -> list[Sequence[Panel]]:
+    """The row's panels of words, and then those of lines, three beside each other."""
+    words = [panel for panel in row.panels if panel.kind != "timeseries"]
+    lines = [panel for panel in row.panels if panel.kind == "timeseries"]
+    return [kind[first : first + 3] for kind in (words, lines) for first in range(0, len(kind), 3)]
+
+
 def _lines(axis: Axes, monitored: Monitored, panel: Panel, began: float, end: float) -> int:
-    count = 0
+    unit, scale = UNITS[panel.unit]
+    drawn = []
     for legend, query in panel.queries.items():
         for series in monitored.query_range(asked(query), began, end, 1):
-            points = [(float(at) - began, float(value)) for at, value in series["values"] if value != "NaN"]
+            points = [(float(at) - began, scale * float(value)) for at, value in series["values"] if value != "NaN"]
             if points:
-                axis.plot(*zip(*points, strict=True), label=_named(legend, series["metric"]), linewidth=1)
-                count += 1
+                drawn.append((_named(legend, series["metric"]), points))
+    drawn.sort(key=lambda one: -max(value for _, value in one[1]))  # the largest have names, where there are many
+    for (_, points), colour in zip(drawn, COLOURS, strict=False):
+        axis.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
     axis.set_xlim(0, end - began)
-    axis.set_ylim(bottom=0)
-    axis.tick_params(labelsize=7)
-    axis.set_ylabel(panel.unit if panel.unit != "short" else "", fontsize=7)
-    if 0 < count <= 9:
-        axis.legend(fontsize=6, loc="upper left")
-    if not count:
+    axis.set_ylim(0, 1.08 * (axis.get_ylim()[1] if drawn and drawn[0][1] and axis.get_ylim()[1] > 0.06 else 1))
+    plain(axis)
+    axis.set_xlabel("seconds since the hub was started", fontsize=7.5)
+    axis.set_ylabel(unit, fontsize=8)
+    label_ends(axis, [(*points[-1], name, colour) for (name, points), colour in zip(drawn, COLOURS, strict=False)])
+    if not drawn:
         axis.text(0.5, 0.5, "no data", transform=axis.transAxes, ha="center", fontsize=8)
-    return count
+    return len(drawn)
 
 
 def _figures(axis: Axes, monitored: Monitored, panel: Panel, at: float) -> int:
@@ -152,13 +174,13 @@ def _figures(axis: Axes, monitored: Monitored, panel: Panel, at: float) -> int:
             name = _named(legend, series["metric"]) if panel.kind == "stat" else "  ".join(series["metric"].values())
             cells.append((value, name, words))
     cells.sort(key=lambda cell: (-cell[0], cell[1]))
-    for line, (value, name, words) in enumerate(cells[:9]):
+    for line, (value, name, words) in enumerate(cells[:6]):
         bad = panel.good is not None and value != 1
-        text = f"{name[:60]:<26} {words}"
-        axis.text(0.02, 0.93 - line * 0.12, text, fontsize=8, family="monospace", color="red" if bad else "black",
+        text = f"{name[:60]:<26} {words}".strip()
+        axis.text(0.02, 0.88 - line * 0.19, text, fontsize=8.5, family="monospace", color="#B00020" if bad else "black",
                   transform=axis.transAxes)  # fmt: skip
     if not cells:
-        axis.text(0.02, 0.5, "no data", fontsize=8, transform=axis.transAxes)
+        axis.text(0.02, 0.6, "none", fontsize=8.5, transform=axis.transAxes)
     return len(cells)
 
 

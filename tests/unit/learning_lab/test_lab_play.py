@@ -13,6 +13,7 @@ import yaml
 from hanse_fabric import plugins
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_lab.cells import cells_of
+from hanse_lab.data import shares_of
 from hanse_lab.play import play
 from installed_package import DAMPED, DAMPED_ENTRY, WINSORIZED, WINSORIZED_ENTRY, install
 from unit.learning_lab.lab_experiments import cells, experiment, played
@@ -60,6 +61,8 @@ def test_fedtan_of_uneven_sites_is_pooled_batch_norm_and_averaging_is_not() -> N
     assert found["FedTAN"].metrics["loss"] == pytest.approx(found["pooled"].metrics["loss"], rel=1e-9)
     assert abs(found["FedAvg"].metrics["loss"][-1] - found["pooled"].metrics["loss"][-1]) > 1e-3
     assert min(found["FedTAN"].sent) > min(found["FedAvg"].sent)  # the sums are counted
+    assert found["FedTAN"].messages == (4, 4, 4)  # three sums of its one normalized layer, and the model
+    assert found["FedAvg"].messages == (1, 1, 1)
 
 
 def test_a_mask_with_threshold_zero_and_a_pull_of_zero_change_no_bit() -> None:
@@ -72,8 +75,26 @@ def test_a_mask_with_threshold_zero_and_a_pull_of_zero_change_no_bit() -> None:
             "mask 1": {"strategy": {"sign_mask": {"tau": 1}}},
         },
     )
-    assert found["mask 0"].metrics == found["pull 0"].metrics == found["FedAvg"].metrics
+    plain = found["FedAvg"].metrics
+    assert {name: found["mask 0"].metrics[name] for name in plain} == found["pull 0"].metrics == plain
+    assert set(found["mask 0"].metrics["unmasked"]) == {1.0}
     assert found["mask 1"].metrics != found["FedAvg"].metrics
+    unmasked, agreement = (found["mask 1"].metrics[name] for name in ("unmasked", "agreement"))
+    assert all(0 < whole < agreed < 1 for whole, agreed in zip(unmasked, agreement, strict=True))
+
+
+def test_codecs_of_a_row_are_those_of_a_job_and_its_bytes_are_those_that_were_sent() -> None:
+    found = played(
+        model={"name": "mlp", "hidden": [64]},
+        algorithms={
+            "plain": {}, "16 bits": {"codec": {"up": [{"name": "float16"}]}},
+            "lost": {"codec": {"up": [{"name": "percentile", "p": 90}]}},
+        },
+    )  # fmt: skip
+    down_and_up = [outcome.sent[0] / found["plain"].sent[0] for outcome in found.values()]
+    assert down_and_up == pytest.approx([1.0, 0.75, 0.565625], abs=0.03)
+    assert found["16 bits"].metrics["loss"] == pytest.approx(found["plain"].metrics["loss"], rel=1e-2)
+    assert found["lost"].metrics["loss"][-1] > found["plain"].metrics["loss"][-1] + 1e-3
 
 
 def test_scaffold_and_feddyn_go_on_from_what_sites_and_server_keep_where_not_all_take_part() -> None:
@@ -135,6 +156,34 @@ def test_data_of_files_and_of_signs_come_by_their_own_sites(tmp_path: Path) -> N
     assert signs.metrics["accuracy"][-1] < 0.9  # in testing, most features say the opposite
     with pytest.raises(HanseError, match="which site an example is of"):
         played(partitions={"own": {"name": "own"}})
+
+
+def test_feature_shift_gives_all_sites_all_classes_and_each_site_its_own_ink() -> None:
+    (cell,) = cells(partitions={"by ink": {"name": "feature"}})
+    shares = shares_of(cell.task).train
+    ink = [share.x.mean() for share in shares]
+    assert ink == sorted(ink)
+    assert ink[-1] > ink[0] + 0.05
+    counts = np.array([np.bincount(share.y, minlength=10) for share in shares])
+    assert (np.ptp(counts, axis=0) <= 1).all()
+
+
+def test_nobody_trains_on_validation_examples_and_the_tested_ones_are_the_same_with_and_without() -> None:
+    shares = [shares_of(cells(data={"name": "digits", "validation": share})[0].task) for share in (0.0, 0.25)]
+    assert shares[0].validation is None
+    assert shares[1].validation is not None
+    assert np.array_equal(shares[0].test[0].x, shares[1].test[0].x)
+    trained, whole = (sum(map(len, each.train)) for each in (shares[1], shares[0]))
+    assert trained + len(shares[1].validation) == whole
+    outcome = played(data={"name": "digits", "validation": 0.25})["FedAvg"]
+    assert outcome.metrics["validation accuracy"] != outcome.metrics["accuracy"]
+
+
+def test_a_column_may_have_another_number_of_sites() -> None:
+    ten, two = cells(partitions={"ten": {"name": "iid", "sites": 10}, "two": {"name": "iid", "sites": 2}})
+    assert [len(shares_of(cell.task).train) for cell in (ten, two)] == [10, 2]
+    with pytest.raises(HanseError, match=r"partitions\.sites: 0"):
+        cells(partitions={"none": {"name": "iid", "sites": 0}})
 
 
 @pytest.mark.parametrize("spurious", ["rotated", "coloured"])

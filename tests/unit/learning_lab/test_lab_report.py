@@ -1,4 +1,4 @@
-"""What outcomes say: spreads, targets, claims, tables, curves; and that no cell is played twice."""
+"""What outcomes say: spreads, targets, claims, tables, pictures; and that no cell is played twice."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from pydantic import ValidationError
 
 from hanse_fabric.errors import HanseError
 from hanse_lab.cells import cells_of, merged
 from hanse_lab.experiment import read_experiment
+from hanse_lab.pictures import as_svg, picture
 from hanse_lab.play import CellOutcome
+from hanse_lab.records import read_record, recorded, write_record
 from hanse_lab.report import write_files, write_page
 from hanse_lab.runner import outcomes_of
 from hanse_lab.summary import Summary
@@ -25,18 +28,33 @@ from unit.learning_lab.lab_experiments import cells, experiment
 EXAMPLES = Path(__file__).parents[3] / "examples" / "lab"
 
 
-def summary(accuracies: dict[str, list[list[float]]], *, failed: str = "", **changed: Any) -> Summary:
-    """Of made-up outcomes: by row, for each seed, the accuracy by round; the last row's last seed may have failed."""
+def summary(
+    accuracies: dict[str, list[list[float]]],
+    *,
+    failed: str = "",
+    validation: dict[str, float] | None = None,
+    **changed: Any,
+) -> Summary:
+    """Of made-up outcomes: by row, for each seed, the accuracy by round; the last row's last seed may have failed.
+
+    Args:
+        validation: accuracy on the validation examples, by row.
+    """
     seeds = range(len(next(iter(accuracies.values()))))
-    given = experiment(seeds=[*seeds], rounds=2, algorithms={name: {} for name in accuracies}, **changed)
+    if validation is not None:
+        changed["data"] = {"name": "digits", "validation": 0.1}
+    given = experiment(**{"seeds": [*seeds], "rounds": 2, "algorithms": {name: {} for name in accuracies}} | changed)
     made = []
     for cell in cells_of(given, Path()):
         values = accuracies[cell.algorithm][cell.task.seed]
         last = cell.algorithm == [*accuracies][-1] and cell.task.seed == seeds[-1]
+        metrics = {"accuracy": tuple(values)}
+        if validation is not None:
+            metrics["validation accuracy"] = (validation[cell.algorithm],) * len(values)
         made.append(
             CellOutcome(
-                rounds=tuple(range(1, len(values) + 1)), metrics={"accuracy": tuple(values)}, sent=(1 << 20,) * 2,
-                seconds=1.0, failed=failed if last else "",
+                rounds=tuple(range(1, len(values) + 1)), metrics=metrics,
+                sent=(1 << 20,) * 2, messages=(4, 1), seconds=1.0, failed=failed if last else "",
             )
         )  # fmt: skip
     return Summary(given, cells_of(given, Path()), made)
@@ -66,6 +84,46 @@ def test_claims_of_a_run_of_fewer_rounds_than_the_file_says_are_told_as_of_these
     assert "a - b, round 2" in claims_table(found.claims(), "accuracy")
 
 
+def test_gains_over_two_rows_are_compared_seed_by_seed() -> None:
+    rows = {"a": [[0.90], [0.80]], "a0": [[0.85], [0.75]], "b": [[0.9], [0.9]], "b0": [[0.80], [0.80]]}
+    (held,) = summary(rows, claims=[claim("a", "b", over=["a0", "b0"])]).claims()
+    assert (held.compared, held.verdict) == ("(a - a0) - (b - b0)", "the reverse appears")
+    assert held.difference.mean == pytest.approx(-0.05)
+
+
+def test_a_picture_has_a_panel_of_few_rows_names_at_their_lines_and_round_ticks() -> None:
+    rows = {f"row {number}": [[0.2, 0.8 + number / 100]] * 2 for number in range(7)}
+    both = {"IID": {"name": "iid"}, "uneven": {"name": "majority"}}
+    found = summary(rows, panels={"few": ["row 0", "row 1"], "others": ["row 2", "row 3"]}, partitions=both)
+    drawn = as_svg(picture(found))
+    said = ["".join(each.itertext()) for each in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]  # noqa: S314 - made just now
+    assert {"row 0", "row 1", "row 2", "row 3", "few; IID", "others; uneven", "accuracy, %", "round"} <= {*said}
+    assert "row 4" not in said
+    assert {"80", "82"} & {*said}
+    assert drawn == as_svg(picture(found))
+    assert b"dc:date" not in drawn
+
+
+def test_what_a_paper_has_stands_beside_the_outcome() -> None:
+    found = summary({"a": [[0.5, 0.9]]}, algorithms={"a": {"paper": {"IID": 87.66}}})
+    assert "| a | 90.0 ± 0.0 (paper: 87.66) |" in outcome_table(found)
+    with pytest.raises(ValidationError, match=r"algorithms\.a\.paper: 'non-IID' is none of IID"):
+        experiment(algorithms={"a": {"paper": {"non-IID": 1.0}}})
+
+
+def test_a_record_has_all_that_a_page_is_made_of_and_spares_the_play(tmp_path: Path) -> None:
+    given = cells(seeds=[1, 2], test="own", partitions={"two": {"name": "majority"}})
+    played = [recorded(outcome, "accuracy") for outcome in outcomes_of(given, tmp_path / "cells")]
+    write_record(tmp_path / "tiny.jsonl", given, played)
+    known = read_record(tmp_path / "tiny.jsonl")
+    assert [known[cell.task.key] for cell in given] == played
+    assert outcomes_of(given, tmp_path / "none", known=known) == played
+    assert not [*(tmp_path / "none").iterdir()]
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    with pytest.raises(HanseError, match=r"bad\.jsonl:1: "):
+        read_record(tmp_path / "bad.jsonl")
+
+
 def test_one_seed_tells_the_direction_alone_and_a_failed_run_tells_nothing() -> None:
     rows = {"a": [[0.5, 0.9]], "b": [[0.6, 0.8]]}
     assert summary(rows, claims=[claim("a", "b")]).claims()[0].verdict == "appears"
@@ -77,7 +135,7 @@ def test_one_seed_tells_the_direction_alone_and_a_failed_run_tells_nothing() -> 
 def test_tables_have_means_deviations_and_what_it_took_to_reach_the_target() -> None:
     found = summary({"a": [[0.5, 0.9], [0.5, 0.7]], "b": [[0.1, 0.1], [0.1, 0.1]]}, target=0.9)
     assert "| a | 80.0 ± 14.1 |" in outcome_table(found)
-    assert "| a | 2 rounds, 2.0 MiB (1 of 2 seeds) |" in target_table(found)
+    assert "| a | 5 rounds of messages in 2 rounds, 2.0 MiB (1 of 2 seeds) |" in target_table(found)
     assert "| b | not reached |" in target_table(found)
 
 
@@ -120,13 +178,12 @@ def test_files_and_pages_have_tables_curves_and_what_does_not_appear(tmp_path: P
     write_files(found, tmp_path / "files")
     table = list(csv.DictReader((tmp_path / "files" / "outcomes.csv").open()))
     assert [row["accuracy"] for row in table] == ["0.9", "0.8", "0.95", "0.85"]
-    drawn = ElementTree.parse(tmp_path / "files" / "tiny-iid.svg")  # noqa: S314 - written just now
-    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}polyline")) == 2
     write_page([found], tmp_path / "docs" / "results.md")
     page = (tmp_path / "docs" / "results.md").read_text()
-    assert "- a & b above <c> (a & b less <c>, IID: -5.0 ± 0.0): the reverse appears" in page
-    assert "](results/tiny-iid.svg)" in page
-    assert (tmp_path / "docs" / "results" / "tiny-iid.svg").exists()
+    assert "- a & b above <c> (a & b - <c>, IID: -5.0 ± 0.0): the reverse appears" in page
+    assert "](results/tiny.svg)" in page
+    drawn = (tmp_path / "docs" / "results" / "tiny.svg").read_bytes()
+    assert drawn == (tmp_path / "files" / "tiny.svg").read_bytes()
 
 
 def test_the_documented_experiment_can_be_played(tmp_path: Path) -> None:
@@ -135,10 +192,14 @@ def test_the_documented_experiment_can_be_played(tmp_path: Path) -> None:
     assert len(cells_of(read_experiment(tmp_path / "documented.yaml"), tmp_path)) == 4 * 2 * 2 * 3
 
 
-def test_a_claim_over_several_rows_compares_their_best() -> None:
+def test_of_several_rows_a_claim_compares_those_that_are_best_on_the_validation_examples() -> None:
     rows = {"a": [[0.5, 0.7]], "a2": [[0.5, 0.9]], "b": [[0.6, 0.8]], "b2": [[0.6, 0.1]]}
-    (held,) = summary(rows, claims=[claim("a", "b") | {"better": ["a", "a2"], "worse": ["b", "b2"]}]).claims()
-    assert (held.better, held.worse, held.verdict) == ("a2", "b", "appears")
+    of_several = claim("a", "b") | {"better": ["a", "a2"], "worse": ["b", "b2"]}
+    by_validation = {"a": 0.99, "a2": 0.1, "b": 0.7, "b2": 0.6}
+    (held,) = summary(rows, claims=[of_several], validation=by_validation).claims()
+    assert (held.rows, held.verdict) == (("a", "b"), "the reverse appears")
+    with pytest.raises(ValidationError, match=r"claims\.0: several rows are chosen from by data\.validation"):
+        summary(rows, claims=[of_several])
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

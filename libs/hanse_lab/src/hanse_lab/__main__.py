@@ -10,7 +10,10 @@ from pathlib import Path
 
 from hanse_fabric.errors import HanseError
 from hanse_lab.cells import Cell, cells_of
+from hanse_lab.claims import claims_page, read_claims
 from hanse_lab.experiment import Experiment, read_experiment
+from hanse_lab.measured import read_measured
+from hanse_lab.records import read_record, recorded, write_record
 from hanse_lab.report import write_files, write_page
 from hanse_lab.runner import ProgressBar, outcomes_of
 from hanse_lab.summary import Summary
@@ -41,10 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     for experiment, cells in experiments:
         folder = arguments.out / experiment.name
         bar = (lambda _done, _all: None) if arguments.json else ProgressBar(experiment.name)
-        outcomes = outcomes_of(
-            cells, folder / "cells", workers=arguments.workers, fresh=arguments.fresh, limit=arguments.limit,
-            on_done=bar,
+        record = None if arguments.records is None else arguments.records / f"{experiment.name}.jsonl"
+        played = outcomes_of(
+            cells, folder / "cells", known={} if record is None else read_record(record), workers=arguments.workers,
+            fresh=arguments.fresh, limit=arguments.limit, on_done=bar,
         )  # fmt: skip
+        outcomes = [recorded(outcome, experiment.metric) for outcome in played]
+        if record is not None and arguments.seeds is None and arguments.rounds is None:  # a first look records nothing
+            write_record(record, cells, outcomes)
         summary = Summary(experiment, cells, outcomes)
         write_files(summary, folder)
         summaries.append(summary)
@@ -52,13 +59,22 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"\n{experiment.title}\n\n{outcome_table(summary)}")
             if experiment.claims:
                 print(claims_table(summary.claims(), experiment.metric))
-            print(f"in {folder}: table.md, outcomes.csv, curves")
+            print(f"in {folder}: table.md, outcomes.csv, {experiment.name}.svg")
     if arguments.page is not None:
-        given = {} if arguments.lead is None else {"lead": arguments.lead.read_text()}
-        write_page(summaries, arguments.page, **given)
+        _write_page(arguments, summaries)
     if arguments.json:
         print(json.dumps({summary.experiment.name: as_csv(summary) for summary in summaries}))
     return 0
+
+
+def _write_page(arguments: argparse.Namespace, summaries: list[Summary]) -> None:
+    measured = {} if arguments.records is None else read_measured(arguments.records)
+    claims = ""
+    if arguments.claims is not None:
+        played = {summary.experiment.name: summary for summary in summaries}
+        claims = claims_page(read_claims(arguments.claims), played, measured, Path("tests"))
+    lead = {} if arguments.lead is None else {"lead": arguments.lead.read_text()}
+    write_page(summaries, arguments.page, claims=claims, measured=measured.values(), **lead)
 
 
 def _whole(text: str) -> int:
@@ -81,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, default=Path(".hanse/lab"), help="where outcomes, tables, curves go")
     command.add_argument("--page", type=Path, help="also write one page of all experiments")
     command.add_argument("--lead", type=_present, help="a file that the page begins with")
+    command.add_argument("--claims", type=_present, help="a file of works' claims: the page has the table of them")
+    command.add_argument("--records", type=Path, help="a folder of records: what is there is not played again")
     command.add_argument("--workers", type=_whole, default=os.cpu_count() or 1)
     command.add_argument("--seeds", type=_whole, help="only the first so many seeds")
     command.add_argument("--rounds", type=_whole, help="no more rounds than these")

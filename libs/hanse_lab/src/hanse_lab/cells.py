@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
 from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
@@ -20,7 +20,7 @@ from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job
 
-_FORMAT = 1
+_FORMAT = 3
 """Of outcomes: those of another are played anew."""
 
 
@@ -43,9 +43,9 @@ class Task(Frozen):
 
     @property
     def key(self) -> str:
-        """Names the outcome: equal for equal tasks, wherever the data file lies."""
-        left_out = {"file"} if self.plugins else {"file", "plugins"}
-        body = {"format": _FORMAT, **self.model_dump(mode="json", exclude=left_out)}
+        """Names the outcome: equal for equal tasks, wherever the data file lies. What a setting is by default is left
+        out: a release that has one more leaves the keys as they were."""
+        body = {"format": _FORMAT, **self.model_dump(mode="json", exclude={"file"}, exclude_defaults=True)}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -68,23 +68,26 @@ def cells_of(experiment: Experiment, folder: Path) -> list[Cell]:
     Raises:
         HanseError: INVALID_INPUT naming the row and what is wrong with it; NOT_FOUND for the data file.
     """
-    jobs = {name: _job(experiment, name) for name in experiment.algorithms}
-    plugins = {name: plugins_of(job) for name, job in jobs.items()}
+    split = {name: _sites_of(experiment, config) for name, config in experiment.partitions.items()}
+    jobs = {
+        (name, sites): _job(experiment, name, sites) for name in experiment.algorithms for sites, _ in split.values()
+    }
+    plugins = {place: plugins_of(job) for place, job in jobs.items()}
     file, digest = _data_file(experiment.data, folder)
     return [
         Cell(
             algorithm, partition, attack,
             Task(
                 data=experiment.data, file=file, digest=digest,
-                sites=1 if variant.pooled else experiment.sites,
-                partition={"name": "iid"} if variant.pooled else split,
+                sites=1 if variant.pooled else sites,
+                partition={"name": "iid"} if variant.pooled else shares,
                 attack=against if against is not None and against.share and not variant.pooled else None,
                 seed=seed, every=experiment.every, participation=experiment.participation, test=experiment.test,
-                job=jobs[algorithm].model_copy(update={"seed": seed}), plugins=plugins[algorithm],
+                job=jobs[algorithm, sites].model_copy(update={"seed": seed}), plugins=plugins[algorithm, sites],
             ),
         )
         for seed in experiment.seeds
-        for partition, split in experiment.partitions.items()
+        for partition, (sites, shares) in split.items()
         for attack, against in experiment.attacks.items()
         for algorithm, variant in experiment.algorithms.items()
     ]  # fmt: skip
@@ -108,9 +111,18 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return "name" not in other or one.get("name") == other["name"]
 
 
-def _job(experiment: Experiment, name: str) -> Job:
+def _sites_of(experiment: Experiment, partition: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """The number of sites in a column, and its partition without it."""
+    shares = dict(partition)
+    sites = shares.pop("sites", experiment.sites)
+    if type(sites) is not int or not 1 <= sites <= 10_000:
+        raise invalid("partitions.sites", sites, "a whole number from 1 to 10,000")
+    return sites, shares
+
+
+def _job(experiment: Experiment, name: str, sites: int) -> Job:
     variant = experiment.algorithms[name]
-    sites = 1 if variant.pooled else experiment.sites
+    sites = 1 if variant.pooled else sites
     try:
         job = Job.model_validate(
             {
@@ -120,6 +132,7 @@ def _job(experiment: Experiment, name: str) -> Job:
                 "train": merged(experiment.train, variant.train),
                 "strategy": merged(experiment.strategy, variant.strategy),
                 "weighting": experiment.weighting,
+                "codec": variant.codec,
             }
         )
         check_learning(job)

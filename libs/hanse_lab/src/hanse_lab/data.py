@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_lab.cells import Task
-from hanse_learning.partition import partition
+from hanse_learning.partition import by_feature, partition
+from hanse_learning.partition.shares import shuffled
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.spurious import coloured, rotated
 
@@ -20,11 +21,16 @@ _OWN_TEST = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Training examples by site, test examples by site (or one for all), and the problem."""
+    """Training examples by site, test examples by site (or one for all), and the problem.
+
+    Attributes:
+        validation: by which rows are chosen; None where none are.
+    """
 
     train: list[Examples]
     test: list[Examples]
     problem: Problem
+    validation: Examples | None = None
 
 
 def shares_of(task: Task) -> Shares:
@@ -35,14 +41,17 @@ def shares_of(task: Task) -> Shares:
     """
     train, test, site = _signs(task.sites, task.seed) if task.data.name == "signs" else _held_out(task)
     train, test = _with_spurious(train, test, task.data.spurious)
+    count = round(task.data.validation * (len(train) + len(test)))
+    validation, train = train.take(np.arange(count)), train.take(np.arange(count, len(train)))
+    site = None if site is None else site[count:]
     whole = train.y.dtype.kind in "iu"
     problem = Problem(
         train.x.shape[1:], int(max(train.y.max(), test.y.max())) + 1 if whole else 1,
         "classification" if whole else "regression",
     )  # fmt: skip
-    parts = [train.take(share) for share in _parts(task, train.y, site)]
+    parts = [train.take(share) for share in _parts(task, train, site)]
     if task.test == "common":
-        return Shares(parts, [test], problem)
+        return Shares(parts, [test], problem, validation if count else None)
     cuts = [max(1, int(_OWN_TEST * len(part))) for part in parts]
     return Shares(
         [part.take(np.arange(cut, len(part))) for part, cut in zip(parts, cuts, strict=True)],
@@ -51,7 +60,10 @@ def shares_of(task: Task) -> Shares:
     )
 
 
-def _parts(task: Task, labels: NDArray[np.generic], site: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+def _parts(task: Task, train: Examples, site: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+    labels = train.y
+    if task.partition == {"name": "feature"}:
+        return _by_ink(train, task.sites, task.seed)
     if task.partition.get("name") != "own":
         kinds = labels.astype(np.int64) if labels.dtype.kind in "iu" else np.zeros(len(labels), np.int64)
         return partition(task.partition, kinds, task.sites, seed=task.seed)
@@ -61,6 +73,16 @@ def _parts(task: Task, labels: NDArray[np.generic], site: NDArray[np.int64] | No
     if len(names) != task.sites:
         raise invalid("sites", task.sites, f"{len(names)}, as many as the data have")
     return [np.flatnonzero(site == name) for name in names]
+
+
+def _by_ink(train: Examples, sites: int, seed: int) -> list[NDArray[np.int64]]:
+    """Each class is shared out evenly along the mean of its examples' features: of images, the first site has those of
+    the least ink. All sites have all classes alike: feature shift without label skew."""
+    ink = train.x.reshape(len(train), -1).mean(axis=1)
+    members = [np.flatnonzero(train.y == label) for label in np.unique(train.y)]
+    shares = [by_feature(ink[those], sites, seed=seed) for those in members]
+    parts = [[those[share[site]] for those, share in zip(members, shares, strict=True)] for site in range(sites)]
+    return shuffled(parts, np.random.default_rng(seed))
 
 
 def _held_out(task: Task) -> tuple[Examples, Examples, NDArray[np.int64] | None]:

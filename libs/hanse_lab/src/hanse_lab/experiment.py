@@ -14,6 +14,7 @@ from hanse_fabric.text_files import read_yaml
 
 SMALLER_IS_BETTER = frozenset({"loss", "mse"})
 Name = Annotated[str, Field(min_length=1, max_length=60)]
+Rows = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class DataConfig(Frozen):
@@ -26,19 +27,25 @@ class DataConfig(Frozen):
         path: of the NPZ file, from the experiment file's folder.
         spurious: a feature that tells the class in training and not in testing, for images.
         held_out: share of all examples that is for testing.
+        validation: share of all examples by which rows are chosen where a claim names several; nobody trains on them.
     """
 
     name: Literal["digits", "npz", "signs"] = "digits"
     path: str | None = None
     spurious: Literal["none", "rotated", "coloured"] = "none"
     held_out: float = Field(default=0.2, gt=0, lt=1)
+    validation: float = Field(default=0.0, ge=0, lt=1)
 
     @model_validator(mode="after")
     def _fits(self) -> DataConfig:
+        if self.held_out + self.validation >= 1:
+            raise ValueError(
+                f"validation: {self.validation:g} beside held_out {self.held_out:g} leaves none to train on"
+            )
         if (self.name == "npz") != (self.path is not None):
             raise ValueError("path: of npz, and of npz alone")
-        if self.name == "signs" and self.spurious != "none":
-            raise ValueError("spurious: signs are so of themselves; leave it out")
+        if self.name == "signs" and (self.spurious != "none" or self.validation):
+            raise ValueError("spurious, validation: not of signs, which are made as they are; leave them out")
         return self
 
 
@@ -58,37 +65,45 @@ class Variant(Frozen):
     """A row: how its job differs from the experiment's. Sections are merged key by key; null takes a key out.
 
     Attributes:
+        codec: as in a job file: in how few bytes updates travel.
         pooled: one site that has all data: training without federation.
+        paper: by partition, what the paper has in this row, which the tables show beside the outcome.
     """
 
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
     strategy: dict[str, Any] = {}
+    codec: dict[str, Any] | None = None
     rounds: int | None = Field(default=None, ge=1)
     pooled: bool = False
+    paper: dict[Name, float] = {}
 
 
 class Claim(Frozen):
-    """That one row is better than another, which the report holds against the seeds' outcomes.
+    """That one row is better than another, or gains more, which the report holds against the seeds' outcomes.
 
     Attributes:
-        better, worse: rows; of several (rates that were tried) the one of the best mean in the column counts.
+        better, worse: rows; of several (rates that were tried) the one of the best mean in the column counts, by the
+            validation examples.
+        over: gains are compared: the row that the better one gains over, and the row that the worse one does.
         says: the claim in words, with its source.
+        paper: the difference that the source has, in its words; empty where it has none.
         partitions, attacks: in which columns; None: all.
         after: rounds, of an early comparison; None: at the end.
     """
 
     says: str
-    better: Name | tuple[Name, ...]
-    worse: Name | tuple[Name, ...]
+    better: Rows
+    worse: Rows
+    over: tuple[Rows, Rows] | None = None
     partitions: tuple[Name, ...] | None = None
     attacks: tuple[Name, ...] | None = None
     after: int | None = Field(default=None, ge=1)
+    paper: str = ""
 
-    def rows(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(those of which one should be better, those of which one should be worse)."""
-        better, worse = ((each,) if isinstance(each, str) else each for each in (self.better, self.worse))
-        return better, worse
+    def rows(self) -> list[tuple[str, ...]]:
+        """The rows of `better`, of `worse`, and of what either gains over, where that is asked."""
+        return [(each,) if isinstance(each, str) else each for each in (self.better, self.worse, *(self.over or ()))]
 
 
 class Experiment(Frozen):
@@ -96,7 +111,8 @@ class Experiment(Frozen):
 
     Attributes:
         about: what is asked and why, for the report.
-        partitions: columns, as `hanse_learning.partition.partition` takes them; `{name: own}` for data with sites.
+        partitions: columns, as `hanse_learning.partition.partition` takes them; `{name: own}` for data with sites;
+            `{name: feature}`: each class along the mean of its features. `sites` in one: another number of sites there.
         rounds, every: how many, and after how many the model is measured.
         last: measurements at the end whose mean is the outcome.
         model, train, strategy, weighting: as in a job file.
@@ -106,6 +122,7 @@ class Experiment(Frozen):
         metric: of the tables and claims.
         target: of that metric, for "rounds to a target".
         test: `common`: all held-out examples; `own`: for each site, a share of its own that it did not train on.
+        panels: of the picture: rows by the panel's title; without, five rows a panel.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
@@ -129,14 +146,31 @@ class Experiment(Frozen):
     target: float | None = None
     test: Literal["common", "own"] = "common"
     claims: tuple[Claim, ...] = ()
+    panels: dict[Name, tuple[Name, ...]] = {}
+
+    @model_validator(mode="after")
+    def _validates(self) -> Experiment:
+        if self.data.validation and self.test == "own":
+            raise ValueError("data.validation: not with test own, whose sites have no examples in common")
+        chosen = next((n for n, each in enumerate(self.claims) if max(map(len, each.rows())) > 1), None)
+        if chosen is not None and not self.data.validation:
+            raise ValueError(f"claims.{chosen}: several rows are chosen from by data.validation, which is 0")
+        return self
 
     @model_validator(mode="after")
     def _names(self) -> Experiment:
+        for title, rows in self.panels.items():
+            if odd := [name for name in rows if name not in self.algorithms]:
+                raise ValueError(f"panels.{title}: {odd[0]!r} is none of {', '.join(self.algorithms)}")
+        for row, variant in self.algorithms.items():
+            if odd := [name for name in variant.paper if name not in self.partitions]:
+                raise ValueError(f"algorithms.{row}.paper: {odd[0]!r} is none of {', '.join(self.partitions)}")
         for number, claim in enumerate(self.claims):
-            better, worse = claim.rows()
+            better, worse, *over = claim.rows()
             for field, given, known in (
                 ("better", better, self.algorithms),
                 ("worse", worse, self.algorithms),
+                ("over", sum(over, ()), self.algorithms),
                 ("partitions", claim.partitions or (), self.partitions),
                 ("attacks", claim.attacks or (), self.attacks),
             ):

@@ -14,8 +14,10 @@ from hanse_fabric.tensors.file import decode_tensors
 from hanse_lab.attacks import hostile
 from hanse_lab.cells import Task
 from hanse_lab.data import shares_of
+from hanse_lab.experiment import SMALLER_IS_BETTER
 from hanse_lab.meetings import Meetings
 from hanse_lab.site import LabSite, Setting
+from hanse_lab.tally import Tally
 from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples
@@ -31,7 +33,10 @@ class CellOutcome(Frozen):
         rounds: that were measured, ascending.
         metrics: by name, for each of them; over sites with models or tests of their own the mean.
         worst: the same for the site that is worst off, where sites differ.
+            `validation accuracy` and the like are of the examples by which rows are chosen; `agreement` and `unmasked`
+            of the signs of a round's updates (`Tally.agreement`).
         sent: bytes of each round, from the first, up and down.
+        messages: rounds of messages in each round.
         seconds: that it took.
         failed: why it ended early; empty where it did not.
     """
@@ -40,6 +45,7 @@ class CellOutcome(Frozen):
     metrics: dict[str, tuple[float, ...]]
     worst: dict[str, tuple[float, ...]] = {}
     sent: tuple[int, ...]
+    messages: tuple[int, ...]
     seconds: float
     failed: str = ""
 
@@ -59,7 +65,7 @@ def play(task: Task) -> CellOutcome:
         failed = failure.message
     return CellOutcome(
         rounds=tuple(cell.rounds), metrics=_columns(cell.measured), worst=_columns(cell.worst), sent=tuple(cell.sent),
-        seconds=time.monotonic() - began, failed=failed,
+        messages=tuple(cell.messages), seconds=time.monotonic() - began, failed=failed,
     )  # fmt: skip
 
 
@@ -77,9 +83,11 @@ class _PlayedCell:
         names = {number: f"site{number:04d}" for number, share in enumerate(shares.train) if len(share)}
         self.job = _job(task, len(names))
         together = isinstance(train.algorithm, FedTanConfig)
+        strategy = check_strategy(task.job.strategy)
         self.setting = Setting(
             check_model(task.job.model), train, shares.problem, task.job.seed,
-            frozenset(check_strategy(task.job.strategy).reduction.needs()) & {"first_loss"},
+            frozenset(strategy.reduction.needs()) & {"first_loss"},
+            Tally(None if strategy.sign_mask is None else strategy.sign_mask.tau),
             Meetings(partial(sample, tuple(names.values()), self.job)) if together else None,
         )  # fmt: skip
         self.sites = [
@@ -89,29 +97,38 @@ class _PlayedCell:
         self._tests: dict[str, Examples] = {
             name: shares.test[number if len(shares.test) > 1 else 0] for number, name in names.items()
         }
+        self._validation = shares.validation
         self._honest = [site for number, site in zip(names, self.sites, strict=True) if number not in bad]
         self._alike = len(shares.test) == 1 and not self.setting.personal()
         self.rounds: list[int] = []
         self.measured: list[dict[str, float]] = []
         self.worst: list[dict[str, float]] = []
         self.sent: list[int] = []
+        self.messages: list[int] = []
 
     def told(self, kind: str, number: int, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         """A round is over: what it has sent."""
         if kind == "round-finished":
-            self.sent.append(self.setting.traffic[number])
+            self.sent.append(self.setting.tally.traffic[number])
+            self.messages.append(self.setting.tally.messages[number])
 
     def measure(self, model: bytes, lineage: Lineage) -> None:
         """Measure a version, or each honest site's own model."""
         arrays = decode_tensors(model)[1]
         sites = self._honest[:1] if self._alike else self._honest
         found = [site.evaluate(lineage.round, arrays, self._tests[site.name]) for site in sites]
-        names = sorted(set.intersection(*(set(each) for each in found)))
+        measured = _mean(found)
+        if (validation := self._validation) is not None:
+            chosen_by = _mean([site.evaluate(lineage.round, arrays, validation) for site in sites])
+            measured |= {f"validation {name}": value for name, value in chosen_by.items()}
         self.rounds.append(lineage.round)
-        self.measured.append({name: sum(each[name] for each in found) / len(found) for name in names})
+        self.measured.append(measured | self.setting.tally.agreement(lineage.round))
         if not self._alike:
             self.worst.append(
-                {name: (max if name in ("loss", "mse") else min)(each[name] for each in found) for name in names}
+                {
+                    name: (max if name in SMALLER_IS_BETTER else min)(each[name] for each in found)
+                    for name in _mean(found)
+                }
             )
 
 
@@ -125,6 +142,12 @@ def _job(task: Task, sites: int) -> Job:
     return task.job.model_copy(
         update={"participants": participants, "evaluate": evaluation, "checkpoint_every": task.every}
     )  # fmt: skip
+
+
+def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the metrics that all have."""
+    names = sorted(set.intersection(*(set(each) for each in found)))
+    return {name: sum(each[name] for each in found) / len(found) for name in names}
 
 
 def _columns(rows: Sequence[dict[str, float]]) -> dict[str, tuple[float, ...]]:

@@ -1,14 +1,23 @@
-"""An experiment's files: table, CSV, curves; and several experiments' page."""
+"""An experiment's files: table, CSV, picture; and several experiments' page."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hanse_lab.curves import curves
+from hanse_lab.measured import Measured, measured_section
+from hanse_lab.pictures import as_svg, picture
 from hanse_lab.summary import Held, Summary
-from hanse_lab.tables import as_csv, claims_table, outcome_table, shown, target_table, worst_table
+from hanse_lab.tables import (
+    agreement_table,
+    as_csv,
+    claims_table,
+    column_title,
+    outcome_table,
+    shown,
+    target_table,
+    worst_table,
+)
 
 _LEAD = """# Results
 
@@ -22,36 +31,57 @@ otherwise it **does not appear**, and where a run failed it **cannot be told**.
 
 
 def write_files(summary: Summary, folder: Path) -> None:
-    """`table.md`, `outcomes.csv` and a curve for each column, into the folder."""
+    """`table.md`, `outcomes.csv` and the picture, into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(section(summary, level=1))
     (folder / "outcomes.csv").write_text(as_csv(summary))
-    write_curves(summary, folder)
+    write_picture(summary, folder)
 
 
-def write_curves(summary: Summary, folder: Path) -> list[Path]:
-    """The curves, one file a column."""
+def write_picture(summary: Summary, folder: Path) -> Path:
+    """The picture, as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for partition in summary.experiment.partitions:
-        for attack in summary.experiment.attacks:
-            column = partition if attack == "none" else f"{partition}, {attack}"
-            path = folder / f"{summary.experiment.name}-{_slug(column)}.svg"
-            path.write_text(curves(summary, partition, attack, f"{summary.experiment.title}; {column}"))
-            made.append(path)
-    return made
+    path = folder / f"{summary.experiment.name}.svg"
+    path.write_bytes(as_svg(picture(summary)))
+    return path
 
 
-def write_page(summaries: Sequence[Summary], page: Path, *, lead: str = _LEAD) -> None:
-    """One page of all experiments under `lead`, with curves of those without attacks in a folder beside it."""
-    parts = [lead, _overview(summaries)]
-    for summary in summaries:
-        parts.append(section(summary, level=2))
-        if [*summary.experiment.attacks] == ["none"]:
-            drawn = write_curves(summary, page.with_suffix(""))
-            parts.append("\n".join(f"![{path.stem}]({page.stem}/{path.name})" for path in drawn) + "\n")
+def write_page(
+    summaries: Sequence[Summary], page: Path, *, lead: str = _LEAD, claims: str = "", measured: Iterable[Measured] = ()
+) -> None:
+    """One page of all experiments, with pictures in a folder beside it.
+
+    Args:
+        lead: what the page begins with.
+        claims: the claims table of `claims_page`, which comes next.
+        measured: records of benchmarks, which have the page's last sections; their pictures lie there already.
+    """
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n".join(parts))
+    page.write_text(page_text(summaries, page.stem, lead=lead, claims=claims, measured=measured))
+    for summary in filter(pictured, summaries):
+        write_picture(summary, page.with_suffix(""))
+
+
+def page_text(
+    summaries: Sequence[Summary], pictures: str, *, lead: str = _LEAD, claims: str = "",
+    measured: Iterable[Measured] = (),
+) -> str:  # fmt: skip
+    """The page; `pictures` is the folder's name."""
+    parts = [lead]
+    if claims:
+        parts += ["## The works' claims, one by one\n", claims]
+    parts.append(_overview(summaries))
+    for summary in summaries:
+        name = summary.experiment.name
+        parts.append(section(summary, level=2))
+        if pictured(summary):
+            parts.append(f"![{summary.experiment.title}, by round]({pictures}/{name}.svg)\n")
+    return "\n".join([*parts, *(measured_section(record, pictures) for record in measured)])
+
+
+def pictured(summary: Summary) -> bool:
+    """Whether the page has the picture: of attacks the tables tell all."""
+    return [*summary.experiment.attacks] == ["none"]
 
 
 def section(summary: Summary, *, level: int) -> str:
@@ -59,12 +89,14 @@ def section(summary: Summary, *, level: int) -> str:
     experiment = summary.experiment
     goal = "" if experiment.target is None else f"; target: {experiment.metric} {experiment.target:g}"
     test = "the same held-out examples for all" if experiment.test == "common" else "each site's own held-out examples"
+    seeds = ", ".join(map(str, experiment.seeds))
     facts = (
-        f"*{experiment.sites} sites, {experiment.rounds} rounds, seeds {', '.join(map(str, experiment.seeds))}; "
+        f"*`{experiment.name}`: {experiment.sites} sites, {experiment.rounds} rounds, seeds {seeds}; "
         f"{experiment.metric} on {test}{goal}.*"
     )
     parts = [f"{'#' * level} {experiment.title}\n", experiment.about.strip() + "\n", facts + "\n"]
-    parts += [table for table in (outcome_table(summary), worst_table(summary), target_table(summary)) if table]
+    tables = (outcome_table(summary), worst_table(summary), target_table(summary), agreement_table(summary))
+    parts += [table for table in tables if table]
     if experiment.claims:
         parts.append(claims_table(summary.claims(), experiment.metric))
     return "\n".join(parts)
@@ -86,11 +118,7 @@ def _overview(summaries: Sequence[Summary]) -> str:
 
 
 def _told(held: Held, metric: str) -> str:
-    column = held.partition if held.attack == "none" else f"{held.partition}, {held.attack}"
+    column = column_title(held.partition, held.attack)
     early = f" after {held.claim.after} round{'s' if held.claim.after > 1 else ''}" if held.claim.after else ""
-    rows = f"{held.better} less {held.worse}{early}, {column}: {shown(held.difference, metric)}"
+    rows = f"{held.compared}{early}, {column}: {shown(held.difference, metric)}"
     return f"- {held.claim.says} ({rows}): {held.verdict}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "all"

@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -25,13 +26,14 @@ OnDone = Callable[[int, int], None]
 
 
 def outcomes_of(
-    cells: Sequence[Cell], folder: Path, *, workers: int = 1, fresh: bool = False, limit: float = 86_400.0,
-    on_done: OnDone = lambda _done, _all: None,
+    cells: Sequence[Cell], folder: Path, *, known: Mapping[str, CellOutcome] = MappingProxyType({}), workers: int = 1,
+    fresh: bool = False, limit: float = 86_400.0, on_done: OnDone = lambda _done, _all: None,
 ) -> list[CellOutcome]:  # fmt: skip
     """The outcome of each cell, in their order: from `folder` where it is there, otherwise played and kept there.
 
     Args:
         folder: outcomes lie here by their tasks' keys; made if absent.
+        known: outcomes of a record, by key, which are not played either.
         workers: processes at once; 1 plays in this one.
         fresh: play all anew.
         limit: seconds for all of them.
@@ -41,7 +43,8 @@ def outcomes_of(
     """
     folder.mkdir(parents=True, exist_ok=True)
     tasks = {cell.task.key: cell.task for cell in cells}
-    there = {} if fresh else {key: found for key in tasks if (found := _read(folder / f"{key}.json")) is not None}
+    kept = {} if fresh else {key: found for key in tasks if (found := _read(folder / f"{key}.json")) is not None}
+    there = {key: kept.get(key) or known[key] for key in tasks if key in kept or (key in known and not fresh)}
     on_done(len(there), len(tasks))
     missing = {key: task for key, task in tasks.items() if key not in there}
     for key, outcome in _played(missing, workers, limit):

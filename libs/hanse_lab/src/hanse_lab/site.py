@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,10 +11,11 @@ from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
-from hanse_fabric.tensors.layout import Layout
+from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_lab.attacks import poisoned, sent
 from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
+from hanse_lab.tally import Tally
 from hanse_learning.codecs.at_site import LEFT_OUT, read_model, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
 from hanse_learning.site.algorithms import adapt, train_round
@@ -36,8 +36,8 @@ class Setting:
     """What all sites of a cell have in common.
 
     Attributes:
+        tally: what they send.
         meetings: where sites sum in the middle of training; None where they do not.
-        traffic: bytes of arrays to and from all sites, by round; sums in the middle included.
     """
 
     model: AnyModel
@@ -45,8 +45,8 @@ class Setting:
     problem: Problem
     seed: int
     wanted: frozenset[str]
+    tally: Tally
     meetings: Meetings | None = None
-    traffic: Counter[int] = field(default_factory=Counter)
 
     def entries(self, round_number: int) -> Entries:
         """The entries of the model in a round."""
@@ -103,21 +103,27 @@ class LabSite:
         update = update_of(model, trained, entries.travelling, consume=True)
         if self._attack is not None:
             update = sent(update, self._attack, entries.travelling)
-        self._count(task.round, model, made.extras, made.metrics)
+        data, up = self._encoded(task, entries.travelling, update)
+        beside = sum(_size(arrays) for arrays in made.extras.values())
+        self._setting.tally.add(
+            task.round, min(_size(model), len(objects["model"])) + up + 2 * beside, made.metrics,
+            [update[entry.name] for entry in entries.travelling if entry.rule is Rule.PARAMETER],
+        )  # fmt: skip
         layouts = {name: _of(entries.travelling, arrays) for name, arrays in made.extras.items()}
         return Made(
-            self._encoded(task, entries.travelling, update), len(self._data), dict(made.metrics), info=dict(made.info),
+            data, len(self._data), dict(made.metrics), info=dict(made.info),
             extras={name: encode_tensors(layouts[name], arrays) for name, arrays in made.extras.items()},
         )  # fmt: skip
 
-    def _encoded(self, task: Task, layout: Layout, update: Arrays) -> bytes:
-        """The update's bytes. What the codecs leave out is kept, too."""
+    def _encoded(self, task: Task, layout: Layout, update: Arrays) -> tuple[bytes, int]:
+        """The update's bytes, and how many of them are counted: of plain arrays not the header. What the codecs leave
+        out is kept, too."""
         codec = site_codec(task.config)
         if codec is None:
-            return encode_tensors(layout, update)
+            return encode_tensors(layout, update), _size(update)
         data, left = codec.encoded(layout, update, {LEFT_OUT: self._left_out}, seed=task.seed)
         self._left_out = left.get(LEFT_OUT, {})
-        return data
+        return data, len(data)
 
     def evaluate(self, number: int, model: Arrays, test: Examples) -> dict[str, float]:
         """The metrics of a round's model, or of the one that the site would use.
@@ -143,15 +149,13 @@ class LabSite:
             wanted=setting.wanted, sums=sums,
         )  # fmt: skip
 
-    def _count(self, number: int, model: Arrays, extras: Mapping[str, Arrays], metrics: Mapping[str, float]) -> None:
-        """What the site was sent and sends, as arrays: models, extras, and its sums."""
-        arrays = sum(array.nbytes for array in model.values())
-        arrays += sum(array.nbytes for named in extras.values() for array in named.values())
-        self._setting.traffic[number] += 2 * arrays + 2 * 8 * int(metrics.get("summed_values", 0.0))
-
 
 def _only(arrays: Arrays, layout: Layout) -> dict[str, np.ndarray]:
     return {entry.name: arrays[entry.name] for entry in layout}
+
+
+def _size(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _of(layout: Layout, arrays: Arrays) -> Layout:

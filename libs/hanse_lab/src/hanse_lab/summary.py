@@ -30,18 +30,26 @@ class Spread:
 class Held:
     """A claim held against a column: the differences (better minus worse), in the direction in which more is better.
 
+    Attributes:
+        rows: that were compared, those chosen from several too: better, worse, and what either gains over.
+
     `appears`: three quarters of the seeds agree (of three seeds, all), and the mean exceeds their deviation. `the
     reverse appears`: as many say the opposite so clearly. `does not appear`: neither. `cannot be told`: a run failed.
     """
 
     claim: Claim
-    better: str
-    worse: str
+    rows: tuple[str, ...]
     partition: str
     attack: str
     difference: Spread
     wins: int
     verdict: Verdict
+
+    @property
+    def compared(self) -> str:
+        """The rows in one expression."""
+        better, worse, *over = self.rows
+        return f"({better} - {over[0]}) - ({worse} - {over[1]})" if over else f"{better} - {worse}"
 
 
 class Summary:
@@ -80,6 +88,13 @@ class Summary:
             made.append(reached(values, experiment.target, larger_is_better=better, round_bytes=outcome.sent))
         return made
 
+    def messages_to_target(self, algorithm: str, partition: str, attack: str) -> list[int]:
+        """Of the seeds that reached the target, rounds of messages until then: an iteration of FedTAN takes several."""
+        found = zip(
+            self.outcomes(algorithm, partition, attack), self.to_target(algorithm, partition, attack), strict=True
+        )  # fmt: skip
+        return [sum(outcome.messages[: there.round]) for outcome, there in found if there is not None]
+
     def claims(self) -> list[Held]:
         """Every claim in each of its columns."""
         experiment = self.experiment
@@ -93,28 +108,30 @@ class Summary:
     def _held(self, claim: Claim, partition: str, attack: str) -> Held:
         metric = self.experiment.metric
         direction = -1.0 if metric in SMALLER_IS_BETTER else 1.0
-        better, worse = (self._best(rows, partition, attack, claim.after, direction) for rows in claim.rows())
+        rows = tuple(self._best(names, partition, attack, claim.after, direction) for names in claim.rows())
         differences, failed = [], 0
         for seed in self.experiment.seeds:
-            pair = [
-                self._value(self._by[name, partition, attack][seed], metric, claim.after) for name in (better, worse)
-            ]
-            if pair[0] is None or pair[1] is None:
+            values = [self._value(self._by[name, partition, attack][seed], metric, claim.after) for name in rows]
+            there = [value for value in values if value is not None]
+            if len(there) < len(values):
                 failed += 1
-            else:
-                differences.append(direction * (pair[0] - pair[1]))
+                continue
+            better, worse, *over = there
+            gained = over[0] - over[1] if over else 0.0
+            differences.append(direction * (better - worse - gained))
         spread, wins = _spread(differences, failed), sum(difference > 0 for difference in differences)
-        return Held(claim, better, worse, partition, attack, spread, wins, _verdict(spread, differences))
+        return Held(claim, rows, partition, attack, spread, wins, _verdict(spread, differences))
 
     def _best(self, rows: Sequence[str], partition: str, attack: str, after: int | None, direction: float) -> str:
+        """The row that is best on the validation examples, which are never those that are reported."""
+        metric = f"validation {self.experiment.metric}"
+
         def mean(name: str) -> float:
-            found = [
-                self._value(each, self.experiment.metric, after) for each in self.outcomes(name, partition, attack)
-            ]
+            found = [self._value(each, metric, after) for each in self.outcomes(name, partition, attack)]
             whole = [value for value in found if value is not None]
             return direction * statistics.fmean(whole) if len(whole) == len(found) else float("-inf")
 
-        return max(rows, key=mean)
+        return rows[0] if len(rows) == 1 else max(rows, key=mean)
 
     def _value(self, outcome: CellOutcome, metric: str, after: int | None, *, worst: bool = False) -> float | None:
         """The mean of the last measurements, by round `after` where it is given; None where the run failed before."""

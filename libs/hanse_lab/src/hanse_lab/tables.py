@@ -7,6 +7,7 @@ import io
 import statistics
 from collections.abc import Sequence
 
+from hanse_lab.experiment import Experiment
 from hanse_lab.summary import Held, Spread, Summary
 
 _PERCENT = frozenset({"accuracy"})
@@ -23,18 +24,34 @@ def shown(spread: Spread, metric: str) -> str:
 
 def outcome_table(summary: Summary) -> str:
     """Rows are algorithms, columns partitions and attacks: the mean over the seeds, and the deviation."""
-    columns, titles = _columns(summary)
+    columns, titles = column_titles(summary.experiment)
     metric = summary.experiment.metric
-    rows = [
-        [name, *(shown(summary.spread(name, *column, metric), metric) for column in columns)]
-        for name in summary.experiment.algorithms
-    ]
+
+    def cell(name: str, partition: str, attack: str) -> str:
+        text = shown(summary.spread(name, partition, attack, metric), metric)
+        of_paper = summary.experiment.algorithms[name].paper.get(partition)
+        return text if of_paper is None else f"{text} (paper: {of_paper:g})"
+
+    rows = [[name, *(cell(name, *column) for column in columns)] for name in summary.experiment.algorithms]
     return markdown(["", *titles], rows)
+
+
+def agreement_table(summary: Summary) -> str:
+    """Of rows with a sign mask: how far signs agree, and how many parameters it leaves whole; empty without masks."""
+    columns, titles = column_titles(summary.experiment)
+    rows = []
+    for name in summary.experiment.algorithms:
+        spreads = [
+            [summary.spread(name, *column, metric) for metric in ("agreement", "unmasked")] for column in columns
+        ]
+        if any(spread.count for pair in spreads for spread in pair):
+            rows.append([name, *(f"{100 * one.mean:.1f}, {100 * other.mean:.1f}" for one, other in spreads)])
+    return markdown(["signs agree; parameters left whole, %", *titles], rows) if rows else ""
 
 
 def worst_table(summary: Summary) -> str:
     """The same for the site that is worst off, of rows whose sites differ; empty where none do."""
-    columns, titles = _columns(summary)
+    columns, titles = column_titles(summary.experiment)
     metric = summary.experiment.metric
     differing = [
         name for name in summary.experiment.algorithms
@@ -53,7 +70,7 @@ def target_table(summary: Summary) -> str:
     """Rounds, and bytes up and down, to the target: medians of the seeds that reached it; empty without a target."""
     if summary.experiment.target is None:
         return ""
-    columns, titles = _columns(summary)
+    columns, titles = column_titles(summary.experiment)
     rows = []
     for name in summary.experiment.algorithms:
         row = [name]
@@ -65,6 +82,8 @@ def target_table(summary: Summary) -> str:
                 continue
             rounds = statistics.median(found.round for found in there)
             text = f"{rounds:g} rounds, {statistics.median(found.bytes for found in there) / 2**20:.1f} MiB"
+            if (messages := statistics.median(summary.messages_to_target(name, *column))) != rounds:
+                text = f"{messages:g} rounds of messages in {text}"
             row.append(text if len(there) == len(seeds) else f"{text} ({len(there)} of {len(seeds)} seeds)")
         rows.append(row)
     return markdown(["to the target", *titles], rows)
@@ -75,15 +94,16 @@ def claims_table(held: Sequence[Held], metric: str) -> str:
     rows = [
         [
             each.claim.says,
-            f"{each.better} - {each.worse}" + (f", round {each.claim.after}" if each.claim.after else ""),
-            _column_title(each.partition, each.attack),
+            each.compared + (f", round {each.claim.after}" if each.claim.after else ""),
+            column_title(each.partition, each.attack),
             shown(each.difference, metric),
+            each.claim.paper,
             f"{each.wins} of {each.difference.count}",
             f"**{each.verdict}**",
         ]
         for each in held
     ]
-    return markdown(["claim", "difference", "where", "mean", "seeds", ""], rows)
+    return markdown(["claim", "difference", "where", "mean", "paper", "seeds", ""], rows)
 
 
 def as_csv(summary: Summary) -> str:
@@ -92,7 +112,7 @@ def as_csv(summary: Summary) -> str:
         {
             name
             for algorithm in summary.experiment.algorithms
-            for column in _columns(summary)[0]
+            for column in column_titles(summary.experiment)[0]
             for outcome in summary.outcomes(algorithm, *column)
             for name in outcome.metrics
         }
@@ -101,7 +121,7 @@ def as_csv(summary: Summary) -> str:
     table = csv.writer(out, lineterminator="\n")
     table.writerow(["algorithm", "partition", "attack", "seed", *names, "bytes", "seconds", "failed"])
     for algorithm in summary.experiment.algorithms:
-        for column in _columns(summary)[0]:
+        for column in column_titles(summary.experiment)[0]:
             found = summary.outcomes(algorithm, *column)
             for seed, outcome in zip(summary.experiment.seeds, found, strict=True):
                 last = [outcome.metrics[name][-1] if name in outcome.metrics else "" for name in names]
@@ -116,11 +136,17 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def _columns(summary: Summary) -> tuple[list[tuple[str, str]], list[str]]:
-    experiment = summary.experiment
+def in_units(metric: str) -> str:
+    """The metric's name with its unit, for an axis."""
+    return f"{metric}, %" if metric in _PERCENT else metric
+
+
+def column_titles(experiment: Experiment) -> tuple[list[tuple[str, str]], list[str]]:
+    """The tables' columns, (partition, attack), and their titles."""
     columns = [(partition, attack) for partition in experiment.partitions for attack in experiment.attacks]
-    return columns, [_column_title(*column) for column in columns]
+    return columns, [column_title(*column) for column in columns]
 
 
-def _column_title(partition: str, attack: str) -> str:
+def column_title(partition: str, attack: str) -> str:
+    """Of the column; nobody attacks in `none`."""
     return partition if attack == "none" else f"{partition}, {attack}"
