@@ -250,3 +250,44 @@ def test_where_a_share_is_missing_those_who_are_left_share_the_noise_anew(tmp_pa
         assert sums(made) == {"r1-train-s2": NAMES[:3], "r1-evaluate": sums(made)["r1-evaluate"]}
 
     clock.run(story())
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@in_virtual_time
+async def test_the_same_job_again_is_summed_over_the_same_sites_to_the_same_bits(
+    clock: VirtualClock, tmp_path: Path, mode: str
+) -> None:
+    """Also where the first run had to do a step again: the works of both are the same, and so are the sets."""
+    async with hub_of(clock, tmp_path, *NAMES) as made:
+        models = []
+        for run in ("run000000001", "run000000002"):
+            made.let("west", *([] if models else [silent("r1-evaluate")]))
+            await made.submit(run, **masked_job(mode, rounds=2, participants={"quorum": 1.0, "deadline": 5.0}))
+            record = await made.ended(run)
+            assert (record.state, record.reason) == ("completed", "")
+            models.append((record.model_digest, tuple(record.metrics.items())))
+        assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@in_virtual_time
+async def test_the_same_job_with_one_site_more_or_fewer_or_in_another_mode_is_refused_in_words(
+    clock: VirtualClock, tmp_path: Path, mode: str
+) -> None:
+    other = "pairwise" if mode == "compensator" else "compensator"
+    async with hub_of(clock, tmp_path, *MANY) as made:
+        for number, (job, gone, why) in enumerate(
+            [
+                (masked_job(mode), (), ""),
+                (masked_job(mode), ("west",), "members: "),
+                (masked_job(other), (), "nobody else gets a sum of it"),
+                (masked_job(mode, seed=8), ("west",), ""),
+            ]
+        ):
+            for name in MANY:
+                made.let(name, *([silent("r1-*")] if name in gone else []))
+            job["participants"] |= {"quorum": 0.7, "retries": 0}
+            await made.submit(f"run{number:09}", **job)
+            record = await made.ended(f"run{number:09}")
+            assert (record.state == "completed") is (not why), record.reason
+            assert why in record.reason
