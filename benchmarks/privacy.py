@@ -85,7 +85,9 @@ async def pairwise(folder: Path) -> Figures:
     return _over_plain(plain, medians)
 
 
-async def _rounds(folder: Path, modes: dict[str, dict[str, Any]]) -> tuple[float, dict[str, float]]:
+async def _rounds(
+    folder: Path, modes: dict[str, dict[str, Any]], repeats: int = REPEATS
+) -> tuple[float, dict[str, float]]:
     """Median seconds per round: plain, and by mode. Runs take turns on one deployment."""
     files = write_site(folder / "data")
     job = sized_job(4, SITES, MEGABYTES)
@@ -93,7 +95,7 @@ async def _rounds(folder: Path, modes: dict[str, dict[str, Any]]) -> tuple[float
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
         await deployment.add_multiplexed("many", SITES, files)
-        for _ in range(REPEATS):
+        for _ in range(repeats):
             for name, body in jobs.items():
                 times = (await time_rounds(deployment, body)).seconds
                 print(name, [round(t, 2) for t in times], file=sys.stderr, flush=True)
@@ -117,7 +119,7 @@ async def binding(folder: Path) -> Figures:
     """What a site's part in binding requests and remembering works takes of a masked round of 10 million parameters."""
     (folder / "site").mkdir()
     found = await measure_binding(folder / "site")
-    _, medians = await _rounds(folder, {"masked": {"mode": "compensator", "largest_weight": 1000}})
+    _, medians = await _rounds(folder, {"masked": {"mode": "compensator", "largest_weight": 1000}}, 1)
     share = found["site_ms"] / 1000 / medians["masked"]
     return {f"binding_{name}": value for name, value in found.items()} | {"binding_share": round(share, 4)}
 
