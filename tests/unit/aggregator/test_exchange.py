@@ -116,10 +116,8 @@ async def test_another_replica_goes_on_where_a_dead_one_was(clock):
     dead = asyncio.create_task(Aggregator(first, Engine(None)).run(asyncio.Event()))
     try:
         await _open_session(bus, ("a",))
-        async with (
-            coordinating(bus),
-            open_exchange(doors(bus, "a"), run=WHERE["run"], step=WHERE["step"]) as exchange,
-        ):
+        exchange = Exchange(doors(bus, "a"), WHERE["run"], WHERE["step"])
+        async with coordinating(bus):
             before = {key: await exchange.sum(key, array, timeout=60) for key, array in early.items()}
             await first.close()
             async with aggregating(bus):
