@@ -116,7 +116,7 @@ def answer_with_link(path):
 
     for name, module in list(sys.modules.items()):
         if name.startswith("hanse_datapod.worker.work.") and hasattr(module, "write_tensors"):
-            module.write_tensors = link
+            module.write_tensors = link  # type: ignore[attr-defined]
     return True
 
 

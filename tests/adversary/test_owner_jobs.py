@@ -17,13 +17,16 @@ from adversary import workers
 from adversary.canaries import PLACES, SHOWN, Place
 from clocks import in_virtual_time
 from hanse_compensator.memory import Memory
-from hanse_coordinator.api.runs import _view
+from hanse_coordinator.api.runs import _summary
 from hanse_datapod.masking.remembered import Remembered
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_privacy.report import describe
 from hanse_privacy.works.pairwise import Past
+from hanse_schemas.http.runs import RunView
+from hanse_schemas.schema import unit_of
 from simulation.league import PROJECT, League
 from simulation.stories import hub_of, job_of
 from simulation.trainer import FEATURES, RATE, STEPS, Trainer
@@ -127,7 +130,8 @@ async def all_that_a_run_tells(clock: VirtualClock, folder: Path, place: Place) 
         await made.submit(**job)
         record = await made.ended()
         assert record.state == "failed", place
-        listed = _view(record).model_dump_json()
+        told = describe(record.job, unit=unit_of(place.schema))
+        listed = _summary(RunView, record, privacy=told).model_dump_json()
         return b"\n".join([listed.encode(), *(said.data for said in made.network.published)])
 
 
