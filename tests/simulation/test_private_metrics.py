@@ -32,9 +32,14 @@ def test_sites_that_require_privacy_train_and_evaluate_and_charge_every_number_t
     played = play(tmp_path, job, sites=3, rules={"privacy": {"required": True}})
     assert set(played.record.metrics) >= {"loss", "train_loss"}
     charged = [entry for entry in read_chain(tmp_path / "site-0", NAME) if entry["what"] == "charge"]
-    names = [(entry["work"].split("/")[0], entry["work"].endswith("/metrics")) for entry in charged]
-    assert names == [
-        ("r1-train", False), ("r1-train", True), ("r1-evaluate", True),
-        ("r2-train", False), ("r2-train", True), ("r2-evaluate", True),
-    ]  # fmt: skip
+    assert [(entry["work"].split("/")[0], entry["work"].split("/")[4:]) for entry in charged] == [
+        (step, list(part))
+        for number in (1, 2)
+        for step, part in [
+            (f"r{number}-train", ()),
+            *([(f"r{number}-train", ("rounding",))] if privacy is SHARES else []),
+            (f"r{number}-train", ("metrics",)),
+            (f"r{number}-evaluate", ("metrics",)),
+        ]
+    ]
     assert {entry["event"]["amount"] for entry in charged if entry["work"].endswith("/metrics")} == {0.5}
