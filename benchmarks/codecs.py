@@ -26,6 +26,7 @@ from hanse_fabric.messages import Task
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_lab.site import LabSite, Setting
+from hanse_lab.tally import Tally
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.frames import ROW, frames_of, head_length
 from hanse_learning.codecs.reading import decode_frame
@@ -130,7 +131,12 @@ def trained(folder: Path, sections: Sequence[Section] | None, feedback: bool, se
         **({} if sections is None else {"codec": {"up": list(sections), "error_feedback": feedback}}),
     })  # fmt: skip
     setting = Setting(
-        check_model(job.model), check_train(job.train), Problem((64,), 10, "classification"), seed, frozenset()
+        check_model(job.model),
+        check_train(job.train),
+        Problem((64,), 10, "classification"),
+        seed,
+        frozenset(),
+        Tally(None),
     )
     sites = {name: CountedSite(name, setting, _examples(folder / name / "train.npz")) for name in names}
     model = decode_tensors(conduct(job, sites).model or b"")[1]
