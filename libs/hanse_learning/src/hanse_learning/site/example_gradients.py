@@ -61,8 +61,16 @@ def example_gradients(module: nn.Module, loss_of: Loss) -> OfExamples:
 
 def by_layers(module: nn.Module, loss_of: Loss) -> OfExamples:
     """For modules whose parameters are those of convolutions (kernel-normalized ones, too), linear layers and group
-    normalizations."""
+    normalizations. What the function returns is written over by its next call."""
     layers = {name: part for name, part in module.named_modules() if type(part) in _KNOWN}
+    rooms: dict[str, Tensor] = {}  # of filters, which are large: new memory would take as long as a part of the work
+
+    def room(use: Seen, examples: int) -> Tensor | None:
+        if not isinstance(use.layer, (*_CONVOLUTIONS, *_KN_CONVOLUTIONS)):
+            return None
+        if use.name not in rooms or len(rooms[use.name]) < examples:
+            rooms[use.name] = use.x.new_empty(examples, *use.layer.weight.shape)
+        return rooms[use.name][:examples]
 
     def gradients(named: Parameters, x: Tensor, y: Tensor, copies: int = 1) -> Gradients:
         seen: list[Seen] = []
@@ -83,7 +91,8 @@ def by_layers(module: nn.Module, loss_of: Loss) -> OfExamples:
         made: Gradients = {}
         with torch.no_grad():
             for use, of_out in zip(seen, back, strict=True):
-                own = gradients_of_layer(use.layer, use.x, use.statistics, of_out, copies)
+                free = room(use, len(x) // copies) if f"{use.name}.weight" not in made else None
+                own = gradients_of_layer(use.layer, use.x, use.statistics, of_out, copies, room=free)
                 for last, gradient in own.items():
                     name = f"{use.name}.{last}" if use.name else last
                     made[name] = made[name].add_(gradient) if name in made else gradient
@@ -128,14 +137,16 @@ def _recording(name: str, seen: list[Seen]) -> Callable[[nn.Module, tuple[Tensor
 
 
 def gradients_of_layer(
-    layer: nn.Module, x: Tensor, statistics: Sequence[Tensor], of_out: Tensor, copies: int = 1
-) -> Gradients:
+    layer: nn.Module, x: Tensor, statistics: Sequence[Tensor], of_out: Tensor, copies: int = 1, *,
+    room: Tensor | None = None,
+) -> Gradients:  # fmt: skip
     """Those of one layer's parameters that are trained, by the parameters' own names.
 
     Args:
         x: its input (k copies, ...).
         statistics: of kernel-normalized units: means, and 1 / standard deviations.
         of_out: the gradient of its output.
+        room: for the gradients of a convolution's weight.
     """
     trained = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
     made: Gradients = {}
@@ -152,18 +163,20 @@ def gradients_of_layer(
         normalized = nn.functional.group_norm(x, layer.num_groups, eps=layer.eps)
         made["weight"] = _per_channel(normalized * of_out, copies)
     elif "weight" in trained:
-        made["weight"] = _of_filters(layer, x, of_out, statistics, copies)
+        made["weight"] = _of_filters(layer, x, of_out, statistics, copies, room)
     return made
 
 
-def _of_filters(layer: Any, x: Tensor, of_out: Tensor, statistics: Sequence[Tensor], copies: int) -> Tensor:
+def _of_filters(
+    layer: Any, x: Tensor, of_out: Tensor, statistics: Sequence[Tensor], copies: int, room: Tensor | None
+) -> Tensor:
     """Of a convolution's weight: (k, *shape)."""
     of_sums = None
     if statistics:  # out = (x * Z - mean sum(Z)) inverse + b
         mean, inverse = statistics
         of_out = of_out * inverse
         of_sums = _per_channel(of_out * mean, copies)  # (k, channels)
-    made = x.new_empty(len(x) // copies, *layer.weight.shape)
+    made = x.new_empty(len(x) // copies, *layer.weight.shape) if room is None else room
     none = (0,) * (x.dim() - 2)
     for index, target in enumerate(made):
         own = slice(index * copies, (index + 1) * copies)
@@ -171,9 +184,10 @@ def _of_filters(layer: Any, x: Tensor, of_out: Tensor, statistics: Sequence[Tens
             of_out[own], x[own], layer.weight, None, layer.stride, layer.padding, layer.dilation, False, none,
             layer.groups, [False, True, False],
         )  # fmt: skip
-        target.copy_(gradient)
-        if of_sums is not None:
-            target.sub_(of_sums[index].reshape(-1, *(1,) * (target.dim() - 1)))
+        if of_sums is None:
+            target.copy_(gradient)
+        else:
+            torch.sub(gradient, of_sums[index].reshape(-1, *(1,) * (target.dim() - 1)), out=target)
     return made
 
 
