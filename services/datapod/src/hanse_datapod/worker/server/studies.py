@@ -62,7 +62,7 @@ class StudyServer:
         data = DataSettings.model_validate(body["data"])
         if body["operation"] == "check":
             found = check_genotypes(data, _SCHEMA.validate_python(body["schema"]))
-            return {"test_examples": 0, "device": {}, **found}
+            return {"test_examples": 0, "device": {}, "units": None, **found}
         if body["operation"] == "rest":
             self._studies.clear()
             self._given.clear()
