@@ -81,10 +81,11 @@ def outcomes_when_killed(
             for site, its in (faults or {}).items():
                 made.let(site, *its)
             dying = made.processes[process]
+            before = dying.death.publications
             death = made.group.create_task(dying.died(at, stored=at % 2 == 0))
             death.add_done_callback(lambda done: None if done.cancelled() else dying.start(made.group))
             record = await completed(made, job)
-            publications = dying.death.publications
+            publications = dying.death.publications - before
             await clock.sleep(1.0)  # at the last publications it dies after the run's end
             assert death.done() == (at > 0), f"at {at} of {dying.death.publications} it did not die"
             death.cancel()
