@@ -38,6 +38,8 @@ from hanse.embedded.hub import EmbeddedHub
 from hanse.hub import Project, Run
 from hanse.site import SiteTask
 from hanse.views import Event
+from hanse_fabric.bus.issuing import region_of
+from hanse_fabric.bus.jwt import credentials, read_credentials, user_jwt
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
@@ -147,6 +149,17 @@ def test_a_site_reaches_no_subject_but_its_own_and_none_once_it_is_revoked(proje
         do(joined._link.presence())
         project.revoke("north")
         refusal_of(lambda: do(joined._link.presence()), ErrorCode.UNAUTHENTICATED)
+
+
+def test_a_site_with_a_token_of_release_0_1_0_comes_back_with_another(project: Project, tmp_path: Path) -> None:
+    with hanse.join(project_url(project), project.invite("north"), home=tmp_path) as joined:
+        creds = joined.identity.creds
+    _, key = read_credentials(creds.read_text())
+    old = user_jwt(KeyPair.create(KeyKind.ACCOUNT), key.public, "north", {"publish": [], "subscribe": []})
+    creds.write_text(credentials(old, key))
+    with hanse.join(project_url(project), None, home=tmp_path) as back:
+        back._worker.do(back._link.presence())
+    assert region_of(read_credentials(creds.read_text())[0]) == "hub"
 
 
 # Updates
