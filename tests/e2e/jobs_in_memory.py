@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from hanse_lab.meetings import Meetings
 from hanse_lab.site import LabSite, Setting
+from hanse_lab.tally import Tally
 from hanse_learning.config import FedTanConfig, check_model, check_train
 from hanse_learning.server.config import check_strategy
 from hanse_learning.site.examples import Examples, pose
@@ -36,7 +37,7 @@ def digest_in_memory(
     )
     setting = Setting(
         check_model(job.model), train, pose(TypeAdapter(DataSchema).validate_python(dict(schema)), None), job.seed,
-        frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, meetings,
+        frozenset(check_strategy(job.strategy).reduction.needs()) & {"first_loss"}, Tally(None), meetings,
     )  # fmt: skip
     return conduct(job, {name: LabSite(name, setting, examples(path)) for name, path in files.items()}).digest
 
