@@ -22,6 +22,7 @@ NUMBER = 77347734.5
 """A canary among numbers."""
 SHOWN = (CANARY, "7734773", "7.73477e+07")
 TABLE = TabularSchema(features=(Column(name="age", maximum=120), Column(name="beds")), target="ill")
+OF_PEOPLE = TABLE.model_copy(update={"unit": "patient"})
 ARRAYS = ArraySchema(shape=(2,), classes=2, maximum=1.0)
 GENOTYPES = GenotypesSchema(phenotypes=("ill",), covariates=("AGE",))
 GOOD = "age,beds,ill\n40,1,0\n50,2,1\n60,3,0\n70,4,1\n"
@@ -128,7 +129,7 @@ def plink(
 
 LOAD = "def load():\n    return {'train': (np.ones((6, 2)), np.arange(6) % 2)}\n"
 _QUIET = {
-    "csv: a line too long", "csv: bytes that are no text", "parquet: the name of a column",
+    "csv: whose a row is", "csv: a line too long", "csv: bytes that are no text", "parquet: the name of a column",
     "parquet: a file that is none", "npz: text in place of numbers", "npz: objects", "npz: a file that is none",
     "plink: a line too short", "plink: a byte that is no text", "plink: a person whom the genotypes lack",
     "plink: a row too long under a name", "plink: genotypes that are none", "site code: text in place of numbers",
@@ -141,6 +142,7 @@ _PLACES: tuple[Place, ...] = (
     csv("the name of a column that nobody declared, beside a missing one", f"age,{CANARY},ill\n40,1,0\n"),
     csv("the name of a column in a project without a schema", f"{CANARY},y\n1,0\nx,1\n", OpenSchema()),
     csv("a name that stands twice", f"age,age,beds,ill\n{CANARY},1,2,0\n"),
+    csv("whose a row is", f"patient,age,beds,ill\n{CANARY},1,2,0\nb,1,2,0\n", OF_PEOPLE),
     csv("a line too long", GOOD + f"{CANARY},1,0,1,1\n"),
     csv("bytes that are no text", GOOD.encode() + CANARY.encode() + b"\xff\xfe,1,0\n"),
     parquet("a cell", age=[CANARY, "1"], beds=[1, 2], ill=[0, 1]),
