@@ -21,11 +21,12 @@ from hanse_fabric import tls
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
-from hanse_fabric.subjects import PRESENCE, Role
+from hanse_fabric.subjects import Door, Role
 from hanse_operations.bus.server import ServerTls
 from hanse_operations.servers.program import free_ports
 from hanse_site.joining import proved
@@ -126,9 +127,9 @@ async def join(
     return await client.post(f"{url}/v1/join", json=body)
 
 
-async def say_hello(bus: NatsBus, project: str) -> None:
+async def say_hello(bus: NatsBus, project: str, key: SigningKey) -> None:
     presence = Presence(project=project, participant="north", version="0.1.0", sent_at=datetime.now(UTC))
-    await bus.publish(PRESENCE.of(project=project, participant="north"), presence.encode(), timeout=20)
+    await Doors(bus, project, "north", key).ask(Door.PRESENCE, presence.encode(), timeout=20)
 
 
 async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
@@ -149,8 +150,8 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
         joined, site = await joins(key)
         try:
             with pytest.raises(HanseError):
-                await say_hello(former, project)  # it joined again with another bus key, and this one is void
-            await say_hello(site, project)
+                await say_hello(former, project, signing)  # it joined again with another bus key, and this one is void
+            await say_hello(site, project, signing)
             member = f"{replica.url}/v1/projects/{project}/participants/north"
             async with asyncio.timeout(60):
                 while not (seen := (await client.get(member)).json())["online"]:  # noqa: ASYNC110 - HTTP has no event
@@ -158,7 +159,7 @@ async def test_a_site_joins_connects_is_seen_and_is_cut_off_when_revoked(
             assert abs(seen["clock_difference"]) < 60
             (await client.post(f"{member}/revoke")).raise_for_status()
             with pytest.raises(HanseError):
-                await say_hello(site, project)
+                await say_hello(site, project, signing)
         finally:
             await former.close()
             await site.close()
@@ -225,7 +226,8 @@ async def test_every_link_may_be_mutual_tls(
         await ready(replica, client)
         key = KeyPair.create(KeyKind.USER)
         token = await invite(client, replica.url, "sealed")
-        joined = (await join(client, replica.url, token, key)).raise_for_status().json()
+        signing = SigningKey.create()
+        joined = (await join(client, replica.url, token, key, signing)).raise_for_status().json()
         assert joined["bus_ca"] == ca.cert.read_text()
         site = await NatsBus.connect(
             joined["bus_url"],
@@ -234,7 +236,7 @@ async def test_every_link_may_be_mutual_tls(
             inbox_prefix="_INBOX.sealed.north",
             tls=with_cert,
         )
-        await say_hello(site, "sealed")
+        await say_hello(site, "sealed", signing)
         await site.close()
         revoked = await client.post(f"{replica.url}/v1/projects/sealed/participants/north/revoke")
         assert revoked.status_code == 200, revoked.text
