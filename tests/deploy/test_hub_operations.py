@@ -9,7 +9,7 @@ import pytest
 from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
 from deploy.hub_arrows import chosen
 from deploy.value_sets import EVERYTHING, FOUND_THERE, PRODUCTION, VALUES
-from hanse_fabric.subjects import STREAMS
+from hanse_fabric.subjects import SMALLEST_STORE, STREAMS
 
 GIB = 1 << 30
 
@@ -38,10 +38,10 @@ def test_jetstream_takes_eight_tenths_of_its_volume_unless_told(size: str, total
 
 def test_a_volume_that_cannot_hold_what_streams_reserve_is_refused(render: Render, refusal: Text) -> None:
     reserved = sum(stream.max_bytes or 0 for stream in STREAMS)
-    assert 0.8 * GIB <= reserved < 0.8 * 2 * GIB
-    said = "nats.persistence.size: 1Gi is too little, 2Gi is the least"
-    assert said in refusal("hanse", {"nats": {"persistence": {"size": "1Gi"}}})
-    assert render("hanse", {"nats": {"persistence": {"size": "2Gi"}}})
+    assert reserved < SMALLEST_STORE == 0.8 * 10 * GIB
+    said = "nats.persistence.size: 9Gi is too little, 10Gi is the least"
+    assert said in refusal("hanse", {"nats": {"persistence": {"size": "9Gi"}}})
+    assert render("hanse", {"nats": {"persistence": {"size": "10Gi"}}})
 
 
 @pytest.mark.parametrize(("memory", "total"), [("8Gi", 8 * GIB), ("1500M", 1_500_000_000), (2 * GIB, 2 * GIB)])
