@@ -152,6 +152,6 @@ def test_an_entry_larger_than_a_frame_is_cut_and_small_ones_share_one():
     small = [Entry(f"s{number}", "F32", (2,)) for number in range(9)]
     layout = Layout.of([Entry("big", "F32", (2 * FRAME_ELEMENTS + 5,)), *small])
     frames = frames_of(layout)
-    assert [len(frame.parts) for frame in frames] == [1, 1, 10]
+    assert [len(frame.portions) for frame in frames] == [1, 1, 10]
     assert frames[0].start == layout.data_start
     assert frames[-1].stop == layout.size

@@ -1,8 +1,8 @@
-"""A chain of codecs, and what it makes of a part of an entry.
+"""A chain of codecs, and what it makes of a portion of an entry.
 
-A part begins with a byte that says how its values' places are told: all are there (WHOLE), by a bit each (BITMAP), by
-16-bit numbers (PLACES, where at most one in sixteen is sent), by the seed (SEEDED), or none is (NONE). Of BITMAP no
-count is needed; PLACES and SEEDED have it. RAW is a part of a buffer, as it is.
+A portion begins with a byte that says how its values' places are told: all are there (WHOLE), by a bit each (BITMAP),
+by 16-bit numbers (PLACES, where at most one in sixteen is sent), by the seed (SEEDED), or none is (NONE). Of BITMAP no
+count is needed; PLACES and SEEDED have it. RAW is a portion of a buffer, as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hanse_learning.codecs.stages import Draw, Mask, Packer, Quantizer, Sparsifi
 
 
 class Places(IntEnum):
-    """How the places of a part's values are told."""
+    """How the places of a portion's values are told."""
 
     RAW = 0
     WHOLE = 1
@@ -47,7 +47,7 @@ class Chain:
     packer: Packer
 
     def write(self, values: Values, kept: Mask | None, draw: Draw) -> bytes:
-        """A part of a parameter: values (n,), and which of them are sent; None: all."""
+        """A portion of a parameter: values (n,), and which of them are sent; None: all."""
         if kept is None:
             return bytes([Places.WHOLE]) + self.quantizer.write(values, draw)
         places = np.flatnonzero(kept)
@@ -65,7 +65,7 @@ class Chain:
         return bytes([Places.BITMAP]) + np.packbits(kept).tobytes() + sent
 
     def read(self, data: BytesIn, dtype: np.dtype[Any], seeded: Mask | None, size: int) -> Values:
-        """A part of a parameter, (size,) of `dtype`, with zeros where nothing was sent.
+        """A portion of a parameter, (size,) of `dtype`, with zeros where nothing was sent.
 
         Args:
             seeded: where the chain's sparsifier goes by the seed: what it chooses.
@@ -85,7 +85,7 @@ class Chain:
             values[kept] = self.quantizer.read(data, int(np.count_nonzero(kept)), dtype)
             return values
         if told not in (Places.PLACES, Places.SEEDED):
-            raise data.bad(f"begins a part with {told}, 1 to 5 was expected")
+            raise data.bad(f"begins a portion with {told}, 1 to 5 was expected")
         count = data.number("<u4")
         if told == Places.PLACES:
             places = data.array("<u2", count).astype(np.intp)

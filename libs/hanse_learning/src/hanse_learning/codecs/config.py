@@ -117,7 +117,7 @@ class RandomKConfig(_BuiltIn):
     """Values at places that the task's seed chooses; the places are not sent.
 
     Attributes:
-        fraction: how many, of each part of an entry (of 65,536 elements at most); one at least.
+        fraction: how many, of each portion of an entry (of 65,536 elements at most); one at least.
     """
 
     name: Literal["random_k"] = "random_k"
@@ -144,7 +144,7 @@ class BFloat16Config(_BuiltIn):
 
 
 class IntegersConfig(_BuiltIn):
-    """Values as integers of few bits, times a scale for each part of an entry: its largest magnitude.
+    """Values as integers of few bits, times a scale for each portion of an entry: its largest magnitude.
 
     Attributes:
         bits: of an integer: 8, 4, or 2 (which is TernGrad, Wen et al. 2017).

@@ -32,13 +32,13 @@ MAX_HEAD_BYTES = 16 << 10
 ROW = np.dtype([("length", "<u4"), ("digest", "V32")])
 """Of the table."""
 
-_PART_BYTES = 64
-"""More than the bytes of a part beside its values and bits."""
+_PORTION_BYTES = 64
+"""More than the bytes of a portion beside its values and bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Elements [first, last) of an entry; the `index`-th part of the update."""
+class Portion:
+    """Elements [first, last) of an entry; the `index`-th portion of the update."""
 
     entry: Entry
     first: int
@@ -52,26 +52,26 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Adjacent parts of entries of one dtype and rule, at bytes [start, stop) of the decoded file."""
+    """Adjacent portions of entries of one dtype and rule, at bytes [start, stop) of the decoded file."""
 
     start: int
     stop: int
-    parts: tuple[Part, ...]
+    portions: tuple[Portion, ...]
 
     @property
     def parameter(self) -> bool:
         """Whether the codecs change it; buffers are as they are."""
-        return self.parts[0].entry.rule is Rule.PARAMETER
+        return self.portions[0].entry.rule is Rule.PARAMETER
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.parts[0].entry.numpy
+        return self.portions[0].entry.numpy
 
     @property
     def most(self) -> int:
         """Bytes that it has encoded, at most, before it is packed."""
         elements = (self.stop - self.start) // self.dtype.itemsize
-        return self.stop - self.start + -(-elements // 8) + _PART_BYTES * len(self.parts)
+        return self.stop - self.start + -(-elements // 8) + _PORTION_BYTES * len(self.portions)
 
 
 @lru_cache(maxsize=16)
@@ -84,7 +84,7 @@ def _frames(layout: Layout) -> Iterator[Frame]:
     numbers = count()
     for segment in layout.segments:
         size = DTYPES[segment.dtype].itemsize
-        parts: list[Part] = []
+        portions: list[Portion] = []
         start, room = segment.start, FRAME_ELEMENTS
         for entry in layout:
             at = layout.offsets[entry.name]
@@ -93,14 +93,14 @@ def _frames(layout: Layout) -> Iterator[Frame]:
             first = 0
             while first < entry.count:
                 last = min(entry.count, first + room)
-                parts.append(Part(entry, first, last, next(numbers)))
+                portions.append(Portion(entry, first, last, next(numbers)))
                 room -= last - first
                 first = last
                 if not room:
-                    yield Frame(start, start + FRAME_ELEMENTS * size, tuple(parts))
-                    start, room, parts = start + FRAME_ELEMENTS * size, FRAME_ELEMENTS, []
-        if parts:
-            yield Frame(start, segment.stop, tuple(parts))
+                    yield Frame(start, start + FRAME_ELEMENTS * size, tuple(portions))
+                    start, room, portions = start + FRAME_ELEMENTS * size, FRAME_ELEMENTS, []
+        if portions:
+            yield Frame(start, segment.stop, tuple(portions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def read_head(data: bytes) -> Head:
 
 
 def draw_of(seed: int, index: int, of: int) -> Draw:
-    """Random bits of part `index` of an update, for its codecs (`of` 0) or for the places that are sent (1).
+    """Random bits of portion `index` of an update, for its codecs (`of` 0) or for the places that are sent (1).
 
     Philox by its raw output, which is the same in every version of numpy. Nothing secret hangs on it.
     """

@@ -64,12 +64,12 @@ class BFloat16:
 
 
 _LEAST_SCALE = 2.0**-100
-"""Parts whose values are all smaller become zeros, for their quotients leave the range of float32."""
+"""Portions whose values are all smaller become zeros, for their quotients leave the range of float32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """Integers from -L to L, L = 2^(bits - 1) - 1, times (largest magnitude of the part) / L."""
+    """Integers from -L to L, L = 2^(bits - 1) - 1, times (largest magnitude of the portion) / L."""
 
     bits: int
     rounding: Literal["stochastic", "nearest"]
@@ -109,7 +109,7 @@ class Integers:
 
 
 class Ternary:
-    """One bit for each number: its sign, times the mean magnitude of the part's numbers."""
+    """One bit for each number: its sign, times the mean magnitude of the portion's numbers."""
 
     def write(self, values: Values, draw: Draw) -> bytes:
         """See `Quantizer`."""

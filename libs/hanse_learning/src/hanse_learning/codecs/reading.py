@@ -12,7 +12,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.tensors.layout import Layout, parse_header
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Places
-from hanse_learning.codecs.frames import ROW, Frame, Head, Part, draw_of, frames_of, head_length, head_of, read_head
+from hanse_learning.codecs.frames import ROW, Frame, Head, Portion, draw_of, frames_of, head_length, head_of, read_head
 
 
 def decode_frame(frame: Frame, packed: bytes, chain: Chain, seed: int) -> NDArray[np.uint8]:
@@ -28,24 +28,24 @@ def decode_frame(frame: Frame, packed: bytes, chain: Chain, seed: int) -> NDArra
     data = BytesIn(chain.packer.unpack(packed, frame.most), f"the frame of byte {frame.start}")
     made = np.empty(frame.stop - frame.start, np.uint8)
     at = 0
-    for part in frame.parts:
-        size = part.size * frame.dtype.itemsize
-        made[at : at + size] = _part(frame, part, data, chain, seed).view(np.uint8)
+    for portion in frame.portions:
+        size = portion.size * frame.dtype.itemsize
+        made[at : at + size] = _portion(frame, portion, data, chain, seed).view(np.uint8)
         at += size
     data.end()
     return made
 
 
-def _part(frame: Frame, part: Part, data: BytesIn, chain: Chain, seed: int) -> np.ndarray[Any, Any]:
+def _portion(frame: Frame, portion: Portion, data: BytesIn, chain: Chain, seed: int) -> np.ndarray[Any, Any]:
     if not frame.parameter:
         if (told := data.number("u1")) != Places.RAW:
-            raise data.bad(f"begins a part of a buffer with {told}, 0 was expected")
-        return data.array(frame.dtype.str, part.size)
+            raise data.bad(f"begins a portion of a buffer with {told}, 0 was expected")
+        return data.array(frame.dtype.str, portion.size)
     sparsifier, seeded = chain.sparsifier, None
     if sparsifier is not None and sparsifier.seeded:
-        nothing = np.zeros(part.size, frame.dtype)
-        seeded = sparsifier.choose(nothing, part.entry.name, draw_of(seed, part.index, 1))
-    return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, part.size))
+        nothing = np.zeros(portion.size, frame.dtype)
+        seeded = sparsifier.choose(nothing, portion.entry.name, draw_of(seed, portion.index, 1))
+    return np.ascontiguousarray(chain.read(data, frame.dtype, seeded, portion.size))
 
 
 def decode(data: NDArray[np.uint8], chain: Chain, *, most: int) -> tuple[Layout, dict[str, np.ndarray[Any, Any]]]:

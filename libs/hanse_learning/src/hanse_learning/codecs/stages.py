@@ -27,7 +27,7 @@ class Sparsifier(Protocol):
 
     Attributes:
         seeded: whether `choose` depends on the number of values and on `draw` alone: then places are not sent, and it
-            chooses of each part of an entry by itself, so that a part can be read alone.
+            chooses of each portion of an entry by itself, so that a portion can be read alone.
     """
 
     seeded: bool
@@ -36,7 +36,7 @@ class Sparsifier(Protocol):
         """Which of the entry's values (n,) are sent.
 
         Args:
-            values: of the whole entry `name`; of a part of it where `seeded`, whose values do not count.
+            values: of the whole entry `name`; of a portion of it where `seeded`, whose values do not count.
 
         Raises:
             HanseError: INVALID_INPUT where the entry has fewer values than were asked for.
@@ -52,7 +52,7 @@ class Quantizer(Protocol):
         ...
 
     def read(self, data: BytesIn, count: int, dtype: np.dtype[Any]) -> Values:
-        """The values (count,) of a part, of the entry's dtype.
+        """The values (count,) of a portion, of the entry's dtype.
 
         Raises:
             HanseError: INVALID_INPUT for bytes that `write` does not make.

@@ -13,7 +13,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.codecs.bytes_in import BytesIn
 from hanse_learning.codecs.chain import Chain, Places
-from hanse_learning.codecs.frames import ROW, Frame, Part, draw_of, frames_of, head_of
+from hanse_learning.codecs.frames import ROW, Frame, Portion, draw_of, frames_of, head_of
 from hanse_learning.codecs.stages import Mask, Values
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -72,26 +72,26 @@ class _Writer:
 
     def _frame(self, frame: Frame) -> bytes:
         write = self._parameter if frame.parameter else self._buffer
-        return b"".join(write(part) for part in frame.parts)
+        return b"".join(write(portion) for portion in frame.portions)
 
-    def _buffer(self, part: Part) -> bytes:
-        flat = self.arrays[part.entry.name].reshape(-1)
-        return bytes([Places.RAW]) + flat[part.first : part.last].tobytes()
+    def _buffer(self, portion: Portion) -> bytes:
+        flat = self.arrays[portion.entry.name].reshape(-1)
+        return bytes([Places.RAW]) + flat[portion.first : portion.last].tobytes()
 
-    def _parameter(self, part: Part) -> bytes:
-        if part.entry.name != self._entry:
-            self._begin(part.entry)
-        values = self._values[part.first : part.last]
+    def _parameter(self, portion: Portion) -> bytes:
+        if portion.entry.name != self._entry:
+            self._begin(portion.entry)
+        values = self._values[portion.first : portion.last]
         sparsifier, kept = self.chain.sparsifier, None
         seeded = None
         if sparsifier is not None and sparsifier.seeded:
-            kept = seeded = sparsifier.choose(values, part.entry.name, draw_of(self.seed, part.index, 1))
+            kept = seeded = sparsifier.choose(values, portion.entry.name, draw_of(self.seed, portion.index, 1))
         elif self._kept is not None:
-            kept = self._kept[part.first : part.last]
-        written = self.chain.write(values, kept, draw_of(self.seed, part.index, 0))
+            kept = self._kept[portion.first : portion.last]
+        written = self.chain.write(values, kept, draw_of(self.seed, portion.index, 0))
         if self.residual is not None:
-            arrived = self.chain.read(BytesIn(written), values.dtype, seeded, part.size)
-            np.subtract(values, arrived, out=self.left[part.entry.name].reshape(-1)[part.first : part.last])
+            arrived = self.chain.read(BytesIn(written), values.dtype, seeded, portion.size)
+            np.subtract(values, arrived, out=self.left[portion.entry.name].reshape(-1)[portion.first : portion.last])
         return written
 
     def _begin(self, entry: Entry) -> None:
