@@ -47,6 +47,12 @@ async def current_token(identity: SiteIdentity, *, ca: Path | None = None, clock
     return await renew_over_https(identity, ca=ca, clock=clock)
 
 
+def token_ended(identity: SiteIdentity, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Whether the token in the identity's home has ended, so that nothing is known of the site's rights."""
+    token, _ = read_credentials(identity.creds.read_text())
+    return seconds_left(token, clock) <= 0
+
+
 async def renew_over_https(identity: SiteIdentity, *, ca: Path | None = None, clock: Clock = SYSTEM_CLOCK) -> str:
     """Ask the hub's API, with the site's signature. Raises as `current_token`."""
     body = signed_renewal(identity.project, identity.participant, identity.signing_key, clock.now())

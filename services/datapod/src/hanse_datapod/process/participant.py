@@ -21,6 +21,7 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_site import SiteIdentity, SiteLink, enrol, load_identity
+from hanse_site.renewal import token_ended
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -48,21 +49,31 @@ async def take_part(
         journal = TaskJournal(home, clock=clock)
         stack.callback(journal.close)
         identity = await _retry_while_away("hub", lambda: join(home, outbox, settings, token, clock), clock)
-        link = await _retry_while_away(
-            "bus",
-            lambda: SiteLink.connect(
-                identity, cert=settings.bus_cert, key=settings.bus_key, heartbeat=settings.bus_heartbeat
-            ),
-            clock,
-        )  # fmt: skip
-        stack.push_async_callback(link.close)
-        agent = Agent(
-            link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,
-            studies_at_once=settings.studies_at_once,
-        )  # fmt: skip
-        on_ready()
-        _log.info("taking part", extra={"project": identity.project, "participant": identity.participant})
-        await agent.run()
+        while True:
+            link = await _retry_while_away(
+                "bus",
+                lambda: SiteLink.connect(
+                    identity, cert=settings.bus_cert, key=settings.bus_key, heartbeat=settings.bus_heartbeat
+                ),
+                clock,
+            )  # fmt: skip
+            agent = Agent(
+                link, worker, home=home, policy=policy, schema=identity.schema, journal=journal, outbox=outbox,
+                studies_at_once=settings.studies_at_once,
+            )  # fmt: skip
+            on_ready()
+            _log.info("taking part", extra={"project": identity.project, "participant": identity.participant})
+            try:
+                await agent.run()
+            except* HanseError:
+                # A machine that slept has missed its renewals. The hub tells, over HTTPS, whether it was revoked.
+                if not await asyncio.to_thread(token_ended, identity, clock):
+                    raise
+                _log.info(
+                    "the token ended meanwhile, another is asked for", extra={"participant": identity.participant}
+                )
+            finally:
+                await link.close()
 
 
 async def join(home: Path, outbox: Outbox, settings: DatapodSettings, token: str, clock: Clock) -> SiteIdentity:
