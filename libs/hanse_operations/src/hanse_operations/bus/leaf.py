@@ -55,7 +55,7 @@ def write_leaf(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     keys = BusAuthority(authority)
     if region not in keys.regions:
-        raise invalid("region", region, f"one of {', '.join(keys.regions)}", hint="make it: hanse_operations region")
+        raise invalid("region", region, f"one of {', '.join(keys.regions)}")
     own, system = (
         Path(shutil.copy(each, folder)) for each in (keys.leaf_credentials(region), keys.leaf_system_credentials())
     )
