@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator
+from hanse_coordinator.links import LinkServer
+from hanse_coordinator.records import Buckets
+from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_datapod.agent.loop import Agent
 from hanse_datapod.home.journal import TaskJournal
 from hanse_datapod.home.outbox import Outbox
@@ -46,6 +49,7 @@ from hanse_schemas.schema import DataSchema, OpenSchema
 from hanse_site import SiteIdentity, SiteLink, load_identity
 from hanse_site.identity import BUS_CREDS, RECORD, SIGNING_KEY, SiteRecord
 from hub_doors import hub_doors
+from links import unlimited
 from servers import NatsServer
 
 FEATURES, EXAMPLES, RATE = 8, 40, 0.1
@@ -232,7 +236,11 @@ class Stage:
         """The hub's doors, by the rights of the two services that have them."""
         coordinator, aggregator = [await self.server.connect(role) for role in (Role.COORDINATOR, Role.AGGREGATOR)]
         try:
-            async with hub_doors(coordinator, aggregator):
+            links = LinkServer(
+                bus=coordinator, store=self.store, buckets=Buckets.on(coordinator), clock=SystemClock(),
+                settings=WorkflowSettings(instance="hub"), quotas=unlimited(coordinator, self.store),
+            )  # fmt: skip
+            async with hub_doors(coordinator, aggregator, links=links):
                 yield
         finally:
             await coordinator.close()

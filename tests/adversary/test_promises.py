@@ -25,8 +25,8 @@ NAMED = {
 
 
 HOSTILE = {path.name for path in Path(__file__).parent.glob("test_hostile_*.py")}
-OTHERS = (Path(__file__).name, "test_fuzzed_decoders.py", *HOSTILE)
-"""Not of this page: this test, and sites or site code that want to do harm instead of to learn."""
+OTHERS = (Path(__file__).name, "test_fuzzed_decoders.py", "test_bus_rights.py", *HOSTILE)
+"""Not of this page: this test, the rights of all roles, and sites or site code that do harm instead of learning."""
 
 
 def attacks() -> set[tuple[str, str]]:

@@ -15,17 +15,12 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub, model_ref
 from adversary.stage import FEATURES
 from hanse_compensator.upload import Upload
-from hanse_coordinator.links import LinkServer
-from hanse_coordinator.records import Buckets
-from hanse_coordinator.runs.settings import WorkflowSettings
-from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome
 from hanse_fabric.store.http import HttpClient, Refused
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_site import cache
-from links import unlimited
 
 MODEL, ALTERED = np.linspace(0.5, -0.5, FEATURES), np.linspace(3.0, -2.0, FEATURES)
 ALONE = {"sites": 1, "masking": {"required": False}, "minimum_participants": 1}
@@ -134,16 +129,9 @@ async def trained_on_what_the_store_gives(hub: LyingHub) -> tuple[Outcome, str, 
     altered = model_ref(ALTERED).inline
     assert altered is not None
     await asyncio.to_thread(store.put, key, altered)
-    bus, clock = hub.coordinator, SystemClock()
-    links = LinkServer(
-        bus=bus, store=store, buckets=Buckets.on(bus), clock=clock, settings=WorkflowSettings(instance="hub"),
-        quotas=unlimited(bus, store),
-    )  # fmt: skip
-    serving = asyncio.create_task(links.run())
-    task = hub.task("site-0", mode=None, deadline=clock.now() + timedelta(seconds=30))
+    task = hub.task("site-0", mode=None, deadline=datetime.now(UTC) + timedelta(seconds=30))
     # A copy takes the reference as it is; validation would take its bytes for base64.
     answer = (await hub.ask(task.model_copy(update={"model": named})))["site-0"]
-    serving.cancel()
     return answer.outcome, answer.code, await hub.update(answer) if answer.outcome is Outcome.DONE else None
 
 

@@ -64,6 +64,7 @@ class Connection:
         self.client = _Client()
         self.generation = 0
         """Rises with each reconnection."""
+        self.on_disconnect: list[Callable[[], None]] = []
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_end: list[Callable[[HanseError], None]] = []
         self._token = ""
@@ -175,6 +176,9 @@ class Connection:
             # after the server has accepted or refused the subscription.
             await self.client.flush(timeout=5)
             await self.client.flush(timeout=5)
+            if _cancelled():
+                await self.unsubscribe(subscription)
+                raise asyncio.CancelledError
         except (nats.errors.Error, OSError) as error:
             if self.client.is_closed:
                 raise self._ended or _closed() from None
@@ -404,6 +408,8 @@ class Connection:
         if self._ended is None and self._up.is_set():
             _LOG.warning("bus: connection to %s lost, reconnecting", self.url)
             self._up.clear()
+            for callback in self.on_disconnect:
+                callback()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(_LostError())
@@ -431,6 +437,13 @@ class Connection:
                 future.set_exception(error)
         for callback in self.on_end:
             callback(error)
+
+
+def _cancelled() -> bool:
+    """Whether this task is to end. nats-py waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that
+    comes together with what is waited for; who was asked to end would go on for ever."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def status(message: Msg) -> str | None:

@@ -288,13 +288,17 @@ class NatsBus:
         def missed() -> None:
             queue.put_nowait(None)
 
-        subscription = await self._connection.subscribe(subject, on_message)
+        # First, for a message may come before the subscription's end is known here.
         missed()
+        subscription = await self._connection.subscribe(subject, on_message)
+        # Said when the connection breaks, too: what comes as soon as it stands again then waits behind it.
+        self._connection.on_disconnect.append(missed)
         self._connection.on_reconnect.append(missed)
         self._connection.on_end.append(queue.put_nowait)
         try:
             yield _heard(queue)
         finally:
+            self._connection.on_disconnect.remove(missed)
             self._connection.on_reconnect.remove(missed)
             self._connection.on_end.remove(queue.put_nowait)
             await self._connection.unsubscribe(subscription)
