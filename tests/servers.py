@@ -145,5 +145,6 @@ class NatsCluster:
         return NatsServer(folder, authority=self.authority, leaf=remote)
 
     async def connect(self, role: Role) -> NatsBus:
-        """The connection of a service."""
-        return await NatsBus.connect(self.url, role.value, creds=self.authority.service_credentials(role), timeout=60)
+        """The connection of a service, which like every service's reads what was confirmed."""
+        creds = self.authority.service_credentials(role)
+        return await NatsBus.connect(self.url, role.value, creds=creds, timeout=60, confirm=True)
