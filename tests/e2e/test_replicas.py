@@ -61,7 +61,8 @@ def check_takeover(hub: DeployedHub, folder: Path, name: str, disturb: Callable[
             undisturbed = completed(project.run(start_job(project, rounds=ROUNDS))).view.model_digest
             reached.clear()
             goes_on.clear()
-            run = project.run(start_job(project, rounds=ROUNDS))
+            # Longer than the bus gives requests to a member that hangs: till then an answer may be sent there in vain.
+            run = project.run(start_job(project, rounds=ROUNDS, participants={"deadline": 120.0}))
             assert reached.wait(60)
             first = holder(project, run)
             disturb(first)

@@ -340,6 +340,26 @@ async def test_a_slow_answer_does_not_hold_up_the_next_request(connect: Connect,
     await served.stop()
 
 
+async def test_a_request_that_waits_long_is_sent_again_and_a_late_answer_to_its_first_sending_counts(
+    connect: Connect, project: str
+) -> None:
+    registry, coordinator = await connect(Role.MODEL_REGISTRY), await connect(Role.COORDINATOR)
+    sent_again = asyncio.Event()
+    times: list[str] = []
+
+    async def answer(subject: str, _: bytes) -> bytes:
+        times.append(subject)
+        if len(times) > 1:
+            sent_again.set()
+            await asyncio.Event().wait()  # as a member that hangs
+        await sent_again.wait()
+        return b"late"
+
+    served = await registry.serve("hanse.v1.registry.request.*", answer, group="registry")
+    assert await coordinator.request(f"hanse.v1.registry.request.{project}", b"", timeout=60) == b"late"
+    await served.stop()
+
+
 async def test_a_stopped_server_leaves_requests_to_the_others(connect: Connect, project: str) -> None:
     coordinator = await connect(Role.COORDINATOR)
     registries = [await connect(Role.MODEL_REGISTRY), await connect(Role.MODEL_REGISTRY)]

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -101,15 +102,13 @@ async def test_a_write_that_the_cluster_has_not_agreed_on_in_time_is_asked_again
     subject, tries, again = JOURNAL.of(project="p", run=f"slow-{expected}"), [], asyncio.Event()
     attempt = Connection.attempt
 
-    async def impatient(
-        self: Connection, to: str, data: bytes, deadline: float, headers: dict[str, str] | None = None
-    ) -> object:
+    async def impatient(self: Connection, to: str, data: bytes, deadline: float, *rest: Any) -> object:
         if to == subject:
             tries.append(to)
             deadline = min(deadline, asyncio.get_running_loop().time() + 0.2)
             if len(tries) > 3:
                 again.set()
-        return await attempt(self, to, data, deadline, headers)
+        return await attempt(self, to, data, deadline, *rest)
 
     monkeypatch.setattr(Connection, "attempt", impatient)
     late, other = (server for server in cluster.servers if server is not first)

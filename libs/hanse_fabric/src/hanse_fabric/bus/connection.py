@@ -226,6 +226,7 @@ class Connection:
         deadline: float,
         headers: Headers | None = None,
         each_try: float = 2.0,
+        again: float | None = None,
         late: ErrorCode = ErrorCode.UNAVAILABLE,
         tries: list[int] | None = None,
     ) -> Msg:
@@ -233,6 +234,7 @@ class Connection:
 
         Args:
             each_try: seconds before it is sent again; twice as many after each try that is not answered in time.
+            again: as in `attempt`.
             late: the code of the error at the deadline.
             tries: each try's number is appended here.
 
@@ -246,7 +248,7 @@ class Connection:
             if tries is not None:
                 tries.append(attempt)
             until = loop.time() + patience
-            answer = await self.attempt(subject, data, min(deadline, until), headers)
+            answer = await self.attempt(subject, data, min(deadline, until), headers, again)
             if answer is not None:
                 return answer
             if loop.time() >= until:
@@ -258,8 +260,14 @@ class Connection:
             await asyncio.sleep(min(0.05, max(0.0, deadline - loop.time())))
         raise HanseError(late, f"bus: no answer on {subject} in time", hint="is the service that answers it up?")
 
-    async def attempt(self, subject: str, data: bytes, deadline: float, headers: Headers | None = None) -> Msg | None:
-        """One try of a call; None when it was lost, late, or nobody listened. Raises as `call` does."""
+    async def attempt(
+        self, subject: str, data: bytes, deadline: float, headers: Headers | None = None, again: float | None = None
+    ) -> Msg | None:
+        """One try of a call; None when it was lost, late, or nobody listened. Raises as `call` does.
+
+        Args:
+            again: seconds before it is sent once more, twice as many before each further time. Any answer is as good.
+        """
         token = str(next(self._numbers))
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
@@ -269,9 +277,12 @@ class Connection:
         waiters.add(future)
         try:
             async with asyncio.timeout_at(deadline):
-                await self.client.publish(
-                    subject, data, reply=f"{self.inbox}.r.{token}", headers=dict(headers) if headers else None
-                )
+                while not future.done():
+                    await self.client.publish(
+                        subject, data, reply=f"{self.inbox}.r.{token}", headers=dict(headers) if headers else None
+                    )
+                    await asyncio.wait((future,), timeout=again)
+                    again = again and 2 * again
                 answer = await future
         except (TimeoutError, _LostError, nats.errors.Error, OSError):
             return None

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from hanse_fabric.bus.broker import Follower, MemoryBroker, Server
-from hanse_fabric.bus.port import Handler, Headers, HeldMessage, Record
+from hanse_fabric.bus.port import ASKED_AGAIN_S, Handler, Headers, HeldMessage, Record
 from hanse_fabric.clock import Clock, ends_within
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -153,16 +153,17 @@ class MemoryBus:
     async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
         """See `port.Bus.request`."""
         self._check_open()
-        each_try = max(2.0, timeout / 3)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        again = ASKED_AGAIN_S
         try:
             async with self.clock.timeout(timeout):
                 while True:
                     while (server := self.broker.server_for(subject)) is None:
                         await self.broker.server_appeared()
-                    reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
                     server.deliver(subject, bytes(data), reply)
-                    if await ends_within(self.clock, reply, each_try):
+                    if await ends_within(self.clock, reply, again):
                         return reply.result()
+                    again *= 2
         except TimeoutError:
             raise HanseError(
                 ErrorCode.TIMEOUT, f"request on {subject}: no answer within {timeout:g} s", hint="is its service up?"

@@ -20,7 +20,7 @@ from hanse_fabric.bus.connection import Connection, status
 from hanse_fabric.bus.follower import Follower, Idle, Keeper
 from hanse_fabric.bus.leader import newest
 from hanse_fabric.bus.permissions import ANSWERS_TO_SITES
-from hanse_fabric.bus.port import HEARTBEAT_S, Handler, Headers, HeldMessage, Record
+from hanse_fabric.bus.port import ASKED_AGAIN_S, HEARTBEAT_S, Handler, Headers, HeldMessage, Record
 from hanse_fabric.bus.worker import HeldOnNats, give_all_back, held_messages, keep_alive
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -261,7 +261,8 @@ class NatsBus:
             subject,
             data,
             deadline=asyncio.get_running_loop().time() + timeout,
-            each_try=max(2.0, timeout / 3),
+            each_try=timeout,
+            again=ASKED_AGAIN_S,
             late=ErrorCode.TIMEOUT,
             headers=inject(),
         )

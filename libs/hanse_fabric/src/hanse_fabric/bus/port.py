@@ -17,6 +17,7 @@ from hanse_fabric.subjects import Stream
 Headers = Mapping[str, str]
 HEARTBEAT_S = 5.0
 """Seconds between signs of life of what is followed; a lost server's work is missed after two and a half of them."""
+ASKED_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class Bus(Protocol):
     async def request(self, subject: str, data: bytes, *, timeout: float = 10.0) -> bytes:
         """Ask whoever serves `subject`, waiting for one to appear if none does.
 
-        The request may be delivered more than once; handlers are idempotent.
+        One of those who serve may hang, and the bus goes on giving it its part. So the request is sent again after
+        ASKED_AGAIN_S, and after twice as long each time; the first answer counts. Handlers are idempotent.
         """
         ...
 
