@@ -206,8 +206,8 @@ async def test_a_leaf_that_is_killed_and_started_again_costs_nothing_but_time(
         assert await anext(told) is None  # it asks what is open
         assert await site.request(of_eu(Door.RESULT, "away"), b"x", timeout=WITHIN_S) == b"x"
         await hub.tell(tell, b"two")
-        heard = await anext(told)
-        assert heard is not None
+        while (heard := await anext(told)) is None:
+            pass  # said when the connection broke, and when it stood again
         assert heard.data == b"two"
     await site.close()
     await asyncio.to_thread(own.kill)

@@ -138,7 +138,7 @@ class Bus(Protocol):
     def hear(self, subject: str) -> AbstractAsyncContextManager[AsyncIterator[Record | None]]:
         """What is told on `subject` from now on; its records have no sequence (0).
 
-        None comes first, and after each reconnection: what was told before may have been missed.
+        None comes first, and when the connection breaks and stands again: what was told before may have been missed.
         """
         ...
 
