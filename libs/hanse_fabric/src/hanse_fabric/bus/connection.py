@@ -168,6 +168,7 @@ class Connection:
             HanseError: FORBIDDEN, UNAVAILABLE.
         """
         await self.until_up(asyncio.get_running_loop().time() + 10.0)
+        cancelled = _cancellations()
         try:
             subscription = await self.client.subscribe(
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
@@ -176,7 +177,7 @@ class Connection:
             # after the server has accepted or refused the subscription.
             await self.client.flush(timeout=5)
             await self.client.flush(timeout=5)
-            if _cancelled():
+            if _cancellations() > cancelled:
                 await self.unsubscribe(subscription)
                 raise asyncio.CancelledError
         except (nats.errors.Error, OSError) as error:
@@ -450,11 +451,12 @@ class Connection:
             callback(error)
 
 
-def _cancelled() -> bool:
-    """Whether this task is to end. nats-py waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that
-    comes together with what is waited for; who was asked to end would go on for ever."""
+def _cancellations() -> int:
+    """How often this task was asked to end. nats-py waits by `asyncio.wait_for`, which in Python 3.11 loses a
+    cancellation that comes together with what is waited for; who was asked to end would go on for ever. (Former ones
+    do not count: a task group leaves its own behind.)"""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return 0 if task is None else task.cancelling()
 
 
 def status(message: Msg) -> str | None:
