@@ -6,12 +6,14 @@ import asyncio
 import ssl
 import subprocess
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
+from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.subjects import Role
 from hanse_operations.bus.provision import provision
@@ -19,6 +21,9 @@ from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, S
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import free_ports
 from hanse_operations.state.migrations import migrate
+
+Connect = Callable[[Role], Awaitable[Bus]]
+"""Makes the connection of a service."""
 
 
 async def stand_ready(url: str, authority: BusAuthority, tls: ssl.SSLContext | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from hanse_fabric.bus.connection import Connection
+from hanse_fabric.bus.calls import Calls
 from hanse_fabric.bus.follower import IDLE, Follower
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -81,17 +81,17 @@ async def test_a_snapshot_whose_request_was_answered_twice_is_whole(
     bus = await mortal_nats.connect(Role.COORDINATOR)
     for number in range(3):
         await bus.publish(SUBJECT, b"%d" % number)
-    attempt = Connection.attempt
+    attempt = Calls.attempt
     lost: list[str] = []
 
-    async def losing(connection: Connection, subject: str, data: bytes, *rest: Any) -> Msg | None:
-        answer = await attempt(connection, subject, data, *rest)
+    async def losing(calls: Calls, subject: str, data: bytes, *rest: Any) -> Msg | None:
+        answer = await attempt(calls, subject, data, *rest)
         if "CONSUMER.CREATE" in subject and not lost:
             lost.append(subject)
             return None
         return answer
 
-    monkeypatch.setattr(Connection, "attempt", losing)
+    monkeypatch.setattr(Calls, "attempt", losing)
     assert [int(record.data) for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [0, 1, 2]
     assert lost
     await bus.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hanse_fabric.bus.connection import Connection
+from hanse_fabric.bus.calls import Calls
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.subjects import JOURNAL, REDUCED, RUNS, Role, Stream, Subject
 from hanse_operations.bus.provision import provision
@@ -100,9 +100,9 @@ async def test_a_write_that_the_cluster_has_not_agreed_on_in_time_is_asked_again
     first = await leader(cluster, JOURNAL)
     writer = await coordinator(cluster, first.url)
     subject, tries, again = JOURNAL.of(project="p", run=f"slow-{expected}"), [], asyncio.Event()
-    attempt = Connection.attempt
+    attempt = Calls.attempt
 
-    async def impatient(self: Connection, to: str, data: bytes, deadline: float, *rest: Any) -> object:
+    async def impatient(self: Calls, to: str, data: bytes, deadline: float, *rest: Any) -> object:
         if to == subject:
             tries.append(to)
             deadline = min(deadline, asyncio.get_running_loop().time() + 0.2)
@@ -110,7 +110,7 @@ async def test_a_write_that_the_cluster_has_not_agreed_on_in_time_is_asked_again
                 again.set()
         return await attempt(self, to, data, deadline, *rest)
 
-    monkeypatch.setattr(Connection, "attempt", impatient)
+    monkeypatch.setattr(Calls, "attempt", impatient)
     late, other = (server for server in cluster.servers if server is not first)
     with held_up(late), held_up(other):  # so that most copies lack it
         writing = asyncio.create_task(writer.publish(subject, b"once", expected_last=expected, timeout=60))

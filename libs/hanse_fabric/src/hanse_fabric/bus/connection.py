@@ -1,7 +1,6 @@
 """A connection to NATS that outlives its server: calls are repeated until their deadline, refusals come at once.
 
-Answers arrive at one inbox. A call that the server forbids fails when the server says so, not at its deadline; one that
-was under way when the connection broke is sent again, so whatever is called must be idempotent.
+A call that was under way when the connection broke is sent again, so whatever is called must be idempotent.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import random
 import re
 import secrets
 import ssl
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +21,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.addresses import servers_of
+from hanse_fabric.bus.calls import Calls, forbidden
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -33,12 +32,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 15.0
 that and all of it, at random, so that thousands of sites that lost a server come neither at once nor all the time."""
 _REFUSALS_BELIEVED = 5
 _PATIENCE_S = 16.0
-_NO_RESPONDERS = "503"
 _LOG = logging.getLogger(__name__)
-
-
-class _LostError(Exception):
-    """The connection broke while a call waited."""
 
 
 class _Client(Client):
@@ -62,6 +56,7 @@ class Connection:
         self.url = url
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(6)}"
         self.client = _Client()
+        self.calls = Calls(self.client, self.inbox)
         self.generation = 0
         """Rises with each reconnection."""
         self.on_disconnect: list[Callable[[], None]] = []
@@ -74,10 +69,6 @@ class Connection:
         self._refusals = self._attempts = 0
         self._closing: asyncio.Task[None] | None = None
         self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._numbers = itertools.count()
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
-        self._pulls: dict[asyncio.Future[Msg], None] = {}  # in the order of asking
-        self._by_subject: defaultdict[str, set[asyncio.Future[Msg]]] = defaultdict(set)
         self._denied_subscriptions: set[str] = set()
 
     @classmethod
@@ -152,7 +143,7 @@ class Connection:
         self._connected_once, self._refusals, self._attempts = True, 0, 0
         self._up.set()
         try:
-            await self.subscribe(f"{self.inbox}.r.*", self._on_reply)
+            await self.subscribe(f"{self.inbox}.r.*", self.calls.take)
         except HanseError:
             await self.close()
             raise
@@ -186,7 +177,7 @@ class Connection:
             _LOG.debug("subscription to %s is confirmed later: %s", subject, error)
         if subject.lower() in self._denied_subscriptions:
             self._denied_subscriptions.discard(subject.lower())
-            raise self._forbidden("listen on", subject)
+            raise forbidden("listen on", subject)
         return subscription
 
     async def unsubscribe(self, subscription: Any) -> None:
@@ -235,7 +226,7 @@ class Connection:
 
         Args:
             each_try: seconds before it is sent again; twice as many after each try that is not answered in time.
-            again: as in `attempt`.
+            again: as in `Calls.attempt`.
             late: the code of the error at the deadline.
             tries: each try's number is appended here.
 
@@ -249,7 +240,7 @@ class Connection:
             if tries is not None:
                 tries.append(attempt)
             until = loop.time() + patience
-            answer = await self.attempt(subject, data, min(deadline, until), headers, again)
+            answer = await self.calls.attempt(subject, data, min(deadline, until), headers, again)
             if answer is not None:
                 return answer
             if loop.time() >= until:
@@ -260,47 +251,6 @@ class Connection:
                 break
             await asyncio.sleep(min(0.05, max(0.0, deadline - loop.time())))
         raise HanseError(late, f"bus: no answer on {subject} in time", hint="is the service that answers it up?")
-
-    async def attempt(
-        self, subject: str, data: bytes, deadline: float, headers: Headers | None = None, again: float | None = None
-    ) -> Msg | None:
-        """One try of a call; None when it was lost, late, or nobody listened. Raises as `call` does.
-
-        Args:
-            again: seconds before it is sent once more, twice as many before each further time. Any answer is as good.
-        """
-        token = str(next(self._numbers))
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
-        if ".CONSUMER.MSG.NEXT." in subject:
-            self._pulls[future] = None
-        waiters = self._by_subject[subject.lower()]
-        waiters.add(future)
-        try:
-            async with asyncio.timeout_at(deadline):
-                while not future.done():
-                    await self.client.publish(
-                        subject, data, reply=f"{self.inbox}.r.{token}", headers=dict(headers) if headers else None
-                    )
-                    await asyncio.wait((future,), timeout=again)
-                    again = again and 2 * again
-                answer = await future
-        except (TimeoutError, _LostError, nats.errors.Error, OSError):
-            return None
-        finally:
-            del self._waiting[token]
-            self._pulls.pop(future, None)
-            waiters.discard(future)
-            if not waiters:
-                self._by_subject.pop(subject.lower(), None)
-        return None if status(answer) == _NO_RESPONDERS else answer
-
-    async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> None:
-        """Publish without waiting for an answer; lost if the connection is."""
-        try:
-            await self.client.publish(subject, data, headers=dict(headers) if headers else None)
-        except (nats.errors.Error, OSError) as error:
-            _LOG.debug("not sent to %s: %s", subject, error)
 
     async def ready(self) -> bool:
         """Whether the server answers a ping now."""
@@ -321,17 +271,6 @@ class Connection:
             await self.client.close()
         except (nats.errors.Error, OSError) as error:
             _LOG.debug("closing the connection: %s", error)
-
-    async def _on_reply(self, message: Msg) -> None:
-        job = message.reply.startswith("$JS.ACK.") and status(message) is None
-        # A job comes under its own subject, not under the inbox that asked for it: any waiting pull may have it.
-        future = next(iter(self._pulls), None) if job else self._waiting.get(message.subject.rpartition(".")[2])
-        if future is not None and not future.done():
-            self._pulls.pop(future, None)
-            future.set_result(message)
-        elif job:
-            # A job for a worker that waits no longer: another can have it at once.
-            await self.send(message.reply, b"-NAK")
 
     async def _on_error(self, error: Exception) -> None:
         text = str(error).lower()
@@ -392,16 +331,7 @@ class Connection:
         if "subscription" in text:
             self._denied_subscriptions.add(subject)
             return
-        for future in self._by_subject.get(subject, set()):
-            if not future.done():
-                future.set_exception(self._forbidden("publish to", subject))
-
-    def _forbidden(self, action: str, subject: str) -> HanseError:
-        return HanseError(
-            ErrorCode.FORBIDDEN,
-            f"bus: these credentials do not permit to {action} {subject}",
-            hint="each service and participant has its own subjects only; is the right credentials file in use?",
-        )
+        self.calls.forbid(subject)
 
     def _refuse(self, error: Exception) -> None:
         self._end(
@@ -422,9 +352,7 @@ class Connection:
             self._up.clear()
             for callback in self.on_disconnect:
                 callback()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(_LostError())
+        self.calls.lose()
 
     async def _on_reconnected(self) -> None:
         _LOG.info("bus: connected to %s again", self.url)
@@ -444,9 +372,7 @@ class Connection:
             return
         self._ended = error
         self._up.set()  # whoever waits for it learns of the end
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
+        self.calls.end(error)
         for callback in self.on_end:
             callback(error)
 
@@ -457,11 +383,6 @@ def _cancellations() -> int:
     do not count: a task group leaves its own behind.)"""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
-
-
-def status(message: Msg) -> str | None:
-    """A message's inline status, such as 404; None where it is an ordinary one."""
-    return message.headers.get("Status") if message.headers else None
 
 
 def _verdict(error: ssl.SSLCertVerificationError) -> str:

@@ -18,7 +18,8 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from hanse_fabric.bus.api import ask
-from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.calls import status
+from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.port import HEARTBEAT_S, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream

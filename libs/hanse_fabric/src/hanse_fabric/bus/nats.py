@@ -16,7 +16,8 @@ from nats.aio.msg import Msg
 
 from hanse_fabric.bus.api import api_error, ask
 from hanse_fabric.bus.broker import conflict
-from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.calls import status
+from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.follower import Follower, Idle, Keeper
 from hanse_fabric.bus.leader import newest
 from hanse_fabric.bus.permissions import ANSWERS_TO_SITES
@@ -63,7 +64,7 @@ class NatsSubscription:
             _LOG.exception("the handler of %s failed", message.subject)
             return
         if message.reply:
-            await self._connection.send(message.reply, answer)
+            await self._connection.calls.send(message.reply, answer)
 
     async def stop(self) -> None:
         await self._connection.unsubscribe(self.subscription)
@@ -276,7 +277,7 @@ class NatsBus:
 
     async def tell(self, subject: str, data: bytes, *, headers: Headers | None = None) -> None:
         """See `port.Bus.tell`."""
-        await self._connection.send(subject, data, headers)
+        await self._connection.calls.send(subject, data, headers)
 
     @asynccontextmanager
     async def hear(self, subject: str) -> AsyncIterator[AsyncIterator[Record | None]]:

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 import nats.errors
 from nats.aio.msg import Msg
 
-from hanse_fabric.bus.connection import Connection, status
+from hanse_fabric.bus.calls import status
+from hanse_fabric.bus.connection import Connection
 from hanse_fabric.bus.port import HeldMessage, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import Stream
@@ -60,7 +61,7 @@ class HeldOnNats:
     async def give_back(self) -> None:
         """Offer it to another worker at once."""
         self._held.discard(self)
-        await self._connection.send(self.ack, b"-NAK")
+        await self._connection.calls.send(self.ack, b"-NAK")
 
 
 async def held_messages(connection: Connection, stream: Stream, held: set[HeldOnNats]) -> AsyncIterator[HeldMessage]:
@@ -71,7 +72,7 @@ async def held_messages(connection: Connection, stream: Stream, held: set[HeldOn
     while True:
         # An outage may last: the wait for the connection is repeated, as the port promises that work goes on.
         await connection.until_up(loop.time() + 3600.0)
-        message = await connection.attempt(subject, request, loop.time() + _FETCH_S + 0.5)
+        message = await connection.calls.attempt(subject, request, loop.time() + _FETCH_S + 0.5)
         if message is None:
             await asyncio.sleep(0.05)
         elif status(message) is None:
@@ -87,7 +88,7 @@ async def keep_alive(connection: Connection, stream: Stream, held: set[HeldOnNat
     while True:
         await asyncio.sleep(stream.ack_wait_s / 3)
         for one in list(held):
-            await connection.send(one.ack, b"+WPI")
+            await connection.calls.send(one.ack, b"+WPI")
 
 
 async def give_all_back(connection: Connection, held: set[HeldOnNats]) -> None:
