@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from hanse_fabric.tensors.file import read_tensors
 
 NUMBERS = 64
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
+"""Coordinates at once, a multiple of 8: few enough for the cache."""
 Sketch = NDArray[np.float64]
 
 
@@ -35,7 +36,7 @@ def sketch(file: Path, secret: bytes) -> Sketch:
         flat = array.reshape(-1)
         for begin in range(0, flat.size, _BLOCK):
             block = flat[begin : begin + _BLOCK].astype(np.float64)
-            bins = draw.random_raw(-(-block.size // 8)).view(np.uint8)[: block.size] % (2 * NUMBERS)
+            bins = draw.random_raw(-(-block.size // 8)).view(np.uint8)[: block.size] & (2 * NUMBERS - 1)
             signed += np.bincount(bins, weights=block, minlength=2 * NUMBERS)
     found: Sketch = signed[:NUMBERS] - signed[NUMBERS:]
     return found
