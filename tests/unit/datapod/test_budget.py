@@ -13,8 +13,7 @@ import pytest
 from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
-from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget
-from hanse_datapod.privacy.terms import terms_of_work
+from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, numbers_of
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -23,6 +22,7 @@ from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.terms import RoundNoise
 from hanse_privacy.ledger import NAME
 from unit.datapod.site_actors import Site, task
@@ -292,7 +292,7 @@ def test_dp_sgd_is_charged_by_people_where_the_schema_says_whose_each_example_is
 
     def charged(units: int | None) -> tuple[RoundNoise, dict[str, Any]]:
         config = {"train": {"batch_size": 50}}
-        return terms_of_work(terms(**section), "north", config, examples=10_000, model=None, units=units)
+        return terms_of_work(terms(**section), "north", config, examples=10_000, coordinates=None, units=units)
 
     rows, people = charged(None), charged(200)
     assert (rows[0].event.rate, rows[0].count, rows[0].unit) == (0.005, 200, "example")
@@ -315,7 +315,7 @@ def test_a_site_counts_its_own_noise_and_its_share_of_a_sum_by_its_accountant() 
     shared = own | {"mechanism": "discrete_gaussian", "placement": "distributed"}
 
     def multiplier(section: dict[str, Any], accountant: Any) -> float:
-        noise, _ = terms_of_work(terms(**section), "north", {}, examples=100, model=None, accountant=accountant)
+        noise, _ = terms_of_work(terms(**section), "north", {}, examples=100, coordinates=None, accountant=accountant)
         return noise.multiplier
 
     assert multiplier(own, "pld") < 0.95 * multiplier(own, "rdp")
@@ -334,12 +334,14 @@ def test_staircase_noise_is_charged_for_every_number_of_the_model_that_was_recei
     section = {"mechanism": "staircase", "noise_multiplier": 4.0}
     model = tmp_path / "model.safetensors"
     write_tensors(model, layout := Layout.of([Entry("w", "F32", (3, 5)), Entry("b", "F64", (2,))]), zeros_of(layout))
-    noise, told = terms_of_work(terms(**section), "north", {}, examples=100, model=model)
+    noise, told = terms_of_work(terms(**section), "north", {}, examples=100, coordinates=lambda: numbers_of(model))
     assert (noise.count, told["mechanism"]) == (17, "staircase")
     with pytest.raises(HanseError, match="unknown size") as caught:
-        terms_of_work(terms(**section), "north", {}, examples=100, model=None)
+        terms_of_work(terms(**section), "north", {}, examples=100, coordinates=None)
     assert caught.value.code is ErrorCode.INVALID_INPUT
-    laplace, _ = terms_of_work(terms(), "north", {}, examples=100, model=tmp_path / "of no account")
+    laplace, _ = terms_of_work(
+        terms(), "north", {}, examples=100, coordinates=lambda: numbers_of(tmp_path / "of no account")
+    )
     assert laplace.count == 1
 
 

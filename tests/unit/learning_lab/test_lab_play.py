@@ -99,7 +99,7 @@ def test_codecs_of_a_row_are_those_of_a_job_and_its_bytes_are_those_that_were_se
 
 def test_scaffold_and_feddyn_go_on_from_what_sites_and_server_keep_where_not_all_take_part() -> None:
     found = played(
-        participation=0.6, rounds=3,
+        participants={"fraction": 0.6}, rounds=3,
         algorithms={
             "FedAvg": {},
             "SCAFFOLD": {"train": {"algorithm": {"name": "scaffold"}}},

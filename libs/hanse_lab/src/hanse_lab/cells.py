@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,9 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
 from hanse_lab.experiment import AttackConfig, DataConfig, Experiment
-from hanse_learning.config import check_learning
-from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.server.config.foreign import plugins_of
 from hanse_schemas.job import Job
+from hanse_workflows.submission import check_submitted
 
 _FORMAT = 3
 """Of outcomes: those of another are played anew."""
@@ -36,6 +36,7 @@ class Task(Frozen):
     seed: int
     every: int
     participation: float
+    absent: float = 0.0
     test: str
     job: Job
     plugins: dict[str, str] = {}
@@ -82,7 +83,8 @@ def cells_of(experiment: Experiment, folder: Path) -> list[Cell]:
                 sites=1 if variant.pooled else sites,
                 partition={"name": "iid"} if variant.pooled else shares,
                 attack=against if against is not None and against.share and not variant.pooled else None,
-                seed=seed, every=experiment.every, participation=experiment.participation, test=experiment.test,
+                seed=seed, every=experiment.every, participation=experiment.participants.fraction,
+                absent=experiment.participants.absent, test=experiment.test,
                 job=jobs[algorithm, sites].model_copy(update={"seed": seed}), plugins=plugins[algorithm, sites],
             ),
         )
@@ -123,25 +125,39 @@ def _sites_of(experiment: Experiment, partition: Mapping[str, Any]) -> tuple[int
 def _job(experiment: Experiment, name: str, sites: int) -> Job:
     variant = experiment.algorithms[name]
     sites = 1 if variant.pooled else sites
+    among = experiment.participants
+    needed = math.ceil(among.quorum * asked_of(sites, among.fraction) - 1e-9)
     try:
         job = Job.model_validate(
             {
                 "rounds": variant.rounds or experiment.rounds,
-                "participants": {"minimum": max(1, round(experiment.participation * sites))},
+                "participants": {"minimum": needed, "quorum": among.quorum},
                 "model": merged(experiment.model, variant.model),
                 "train": merged(experiment.train, variant.train),
                 "strategy": merged(experiment.strategy, variant.strategy),
                 "weighting": experiment.weighting,
-                "codec": variant.codec,
+                "privacy": _section(experiment.privacy, variant.privacy),
+                "codec": _section(experiment.codec, variant.codec),
             }
         )
-        check_learning(job)
-        check_job_strategy(job)
+        if job.privacy is not None and job.privacy.placement == "distributed":
+            raise invalid("privacy.placement", "distributed", "local or central, whose sum has the same noise")
+        check_submitted(job)
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"algorithms.{name}: {explain(error)}") from None
     except HanseError as error:
         raise HanseError(error.code, f"algorithms.{name}: {error.message}", hint=error.hint) from None
     return job
+
+
+def _section(base: Mapping[str, Any], over: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Of a job that may lack it."""
+    return None if over is None else merged(base, over) or None
+
+
+def asked_of(sites: int, fraction: float) -> int:
+    """How many sites a round asks."""
+    return max(1, round(fraction * sites))
 
 
 def _data_file(data: DataConfig, folder: Path) -> tuple[str | None, str | None]:

@@ -61,11 +61,25 @@ class AttackConfig(Frozen):
     factor: float = Field(default=1.0, gt=0, le=1e6)
 
 
+class ParticipantsConfig(Frozen):
+    """Who takes part in a round.
+
+    Attributes:
+        fraction: share of the sites that a round asks.
+        quorum: share of those asked that must answer; with fewer answers the run fails.
+        absent: probability of each site asked not to answer in a round, drawn from the seed.
+    """
+
+    fraction: float = Field(default=1.0, gt=0, le=1)
+    quorum: float = Field(default=1.0, gt=0, le=1)
+    absent: float = Field(default=0.0, ge=0, lt=1)
+
+
 class Variant(Frozen):
     """A row: how its job differs from the experiment's. Sections are merged key by key; null takes a key out.
 
     Attributes:
-        codec: as in a job file: in how few bytes updates travel.
+        privacy, codec: null for a row without the experiment's section.
         pooled: one site that has all data: training without federation.
         paper: by partition, what the paper has in this row, which the tables show beside the outcome.
     """
@@ -73,7 +87,8 @@ class Variant(Frozen):
     model: dict[str, Any] = {}
     train: dict[str, Any] = {}
     strategy: dict[str, Any] = {}
-    codec: dict[str, Any] | None = None
+    privacy: dict[str, Any] | None = {}
+    codec: dict[str, Any] | None = {}
     rounds: int | None = Field(default=None, ge=1)
     pooled: bool = False
     paper: dict[Name, float] = {}
@@ -115,8 +130,8 @@ class Experiment(Frozen):
             `{name: feature}`: each class along the mean of its features. `sites` in one: another number of sites there.
         rounds, every: how many, and after how many the model is measured.
         last: measurements at the end whose mean is the outcome.
-        model, train, strategy, weighting: as in a job file.
-        participation: share of the sites in a round.
+        model, train, strategy, weighting, codec: as in a job file.
+        privacy: as in a job file, of placement local (dp_sgd and noise on updates) or central.
         algorithms: rows.
         attacks: further columns; without, nobody attacks.
         metric: of the tables and claims.
@@ -139,7 +154,9 @@ class Experiment(Frozen):
     train: dict[str, Any] = {}
     strategy: dict[str, Any] = {}
     weighting: Literal["examples", "uniform"] = "examples"
-    participation: float = Field(default=1.0, gt=0, le=1)
+    privacy: dict[str, Any] = {}
+    codec: dict[str, Any] = {}
+    participants: ParticipantsConfig = ParticipantsConfig()
     algorithms: dict[Name, Variant] = Field(min_length=1)
     attacks: dict[Name, AttackConfig | None] = Field(default={"none": None}, min_length=1)
     metric: str = "accuracy"

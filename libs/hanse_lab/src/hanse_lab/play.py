@@ -12,10 +12,11 @@ from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages import Lineage
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_lab.attacks import hostile
-from hanse_lab.cells import Task
+from hanse_lab.cells import Task, asked_of
 from hanse_lab.data import shares_of
 from hanse_lab.experiment import SMALLER_IS_BETTER
 from hanse_lab.meetings import Meetings
+from hanse_lab.privacy import noise_source
 from hanse_lab.site import LabSite, Setting
 from hanse_lab.tally import Tally
 from hanse_learning.config import FedTanConfig, check_model, check_train
@@ -37,6 +38,7 @@ class CellOutcome(Frozen):
             of the signs of a round's updates (`Tally.agreement`).
         sent: bytes of each round, from the first, up and down.
         messages: rounds of messages in each round.
+        epsilon: that the site with the most has spent; None: there is no privacy.
         seconds: that it took.
         failed: why it ended early; empty where it did not.
     """
@@ -46,6 +48,7 @@ class CellOutcome(Frozen):
     worst: dict[str, tuple[float, ...]] = {}
     sent: tuple[int, ...]
     messages: tuple[int, ...]
+    epsilon: float | None = None
     seconds: float
     failed: str = ""
 
@@ -60,12 +63,14 @@ def play(task: Task) -> CellOutcome:
     cell = _PlayedCell(task)
     failed = ""
     try:
-        conduct(cell.job, {site.name: site for site in cell.sites}, told=cell.told, published=cell.measure)
+        conduct(cell.job, {site.name: site for site in cell.sites}, told=cell.told, published=cell.measure,
+            secret=cell.secret, sites_add_noise=True,
+        )  # fmt: skip
     except HanseError as failure:  # also of a partition that leaves a strategy too few sites
         failed = failure.message
     return CellOutcome(
         rounds=tuple(cell.rounds), metrics=_columns(cell.measured), worst=_columns(cell.worst), sent=tuple(cell.sent),
-        messages=tuple(cell.messages), seconds=time.monotonic() - began, failed=failed,
+        messages=tuple(cell.messages), epsilon=cell.epsilon(), seconds=time.monotonic() - began, failed=failed,
     )  # fmt: skip
 
 
@@ -89,6 +94,7 @@ class _PlayedCell:
             frozenset(strategy.reduction.needs()) & {"first_loss"},
             Tally(None if strategy.sign_mask is None else strategy.sign_mask.tau),
             Meetings(partial(sample, tuple(names.values()), self.job)) if together else None,
+            absent=task.absent,
         )  # fmt: skip
         self.sites = [
             LabSite(name, self.setting, shares.train[number], task.attack if number in bad else None)
@@ -100,11 +106,21 @@ class _PlayedCell:
         self._validation = shares.validation
         self._honest = [site for number, site in zip(names, self.sites, strict=True) if number not in bad]
         self._alike = len(shares.test) == 1 and not self.setting.personal()
+        self._secret = noise_source(task.seed, "hub")
         self.rounds: list[int] = []
         self.measured: list[dict[str, float]] = []
         self.worst: list[dict[str, float]] = []
         self.sent: list[int] = []
         self.messages: list[int] = []
+
+    def secret(self, count: int) -> bytes:
+        """What nobody but the hub knows, in life."""
+        return self._secret.words(-(-count // 8)).tobytes()[:count]
+
+    def epsilon(self) -> float | None:
+        """What the rounds have cost."""
+        privacy = self.job.privacy
+        return None if privacy is None else self.setting.spent.epsilon(privacy.delta)
 
     def told(self, kind: str, number: int, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         """A round is over: what it has sent."""
@@ -134,9 +150,10 @@ class _PlayedCell:
 
 def _job(task: Task, sites: int) -> Job:
     """The cell's job for so many sites: nobody is asked twice, and the lab measures by itself."""
-    asked = min(task.job.participants.minimum, sites)
+    asked = min(asked_of(task.sites, task.participation), sites)
+    minimum = min(task.job.participants.minimum, asked)
     participants = task.job.participants.model_copy(
-        update={"minimum": asked, "fraction": asked / sites, "retries": 0}
+        update={"minimum": minimum, "fraction": asked / sites, "retries": 0}
     )  # fmt: skip
     evaluation = task.job.evaluate.model_copy(update={"every": 0})
     return task.job.model_copy(

@@ -37,6 +37,7 @@ class _Line(Frozen):
     worst: dict[str, tuple[float, ...]] = {}
     sent: Lengths
     messages: Lengths
+    epsilon: float | None = None
 
 
 def recorded(outcome: CellOutcome, metric: str) -> CellOutcome:
@@ -47,8 +48,11 @@ def recorded(outcome: CellOutcome, metric: str) -> CellOutcome:
         return {name: tuple(round(v, _DIGITS) for v in values) for name, values in metrics.items() if name in kept}
 
     return outcome.model_copy(
-        update={"metrics": rounded(outcome.metrics), "worst": rounded(outcome.worst), "seconds": 0.0}
-    )
+        update={
+            "metrics": rounded(outcome.metrics), "worst": rounded(outcome.worst), "seconds": 0.0,
+            "epsilon": None if outcome.epsilon is None else round(outcome.epsilon, _DIGITS),
+        }
+    )  # fmt: skip
 
 
 def write_record(path: Path, cells: Sequence[Cell], outcomes: Sequence[CellOutcome]) -> None:
@@ -58,6 +62,7 @@ def write_record(path: Path, cells: Sequence[Cell], outcomes: Sequence[CellOutco
             key=cell.task.key, algorithm=cell.algorithm, partition=cell.partition, attack=cell.attack,
             seed=cell.task.seed, failed=outcome.failed, rounds=outcome.rounds, metrics=outcome.metrics,
             worst=outcome.worst, sent=_lengths(outcome.sent), messages=_lengths(outcome.messages),
+            epsilon=outcome.epsilon,
         ).model_dump_json(exclude_defaults=True)
         for cell, outcome in zip(cells, outcomes, strict=True)
     ]  # fmt: skip
@@ -81,7 +86,7 @@ def read_record(path: Path) -> dict[str, CellOutcome]:
             raise HanseError(ErrorCode.INVALID_INPUT, f"{path}:{number}: {explain(error)}") from None
         made[line.key] = CellOutcome(
             rounds=line.rounds, metrics=line.metrics, worst=line.worst, sent=_whole(line.sent),
-            messages=_whole(line.messages), seconds=0.0, failed=line.failed,
+            messages=_whole(line.messages), epsilon=line.epsilon, seconds=0.0, failed=line.failed,
         )  # fmt: skip
     return made
 

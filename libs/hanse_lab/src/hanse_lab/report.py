@@ -14,6 +14,7 @@ from hanse_lab.tables import (
     claims_table,
     column_title,
     outcome_table,
+    privacy_table,
     shown,
     target_table,
     worst_table,
@@ -95,8 +96,8 @@ def section(summary: Summary, *, level: int) -> str:
         f"{experiment.metric} on {test}{goal}.*"
     )
     parts = [f"{'#' * level} {experiment.title}\n", experiment.about.strip() + "\n", facts + "\n"]
-    tables = (outcome_table(summary), worst_table(summary), target_table(summary), agreement_table(summary))
-    parts += [table for table in tables if table]
+    made = [table(summary) for table in (outcome_table, worst_table, target_table, agreement_table, privacy_table)]
+    parts += [table for table in made if table]
     if experiment.claims:
         parts.append(claims_table(summary.claims(), experiment.metric))
     return "\n".join(parts)

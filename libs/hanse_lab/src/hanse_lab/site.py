@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hanse_fabric.errors import invalid
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Task, TaskKind
 from hanse_fabric.names import derive_seed
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
@@ -15,15 +16,19 @@ from hanse_fabric.tensors.layout import Layout, Rule
 from hanse_lab.attacks import poisoned, sent
 from hanse_lab.experiment import AttackConfig
 from hanse_lab.meetings import Meetings
+from hanse_lab.privacy import Spent, noise_source
 from hanse_lab.tally import Tally
 from hanse_learning.codecs.at_site import LEFT_OUT, read_model, site_codec
 from hanse_learning.config import AnyModel, TrainConfig, state_rules
-from hanse_learning.site.algorithms import adapt, train_round
+from hanse_learning.site.algorithms import adapt
 from hanse_learning.site.entries import Entries, arrays_of, entries_of, freeze, load, update_of
 from hanse_learning.site.evaluation import evaluate
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.models import build
+from hanse_learning.site.private_round import made_private, train_with
+from hanse_learning.site.private_terms import terms_of_work
 from hanse_learning.site.session import Session
+from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy
 from hanse_learning.site.sums import Alone, Sums
 from hanse_workflows.memory import Made
 
@@ -38,6 +43,8 @@ class Setting:
     Attributes:
         tally: what they send.
         meetings: where sites sum in the middle of training; None where they do not.
+        absent: probability of a site not to answer in a round.
+        spent: what their noise costs.
     """
 
     model: AnyModel
@@ -47,6 +54,8 @@ class Setting:
     wanted: frozenset[str]
     tally: Tally
     meetings: Meetings | None = None
+    absent: float = 0.0
+    spent: Spent = field(default_factory=Spent)
 
     def entries(self, round_number: int) -> Entries:
         """The entries of the model in a round."""
@@ -75,7 +84,8 @@ class LabSite:
         """See `MemorySite.work`.
 
         Raises:
-            HanseError: as `train_round`; INVALID_INPUT for a kind of task that the lab has not.
+            HanseError: as `train_with` and `made_private`; UNAVAILABLE where it is absent; INVALID_INPUT for a kind
+                of task that the lab has not.
         """
         if task.kind is TaskKind.INITIALIZE:
             module = build(self._setting.model, self._setting.problem, seed=task.seed)
@@ -83,6 +93,8 @@ class LabSite:
             return Made(encode_tensors(layout, _only(arrays_of(module), layout)))
         if task.kind is not TaskKind.TRAIN:
             raise invalid("task.kind", task.kind.value, "initialize or train: the lab measures by itself")
+        if random.Random(derive_seed(task.seed, task.round, self.name, "absent")).random() < self._setting.absent:  # noqa: S311
+            raise HanseError(ErrorCode.UNAVAILABLE, f"{self.name}: absent in round {task.round}")
         seat = None if self._setting.meetings is None else self._setting.meetings.seat(task.round, self.name)
         try:
             return self._train(task, objects, seat or Alone())
@@ -95,12 +107,16 @@ class LabSite:
         model = read_model(objects["model"], task.config)[1]
         extras = {name: decode_tensors(data)[1] for name, data in objects.items() if name != "model"}
         entries = self._setting.entries(task.round)
-        made = train_round(self._receive(task.round, model, entries, "train", extras, sums))
+        private = self._private(task, entries.travelling)
+        source = noise_source(self._setting.seed, task.round, self.name)
+        made = train_with(private, self._receive(task.round, model, entries, "train", extras, sums), source=source)
         self._module.zero_grad(set_to_none=True)
         trained = arrays_of(self._module)
         self._kept = made.keep
         self._local = _only(trained, entries.local)
         update = update_of(model, trained, entries.travelling, consume=True)
+        if private is not None:
+            update = made_private(update, entries.travelling, private, source=source)
         if self._attack is not None:
             update = sent(update, self._attack, entries.travelling)
         data, up = self._encoded(task, entries.travelling, update)
@@ -114,6 +130,17 @@ class LabSite:
             data, len(self._data), dict(made.metrics), info=dict(made.info),
             extras={name: encode_tensors(layouts[name], arrays) for name, arrays in made.extras.items()},
         )  # fmt: skip
+
+    def _private(self, task: Task, layout: Layout) -> SitePrivacy | None:
+        """What the site does for privacy, as its budget would tell it."""
+        if task.privacy is None:
+            return None
+        noise, told = terms_of_work(
+            task.privacy, self.name, task.config, examples=len(self._data),
+            coordinates=lambda: sum(entry.count for entry in layout),
+        )  # fmt: skip
+        self._setting.spent.charge(self.name, noise)
+        return check_site_privacy({"privacy": told})
 
     def _encoded(self, task: Task, layout: Layout, update: Arrays) -> tuple[bytes, int]:
         """The update's bytes, and how many of them are counted: of plain arrays not the header. What the codecs leave

@@ -49,6 +49,17 @@ def agreement_table(summary: Summary) -> str:
     return markdown(["signs agree; parameters left whole, %", *titles], rows) if rows else ""
 
 
+def privacy_table(summary: Summary) -> str:
+    """Of rows with privacy: the epsilon that the site with the most has spent, its largest over the seeds; else empty."""
+    columns, titles = column_titles(summary.experiment)
+    rows = []
+    for name in summary.experiment.algorithms:
+        spent = [[each.epsilon for each in summary.outcomes(name, *column) if each.epsilon] for column in columns]
+        if any(spent):
+            rows.append([name, *(f"{max(values):.3g}" if values else "none" for values in spent)])
+    return markdown(["epsilon spent", *titles], rows) if rows else ""
+
+
 def worst_table(summary: Summary) -> str:
     """The same for the site that is worst off, of rows whose sites differ; empty where none do."""
     columns, titles = column_titles(summary.experiment)

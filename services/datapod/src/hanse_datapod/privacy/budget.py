@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
 from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
-from hanse_datapod.privacy.terms import terms_of_work
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import HiddenFailure, Result, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
+from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.events import Event
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class SiteBudget:
         charges: list[Charge] = []
         if task.kind is TaskKind.TRAIN:
             noise, told = terms_of_work(
-                task.privacy, task.participant, task.config, examples=examples, model=model, units=units,
+                task.privacy, task.participant, task.config, examples=examples,
+                coordinates=None if model is None else partial(numbers_of, model), units=units,
                 accountant=self._policy.accountant, ring=None if task.masking is None else task.masking.ring,
             )  # fmt: skip
             placement = task.privacy.privacy.placement
@@ -179,6 +181,13 @@ class SiteBudget:
                     self._folder, budgets(self._policy), accountant=self._policy.accountant, clock=self._clock
                 )
             return self._ledger
+
+
+def numbers_of(model: Path) -> int:
+    """How many numbers a model's file has."""
+    from hanse_fabric.tensors.file import layout_of
+
+    return sum(entry.count for entry in layout_of(model))
 
 
 def _charge(task: Task, event: Event, count: int, note: str, part: str = "") -> Charge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +67,13 @@ class RehearsedSite:
         """
         if task.privacy is None or task.privacy.privacy.placement == "central":
             return {}
-        from hanse_datapod.privacy.terms import terms_of_work
+        from hanse_datapod.privacy.budget import numbers_of
+        from hanse_learning.site.private_terms import terms_of_work
 
         train = self._data.train
         noise, told = terms_of_work(
-            task.privacy, task.participant, task.config, examples=len(train), model=model,
+            task.privacy, task.participant, task.config, examples=len(train),
+            coordinates=None if model is None else partial(numbers_of, model),
             units=None if train.whose is None else train.units,
         )  # fmt: skip
         return {"privacy": told | {"scale": noise.scale}}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 from torch import nn
@@ -18,13 +17,14 @@ from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.config import check_train
-from hanse_learning.site.algorithms import adapt, train_round
+from hanse_learning.site.algorithms import adapt
 from hanse_learning.site.devices import on_device
 from hanse_learning.site.entries import arrays_of, update_of, views_of
 from hanse_learning.site.evaluation import evaluate as measure
 from hanse_learning.site.examples import Examples, Problem
-from hanse_learning.site.session import Session, Trained
-from hanse_learning.site.site_privacy import SitePrivacy, check_site_privacy, privatize, require_parameters
+from hanse_learning.site.private_round import made_private, train_with
+from hanse_learning.site.session import Session
+from hanse_learning.site.site_privacy import check_site_privacy
 
 
 def initialize(work: WorkContext) -> WorkOutcome:
@@ -50,7 +50,7 @@ def train(work: WorkContext) -> WorkOutcome:
     module, problem, received = receive(work, examples)
     entries, private = received.entries, check_site_privacy(work.config)
     with on_device(module, work.device):
-        made = _trained(_session(work, module, problem, received, examples), private)
+        made = train_with(private, _session(work, module, problem, received, examples))
         module.zero_grad(set_to_none=True)  # the next task uses the module, but not its gradients
     trained = views_of(module)
     kept = dict(made.keep)
@@ -74,20 +74,6 @@ def train(work: WorkContext) -> WorkOutcome:
         write_tensors(path, entries.travelling, _filled(made.extras[name], entries.travelling))
     note = "; ".join(part for part in (received.note, made.note, lost) if part)
     return WorkOutcome(work.output, len(examples), metrics, extras=extras, info=info, note=note)
-
-
-def _trained(session: Session, private: SitePrivacy | None) -> Trained:
-    if private is None:
-        return train_round(session)
-    if private.mechanism == "dp_sgd":
-        from hanse_learning.site.dp_sgd import train_privately  # it loads torch.func, which nothing else needs
-
-        metrics = train_privately(
-            session.module, session.data, session.config, session.problem, private.dp_sgd(), session.on_progress,
-            round_number=session.round,
-        )  # fmt: skip
-        return Trained(metrics=metrics, info={})
-    return train_round(replace(session, wanted=frozenset(), on_progress=_quiet(session.on_progress)))
 
 
 def _session(
@@ -140,16 +126,3 @@ def _filled(changes: Mapping[str, np.ndarray], layout: Layout) -> dict[str, np.n
         entry.name: changes[entry.name] if entry.name in changes else np.zeros(entry.shape, entry.numpy)
         for entry in layout
     }
-
-
-def _quiet(told: Callable[[float, str], None]) -> Callable[[float, str], None]:
-    """Progress without the loss: no noise covers the loss, and no budget was charged for it."""
-    return lambda fraction, _text: told(fraction, "training privately")
-
-
-def made_private(update: dict[str, np.ndarray], layout: Layout, private: SitePrivacy) -> dict[str, np.ndarray]:
-    """The update, clipped and with noise."""
-    if private.mechanism == "dp_sgd":
-        require_parameters(layout)
-        return update
-    return privatize(update, layout, private)

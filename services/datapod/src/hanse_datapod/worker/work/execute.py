@@ -10,7 +10,7 @@ import torch
 
 from hanse_datapod.worker.port import TRAINING_KINDS, WorkOutcome
 from hanse_datapod.worker.work import built_in
-from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, made_private, test_examples
+from hanse_datapod.worker.work.built_in import examples_or_none, in_layout, test_examples
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
@@ -23,6 +23,7 @@ from hanse_fabric.messages import TaskKind
 from hanse_fabric.tensors.file import write_tensors
 from hanse_learning.config import BUILT_IN
 from hanse_learning.site.entries import arrays_of, update_of
+from hanse_learning.site.private_round import made_private
 from hanse_learning.site.site_privacy import check_site_privacy
 from hanse_learning.site.training import make_repeatable
 

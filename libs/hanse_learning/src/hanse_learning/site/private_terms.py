@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hanse_fabric.messages import PrivacyTerms, RingPlan
@@ -19,7 +18,7 @@ def terms_of_work(
     config: Mapping[str, Any],
     *,
     examples: int,
-    model: Path | None,
+    coordinates: Callable[[], int] | None,
     units: int | None = None,
     accountant: AccountantName = "pld",
     ring: RingPlan | None = None,
@@ -28,6 +27,7 @@ def terms_of_work(
 
     Args:
         config: the task's, whose `train` section dp_sgd depends on.
+        coordinates: counts the numbers of the received model, where the noise depends on them; None: there is no model.
         units: who have the examples, where the project's schema says it: dp_sgd hides and samples them.
         accountant: of the site. Sites with different ones add shares of different noise, of which each is enough.
         ring: of the masked sum; None: there is none, and nothing is rounded to its grid.
@@ -43,7 +43,7 @@ def terms_of_work(
         terms,
         participant,
         work=_work(config, examples, units) if privacy.mechanism == "dp_sgd" else None,
-        coordinates=_coordinates(model) if model is not None and privacy.mechanism == "staircase" else None,
+        coordinates=coordinates() if coordinates is not None and privacy.mechanism == "staircase" else None,
         accountant=accountant,
     )
     if privacy.placement == "central":
@@ -57,10 +57,10 @@ def terms_of_work(
     if privacy.placement == "distributed":
         # This site's share of the noise is added later, where the update becomes ring elements.
         told["scale"] = 0.0
-        if ring is not None and model is not None:
+        if ring is not None and coordinates is not None:
             step = 2.0**-ring.default.fraction
             told["clip"] = clip_before_rounding(
-                noise.clip, noise.mechanism, _coordinates(model), step, always=not noise.chance
+                noise.clip, noise.mechanism, coordinates(), step, always=not noise.chance
             )
     return noise, told
 
@@ -72,10 +72,3 @@ def _work(config: Mapping[str, Any], examples: int, units: int | None) -> Work:
     train = check_train(config.get("train") or {})
     count = examples if units is None else units
     return Work.of(count, train.batch_size, epochs=train.epochs, steps=train.steps, by_unit=units is not None)
-
-
-def _coordinates(model: Path) -> int:
-    """How many numbers a model has."""
-    from hanse_fabric.tensors.file import layout_of
-
-    return sum(entry.count for entry in layout_of(model))
