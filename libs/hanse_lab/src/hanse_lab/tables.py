@@ -50,7 +50,7 @@ def agreement_table(summary: Summary) -> str:
 
 
 def privacy_table(summary: Summary) -> str:
-    """Of rows with privacy: the epsilon that the site with the most has spent, its largest over the seeds; else empty."""
+    """Of rows with privacy: the most epsilon that a site has spent, over the seeds; empty without."""
     columns, titles = column_titles(summary.experiment)
     rows = []
     for name in summary.experiment.algorithms:
