@@ -1,6 +1,5 @@
 """Masked updates become the model that their ring sum gives, to the bit: the plain mean within the stated bound."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +95,9 @@ def test_masked_and_ring_rounds_end_in_the_same_bits_of_model_and_state(tmp_path
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_batches_threads_shards_and_the_place_of_the_bytes_do_not_change_a_bit(tmp_path, store, small_leaves, bits):
+def test_batches_threads_shards_and_the_place_of_the_bytes_do_not_change_a_bit(
+    tmp_path, store, small_leaves, bits, cases
+):
     chosen = SecureAggregation(mode="compensator", bits=bits, largest_weight=100)
     masked = MaskedRound(tmp_path, store, layout_of(20_000), 3, chosen)
     leaves = leaf_count(masked.layout.size)
@@ -109,7 +110,7 @@ def test_batches_threads_shards_and_the_place_of_the_bytes_do_not_change_a_bit(t
     )))  # fmt: skip
     assert Engine(store, threads=3).run(job).outputs == whole.outputs
     for cuts in ([0, leaves], [0, 1, leaves], [0, 3, 4, leaves - 1, leaves]):
-        closed = _sharded(Engine(store), job, cuts)
+        closed = cases.sharded(Engine(store), job, cuts)
         assert closed.outputs == whole.outputs
         assert closed.tally == whole.tally
     inline = MaskedRound(tmp_path, None, masked.layout, 3, chosen)
@@ -117,16 +118,18 @@ def test_batches_threads_shards_and_the_place_of_the_bytes_do_not_change_a_bit(t
     assert masked.bytes_of(elsewhere) == first
 
 
-def _sharded(engine, job, cuts):
+def test_a_tally_that_is_lost_before_the_close_is_its_sites_refusal_and_no_model_is_put_together(
+    tmp_path, store, small_leaves, cases
+):
+    masked = MaskedRound(tmp_path, store, layout_of(20_000), 3, SecureAggregation(mode="compensator"))
+    job, engine = masked.job(), Engine(store)
     opened = engine.run(job.model_copy(update={"kind": JobKind.OPEN}))
-    parts = []
-    for first, last in itertools.pairwise(cuts):
-        shard = engine.run(
-            job.model_copy(update={"kind": JobKind.SHARD, "uploads": opened.uploads, "leaves": (first, last)})
-        )
-        assert (shard.error, shard.refused) == ("", ())
-        parts += shard.parts
-    return engine.run(job.model_copy(update={"kind": JobKind.CLOSE, "uploads": opened.uploads, "parts": tuple(parts)}))
+    whole = {"uploads": opened.uploads, "leaves": (0, leaf_count(masked.layout.size))}
+    parts = engine.run(job.model_copy(update=whole | {"kind": JobKind.SHARD})).parts
+    masked.tallies["site-001"] = None
+    closed = engine.run(masked.job(kind=JobKind.CLOSE, uploads=opened.uploads, parts=parts))
+    assert [refusal.participant for refusal in closed.refused] == ["site-001"]
+    assert (closed.outputs, list(store.keys("models/p/compensator"))) == ({}, [])
 
 
 def test_every_update_leaf_is_read_once_where_layouts_coincide(tmp_path, store, small_leaves):

@@ -127,6 +127,13 @@ def test_expired_answers_are_dropped_but_the_newest_stay(tmp_path: Path) -> None
     assert 64 <= len(kept) < 100
 
 
+def test_a_task_that_is_answered_again_is_the_newest_of_those_remembered(journal: TaskJournal, tmp_path: Path) -> None:
+    first, second = asked(1), asked(2)
+    for given in (first, second, first):
+        journal.finish(given, finished(given))
+    assert journal.finished == TaskJournal(tmp_path).finished == (second.id, first.id)
+
+
 def test_the_task_that_was_answered_in_a_masked_session_is_remembered(journal: TaskJournal, tmp_path: Path) -> None:
     given = masked_task()
     assert given.masking is not None
