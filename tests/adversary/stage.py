@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from directory_transfer import DirectoryTransfer
 from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator
 from hanse_coordinator.links import LinkServer
@@ -40,7 +41,6 @@ from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages import TaskKind
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import PARTICIPANTS, Role
 from hanse_fabric.tensors.file import layout_like, read_tensors, write_tensors
 from hanse_privacy.masks.seal import roster_digest

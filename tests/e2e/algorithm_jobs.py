@@ -221,7 +221,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a model with holes": (
         job() | {"codec": {"down": [{"name": "top_k", "fraction": 0.5}]}},
-        "codec.down.*leaves values out",
+        "codec.down: top_k leaves values out, which would be zero in the model",
     ),
     "no codec at all": (job() | {"codec": {"up": []}}, "give up, down, or both"),
     "an unknown codec": (_coded({"name": "gzip"}), r"codec.up\[0\]: name: 'gzip' is no codec"),
@@ -230,7 +230,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
         _coded({"name": "zstd"}, {"name": "float16"}),
         "sparsify, quantize, pack, in this order",
     ),
-    "signs of all values": (_coded({"name": "ternary"}), "one that can sparsify before ternary"),
+    "signs of all values": (
+        _coded({"name": "ternary"}),
+        "ternary needs a codec before it that can sparsify; there is none among ternary",
+    ),
     "feedback of what loses nothing": (_coded({"name": "zstd"}, feedback=True), "zstd leaves nothing out"),
     "few values where utility is preserved": (
         _coded({"name": "float16"}, body=AT_SITES["fedsgd"] | {"utility_preserving": True}),

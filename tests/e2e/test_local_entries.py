@@ -17,7 +17,7 @@ from e2e.test_role_views import Seen, tapped
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.tensors.file import read_tensors
-from hanse_privacy.attacks.views import find_secret, view_of
+from views import find_secret, view_of
 
 SITES = ["east", "north"]
 ROUNDS = 2

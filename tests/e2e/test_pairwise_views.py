@@ -8,10 +8,10 @@ import pytest
 
 from e2e.test_role_views import ROUNDS, SITES, Seen, check_differences, played
 from hanse_fabric.subjects import Role
-from hanse_privacy.attacks.views import find_secret
 from hanse_privacy.masks.bound import bound_seed
 from hanse_privacy.pairwise import shares, site
 from hanse_privacy.pairwise.keys import RunKey
+from views import find_secret
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -26,11 +26,11 @@ from hanse_datapod.masking import answer as masked_answers
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
 from hanse_fabric.tensors.file import decode_tensors
-from hanse_privacy.attacks.views import Secret, find_secret
 from hanse_privacy.noise import distributed, exchange, polya, shuffled
 from hanse_privacy.noise.shuffled import PairedNoise
 from light_sites import TAIL, Fate, LightSite, update_of
 from overhearing import with_all_rights
+from views import Secret, find_secret
 
 SITES, ROUNDS = 4, 2
 READS = {Verb.FOLLOW, Verb.LAST, Verb.WORK, Verb.SERVE}

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from directory_transfer import DirectoryTransfer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.store.transfer import DirectoryTransfer, HttpTransfer, Transfer
+from hanse_fabric.store.transfer import HttpTransfer, Transfer
 
 MINUTE = timedelta(minutes=1)
 

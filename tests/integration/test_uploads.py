@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from directory_transfer import DirectoryTransfer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.store.transfer import DirectoryTransfer, HttpTransfer, Transfer
+from hanse_fabric.store.transfer import HttpTransfer, Transfer
 from hanse_fabric.store.uploads import FileUpload, go_on
 from hanse_fabric.tensors.digest import LEAF_BYTES, digest_bytes
 from links import ref_of_file

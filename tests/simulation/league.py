@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from directory_transfer import DirectoryTransfer
 from hanse_aggregator.service import Aggregator
 from hanse_compensator.own_memory import OwnMemory
 from hanse_compensator.service import Compensator, announce
@@ -43,7 +44,6 @@ from hanse_fabric.messages import AuditEvent, ModelVersion, ParticipantRecord, R
 from hanse_fabric.messages.base import Message
 from hanse_fabric.records import Bucket
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import AUDIT, EVENT, MODELS, STREAMS, Subject
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from directory_transfer import DirectoryTransfer
 from hanse_datapod.agent import watched_work
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Outcome, TaskKind
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.tensors.digest import digest_bytes
 from links import serve_uploads

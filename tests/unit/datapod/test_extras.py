@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from directory_transfer import DirectoryTransfer
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.home.journal import FILE, TaskJournal
 from hanse_datapod.home.outbox import LOG, verify_log
@@ -17,7 +18,6 @@ from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ObjectRef, Outcome, Result
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
 from links import serve_uploads

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from directory_transfer import DirectoryTransfer
 from hanse_datapod.home.journal import FILE
 from hanse_datapod.home.outbox import LOG
 from hanse_datapod.policy.site_policy import OutputPolicy
@@ -28,7 +29,6 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.store.directory import DirectoryStore
-from hanse_fabric.store.transfer import DirectoryTransfer
 from hanse_fabric.subjects import PROGRESS, UPDATE
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import decode_tensors

@@ -10,7 +10,7 @@ import pytest
 
 from hanse_fabric import plugins
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.plugins import ALGORITHMS, STRATEGIES, find, names
+from hanse_fabric.plugins import ALGORITHMS, CODECS, STRATEGIES, find, names
 from installed_package import WINSORIZED, WINSORIZED_ENTRY, install
 
 
@@ -28,6 +28,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_name_that_nobody_offers_is_refused_with_those_that_are_known():
     with pytest.raises(HanseError, match="'mode' is no strategy that is installed here; known are bulyan, fednova, "):
         find(STRATEGIES, "mode")
+
+
+def test_where_not_even_hanses_own_are_installed_the_refusal_says_what_to_do(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    with pytest.raises(HanseError, match=r"not even Hanse's own are: .* `make setup` installs them again"):
+        find(CODECS, "float16")
 
 
 def test_a_strategy_of_an_installed_package_is_found_with_its_packages_name_and_is_not_built_in(installed):

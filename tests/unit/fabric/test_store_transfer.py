@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from clocks import HandClock
+from directory_transfer import DirectoryTransfer
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.uploads import PartLink
 from hanse_fabric.store.directory import DirectoryStore
 from hanse_fabric.store.links import LinkSigner
-from hanse_fabric.store.transfer import DirectoryTransfer, HttpTransfer
+from hanse_fabric.store.transfer import HttpTransfer
 
 MINUTE = timedelta(minutes=1)
 Answer = Callable[[BaseHTTPRequestHandler, int], None]

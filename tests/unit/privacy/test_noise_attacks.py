@@ -13,8 +13,8 @@ from hanse_fabric.errors import HanseError
 from hanse_privacy.attacks.__main__ import main
 from hanse_privacy.attacks.collusion import AttackOutcome, run_collusion, run_reuse
 from hanse_privacy.attacks.membership import infer_by_loss
-from hanse_privacy.attacks.views import find_secret, view_of
 from hanse_privacy.noise.source import NoiseSource
+from views import find_secret, view_of
 
 
 def source(number: int = 0) -> NoiseSource:

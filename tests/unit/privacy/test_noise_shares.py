@@ -18,7 +18,7 @@ from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_privacy.accounting.terms import round_noise
 from hanse_privacy.noise.aggregate import aggregate, largest_scale, least_answers, noise_tail
-from hanse_privacy.noise.distributed import gaussian_gap, make_share
+from hanse_privacy.noise.distributed import make_share
 from hanse_privacy.noise.labels import coalitions
 from hanse_privacy.noise.site import site_noise
 from hanse_privacy.noise.source import NoiseSource
@@ -79,6 +79,17 @@ def test_gaussian_shares_sum_to_gaussian_noise() -> None:
     asked = terms(9, noise=None, mechanism="discrete_gaussian", colluding=2)
     assert ks(summed(asked, 7), "norm") > 0.01
     assert aggregate(asked.privacy, 9, 1.0).variance == pytest.approx(9 / 7)
+
+
+def gaussian_gap(steps: float, shares: int) -> float:
+    """tau of Kairouz, Liu, Steinke 2021, theorem 1: how far a sum of discrete Gaussians is from one.
+
+    10 times the sum over k < n of exp(-2 pi^2 sigma^2 k/(k+1)): with sigma of 4 steps, less than 1e-60 for each share.
+
+    Args:
+        steps: sigma of one share, in steps of the grid.
+    """
+    return 10 * sum(math.exp(-2 * math.pi**2 * steps**2 * k / (k + 1)) for k in range(1, shares))
 
 
 def test_a_sum_of_gaussian_shares_is_hardly_less_private_than_one_gaussian() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.masks.bound import Asked
 from hanse_privacy.pairwise.coordination import Orders, ask_unmask
-from hanse_privacy.pairwise.messages import Agreement, ShareRequest, UnmaskRequest
+from hanse_privacy.pairwise.messages import Agreement, MaskOrder, ShareRequest, UnmaskRequest
 from hanse_privacy.pairwise.site import MaskingNote
 from hanse_privacy.pairwise.thresholds import check_threshold, smallest_sum, threshold_of
 from pairwise_sites import ASKED, Rehearsal
@@ -94,6 +94,21 @@ def test_a_session_of_release_0_1_0_is_whole(tmp_path: Path) -> None:
     assert b'"hanse.pairwise_share_request/1"' in shared.request.encode()
     _, recovered = shared.sites.unmask(shared.request, shared.orders, notes)
     assert recovered.recovery is not None
+
+
+def test_two_sites_are_enough_where_no_more_are_asked_for() -> None:
+    assert threshold_of(None, members=2, minimum=2) == 2
+
+
+def test_a_site_masks_for_no_set_that_it_is_not_in(tmp_path: Path) -> None:
+    sites = Rehearsal(tmp_path, [f"site-{at}" for at in range(4)], asked=ASKED)
+    orders = sites.share(sites.open(SESSION))
+    order = MaskOrder.decode(orders.payloads["site-0"]).model_copy(update={"members": orders.members[1:]})
+    error = refused(
+        lambda: sites.sites["site-0"].masks(sites.run, order.encode(), session=SESSION, task="one", asked=ASKED)
+    )
+    assert error.code is ErrorCode.INVALID_INPUT
+    assert "a set with site-0 in it" in error.message
 
 
 def test_ten_sites_of_which_three_collude_need_a_threshold_of_nine_for_six_honest_ones() -> None:

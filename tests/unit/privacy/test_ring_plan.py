@@ -105,6 +105,11 @@ def test_four_bits_of_fraction_are_taken_and_what_leaves_fewer_is_refused_with_w
         assert caught.value.hint == helps
 
 
+def test_a_bound_of_less_than_one_step_is_refused_for_every_value_would_be_rounded_to_nothing() -> None:
+    with pytest.raises(HanseError, match=r"bound: 1e-12 is not 5.96046e-08 or more, which is one step of the ring"):
+        make_plan(section(bound=1e-12, bits=32), participants=3, weighting="uniform")
+
+
 def test_a_plan_whose_sum_would_overflow_32_bits_is_refused() -> None:
     """5,000 participants at 8 with 16 fraction bits decode to -5.11 in Z_2^32."""
     ring = Ring(bits=32, fraction=16, bound=8.0)

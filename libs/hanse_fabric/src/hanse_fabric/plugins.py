@@ -153,9 +153,11 @@ def find(group: str, name: str) -> Plugin:
     """
     offered = _found(group, tuple(sys.path)).get(name, ())
     if not offered:
-        known = ", ".join(names(group)) or "none: is Hanse installed (`make setup`)?"
+        known = f"known are {', '.join(names(group))}"
+        if not names(group):
+            known = "not even Hanse's own are: its packages are older than its code; `make setup` installs them again"
         raise HanseError(
-            ErrorCode.INVALID_INPUT, f"{name!r} is no {KINDS[group]} that is installed here; known are {known}",
+            ErrorCode.INVALID_INPUT, f"{name!r} is no {KINDS[group]} that is installed here; {known}",
             hint="docs/extending.md says how another one is installed",
         )  # fmt: skip
     if len(offered) > 1:

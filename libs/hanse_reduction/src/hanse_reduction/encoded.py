@@ -26,7 +26,7 @@ from hanse_learning.codecs.chain import Chain
 from hanse_learning.codecs.frames import ROW, Frame, Head, frames_of, head_length, read_head
 from hanse_learning.codecs.reading import check_head, decode_frame
 from hanse_reduction.sources import Input
-from hanse_reduction.verified import VerifiedReader, raise_it
+from hanse_reduction.verified import ObjectReader, VerifiedReader, raise_it
 
 _HEAD_BYTES = 12
 
@@ -123,8 +123,8 @@ def _verified(data: Input, stop: int) -> bytes:
 
 
 @dataclass(slots=True)
-class EncodedReader:
-    """Gives out one extent of the decoded file from front to back, frame after frame; as `VerifiedReader`."""
+class EncodedReader(ObjectReader):
+    """Gives out one extent of the decoded file, frame after frame; each is verified when it is decoded."""
 
     data: EncodedInput
     name: str
@@ -139,28 +139,9 @@ class EncodedReader:
     _dead: bool = False
 
     def open(self) -> None:
-        """Ask for the frames, so that the store fetches while others are read."""
+        """See `ObjectReader`."""
         if not self._dead and self._reader is None:
             self._guard(self._open)
-
-    def read_into(self, at: int, target: memoryview) -> bool:
-        """Fill `target` from byte `at` on; False if the object has failed."""
-        if not self._dead:
-            self._guard(lambda: self._read(at, np.frombuffer(target, np.uint8)))
-        return not self._dead
-
-    def finish(self) -> None:
-        """Every frame was verified when it was decoded."""
-
-    def _guard(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except HanseError as error:
-            # What concerns the store itself is not the object's fault.
-            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT, ErrorCode.TAMPERED):
-                raise
-            self._dead = True
-            self.failed(error)
 
     def _open(self) -> None:
         encoded = self.data
@@ -172,9 +153,10 @@ class EncodedReader:
         self._next = first
         self._reader = self.stack.enter_context(encoded.data.source.open_range(start, stop - start))
 
-    def _read(self, at: int, target: NDArray[np.uint8]) -> None:
+    def _read(self, at: int, into: memoryview) -> None:
         if self._reader is None:
             self._open()
+        target = np.frombuffer(into, np.uint8)
         header = self.data.layout.header[at : at + len(target)]
         target[: len(header)] = np.frombuffer(header, np.uint8)
         done = len(header)
@@ -195,10 +177,7 @@ class EncodedReader:
             self._reader.read_into(view[start : start + READ_BYTES])
         self.bytes_read += len(packed)
         if hashlib.sha256(packed).digest() != encoded.table["digest"][index].tobytes():
-            raise HanseError(
-                ErrorCode.TAMPERED, f"{self.name}: frame {index} does not have the digest that was announced",
-                hint="they are not the bytes that the site signed; look at its code, its disk, and what lies between",
-            )  # fmt: skip
+            raise self._tampered(f"frame {index}")
         self._frame = encoded.frames[index]
         self._decoded = decode_frame(self._frame, bytes(packed), encoded.chain, encoded.seed)
         self._next += 1
@@ -211,7 +190,7 @@ def _bad(why: str) -> HanseError:
 def reader_of(
     data: Input | EncodedInput, name: str, extent: tuple[int, int], failed: Callable[[HanseError], None],
     stack: ExitStack,
-) -> VerifiedReader | EncodedReader:  # fmt: skip
+) -> ObjectReader:  # fmt: skip
     """Reads bytes [start, stop) of a tensor file from front to back, verified, whether it came encoded or not."""
     if isinstance(data, EncodedInput):
         return EncodedReader(data, name, extent, failed, stack)

@@ -10,12 +10,12 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.digest import LEAF_BYTES
 from hanse_fabric.tensors.layout import DTYPES
 from hanse_learning.server.reduction import Array
-from hanse_reduction.encoded import EncodedReader, reader_of
+from hanse_reduction.encoded import reader_of
 from hanse_reduction.finite import all_finite, describe
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Piece, buffer, leaf_range, pieces
 from hanse_reduction.plan import Plan, Refusals
-from hanse_reduction.verified import VerifiedReader
+from hanse_reduction.verified import ObjectReader
 
 ROWS_BUDGET = 16 << 20
 """Bytes of a block, of all K rows together, at most."""
@@ -55,9 +55,7 @@ class RowReader:
             finally:
                 self.bytes_read += sum(reader.bytes_read for reader in readers)
 
-    def _pieces(
-        self, readers: list[VerifiedReader | EncodedReader], start: int, stop: int
-    ) -> Iterator[tuple[Piece, list[Array]]]:
+    def _pieces(self, readers: list[ObjectReader], start: int, stop: int) -> Iterator[tuple[Piece, list[Array]]]:
         for at in range(start, stop, self._width):
             end = min(at + self._width, stop)
             for reader, target in zip(readers, self._rows, strict=True):

@@ -7,6 +7,7 @@ update. So a reader goes through whole leaves, gives out the parts that are aske
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -38,14 +39,55 @@ def extents_of(parts: Iterable[Extent], size: int) -> tuple[Extent, ...]:
     return tuple(found)
 
 
+class ObjectReader(ABC):
+    """Gives out an object's bytes from front to back until the object fails: then it is told of, and no more is read.
+
+    Attributes:
+        failed: told of an object that is missing, too short, or tampered with. If it returns, nothing more is read.
+    """
+
+    name: str
+    failed: Callable[[HanseError], None]
+    bytes_read: int
+    _dead: bool
+
+    def read_into(self, at: int, target: memoryview) -> bool:
+        """Fill `target` (bytes) from byte `at` on; False if the object has failed."""
+        if not self._dead:
+            self._guard(lambda: self._read(at, target))
+        return not self._dead
+
+    @abstractmethod
+    def open(self) -> None:
+        """Ask for what is read first, so that the store fetches while others are read."""
+
+    @abstractmethod
+    def _read(self, at: int, target: memoryview) -> None: ...
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except HanseError as error:
+            # What concerns the store itself is not the object's fault.
+            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT, ErrorCode.TAMPERED):
+                raise
+            self._dead = True
+            self.failed(error)
+
+    def _tampered(self, part: str) -> HanseError:
+        return HanseError(
+            ErrorCode.TAMPERED, f"{self.name}: {part} does not have the digest that was announced",
+            hint="they are not the bytes that the site signed; look at its code, its disk, and what lies between",
+        )  # fmt: skip
+
+
 @dataclass(slots=True)
-class VerifiedReader:
+class VerifiedReader(ObjectReader):
     """Gives out byte ranges of one object in the order of `extents`.
 
     Attributes:
         name: what the object is, for messages.
         extents: from `extents_of` for exactly the parts that will be read.
-        failed: told of an object that is missing, too short, or tampered with. If it returns, nothing more is read.
         stack: closes what is opened.
         bytes_read: so far.
     """
@@ -65,30 +107,14 @@ class VerifiedReader:
     _skipped: bytearray = field(default_factory=bytearray)
 
     def open(self) -> None:
-        """Ask for the first extent, so that the store fetches while others are read."""
+        """See `ObjectReader`."""
         if self.extents and not self._dead and self._next == 0:
             self._guard(self._advance)
-
-    def read_into(self, at: int, target: memoryview) -> bool:
-        """Fill `target` (bytes) from byte `at` on; False if the object has failed."""
-        if not self._dead:
-            self._guard(lambda: self._read(at, target))
-        return not self._dead
 
     def finish(self) -> None:
         """Read the rest of the last leaf, so that all that was given out is verified."""
         if not self._dead and self._reader is not None:
             self._guard(lambda: self._skip(self._stop - self._position))
-
-    def _guard(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except HanseError as error:
-            # What concerns the store itself is not the object's fault.
-            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_INPUT, ErrorCode.TAMPERED):
-                raise
-            self._dead = True
-            self.failed(error)
 
     def _read(self, at: int, target: memoryview) -> None:
         while self._reader is None or not self._position <= at < self._stop:
@@ -132,11 +158,7 @@ class VerifiedReader:
 
     def _check(self, index: int) -> None:
         if self._hashed.hexdigest() != self.data.leaf(index):
-            raise HanseError(
-                ErrorCode.TAMPERED,
-                f"{self.name}: leaf {index} does not have the digest that was announced",
-                hint="they are not the bytes that the site signed; look at its code, its disk, and what lies between",
-            )
+            raise self._tampered(f"leaf {index}")
         self._hashed = hashlib.sha256()
 
 

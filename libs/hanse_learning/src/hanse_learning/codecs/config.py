@@ -208,8 +208,12 @@ def check_chain(chain: Sequence[Mapping[str, Any]], field: str = "codec.up") -> 
                       f"one codec at most of each of {', '.join(ORDER)}, in this order", hint=HINT)  # fmt: skip
     for config in found:
         if config.after is not None and config.after not in roles:
-            raise invalid(field, [each.name for each in found], f"one that can {config.after} before {config.name}",
-                          hint=HINT)  # fmt: skip
+            raise HanseError(
+                ErrorCode.INVALID_INPUT,
+                f"{field}: {config.name} needs a codec before it that can {config.after}; there is none among "
+                + ", ".join(each.name for each in found),
+                hint=HINT,
+            )
     return tuple(found)
 
 
@@ -229,7 +233,10 @@ def check_job_codec(job: Job) -> None:
         return
     checked = check_chain(codec.up)
     if sparse := [each.name for each in check_chain(codec.down, "codec.down") if each.role == "sparsify"]:
-        raise invalid("codec.down", sparse, "no codec that leaves values out, for they would be zero in the model")
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"codec.down: {sparse[0]} leaves values out, which would be zero in the model",
+            hint="models go down whole: take a codec that makes values shorter, such as float16",
+        )  # fmt: skip
     if codec.error_feedback and {config.role for config in checked} <= {"pack"}:
         names = ", ".join(config.name for config in checked) or "an empty codec.up"
         raise invalid("codec.error_feedback", True, f"false: {names} leaves nothing out")

@@ -4,8 +4,8 @@ Nothing is rounded after the noise: values are rounded at random to multiples of
 shares are whole numbers of that step from exact samplers. The sum of the sites' shares is thus exactly the law that is
 stated: a discrete Laplace from any n - t shares of `distributed-gamma`, of which more shares make a discrete
 variance-gamma law; a sum of n discrete Laplace variables for whole ones; a sum of discrete Gaussians, which is within
-`gaussian_gap` of a discrete Gaussian (Kairouz, Liu, Steinke 2021), and hides no less than normal noise of the scale
-that was asked for (`noise.exact`).
+the tau of theorem 1 of Kairouz, Liu, Steinke (2021) of a discrete Gaussian, and hides no less than normal noise of the
+scale that was asked for (`noise.exact`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hanse_privacy.noise.polya import polya_difference
 from hanse_privacy.noise.source import NoiseSource
 
 LEAST_GAUSSIAN_STEPS = 4
-"""Sigma of a share, from which on `gaussian_gap` is below 1e-60 for each share and can be left out."""
+"""Sigma of a share, from which on that tau is below 1e-60 for each share and can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,6 @@ def make_share(terms: PrivacyTerms, scale: float, fraction: int) -> NoiseShare:
             )
         return NoiseShare(True, sigma, parts, step)
     return NoiseShare(False, whole_steps(scale, step), parts, step)
-
-
-def gaussian_gap(steps: float, shares: int) -> float:
-    """tau of Kairouz, Liu, Steinke 2021, theorem 1: how far a sum of discrete Gaussians is from one.
-
-    10 times the sum over k < n of exp(-2 pi^2 sigma^2 k/(k+1)): with sigma of 4 steps, less than 1e-60 for each share.
-
-    Args:
-        steps: sigma of one share, in steps of the grid.
-    """
-    return 10 * sum(math.exp(-2 * math.pi**2 * steps**2 * k / (k + 1)) for k in range(1, shares))
 
 
 def whole_steps(scale: float, step: float) -> int:
