@@ -20,6 +20,7 @@ from typing import Any
 
 from accounting import measure_accounting
 from binding import measure_binding
+from correlated import measure_correlated
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from exact_noise import measure_noise
 from oblivious import measure_oblivious
@@ -139,6 +140,11 @@ async def accounting(folder: Path) -> Figures:  # noqa: ARG001 - the sections' f
     return measure_accounting()
 
 
+async def correlated(folder: Path) -> Figures:  # noqa: ARG001 - the sections' form
+    """DP-FTRL: the error of our best matrices over that of jax-privacy's."""
+    return measure_correlated()
+
+
 SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "cipher": cipher,
     "masked": masked,
@@ -148,6 +154,7 @@ SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "oblivious": oblivious,
     "exact": exact,
     "accounting": accounting,
+    "correlated": correlated,
 }
 
 

@@ -25,6 +25,26 @@ class PrivateMetrics(Frozen):
     bounds: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(min_length=1, max_length=16)
 
 
+class Correlation(Frozen):
+    """A lower triangular Toeplitz matrix, by which noise is correlated from round to round
+    (`hanse_privacy.correlated.matrix`).
+
+    Attributes:
+        weights: without decays the first column's numbers after 1; none of them: the identity. With decays a weight
+            for each of them.
+        decays: of the buffers that a buffered matrix has.
+    """
+
+    weights: tuple[Annotated[float, Field(ge=0, le=1e6)], ...] = Field(default=(), max_length=4096)
+    decays: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = Field(default=(), max_length=64)
+
+    @model_validator(mode="after")
+    def _paired(self) -> Correlation:
+        if self.decays and len(self.decays) != len(self.weights):
+            raise ValueError("give a weight for each of the decays")
+        return self
+
+
 class Privacy(Frozen):
     """Differential privacy of a run.
 
