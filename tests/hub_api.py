@@ -16,10 +16,8 @@ from clocks import HandClock
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
-from hanse_coordinator.auth import KeyRing
-from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
-from hanse_coordinator.quotas import ProjectQuotas, Quotas
-from hanse_coordinator.records import ApiKeyRecord, Buckets
+from hanse_coordinator.quotas import Quotas
+from hanse_coordinator.records import ApiKeyRecord
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import SigningKey
@@ -40,8 +38,11 @@ class FakeCredentials:
     def __init__(self) -> None:
         self.revoked: list[str] = []
 
-    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = "hub") -> str:
-        return f"jwt for {project}/{participant}/{bus_key}"
+    async def regions(self) -> tuple[str, ...]:
+        return ("hub", "eu")
+
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:
+        return f"jwt for {project}/{participant}/{bus_key} in {region}"
 
     async def revoke(self, bus_key: str) -> None:
         self.revoked.append(bus_key)
@@ -90,20 +91,11 @@ class Api:
 async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Api]:
     """A coordinator's API on a broker that others may share."""
     bus = MemoryBus(broker)
-    buckets, store = Buckets.on(bus), DirectoryStore(folder)
-    hub = Hub(
-        bus=bus,
-        store=store,
-        buckets=buckets,
-        keys=KeyRing(buckets.keys, clock),
-        presence=PresenceBoard(bus, clock),
-        compensators=CompensatorBoard(bus),
-        credentials=FakeCredentials(),
-        clock=clock,
-        info=HubInfo(name="test hub", instance="one", bus_url="nats://bus.example.org:4222"),
-        started_at=clock.now(),
-        quotas=ProjectQuotas(QUOTAS, buckets, store, clock, "one"),
-    )
+    info = HubInfo(
+        name="test hub", instance="one", bus_url="nats://bus.example.org:4222",
+        region_urls={"eu": "tls://leaf.eu.example.org:4222"},
+    )  # fmt: skip
+    hub = Hub.on(bus, DirectoryStore(folder), clock, credentials=FakeCredentials(), info=info, quotas=QUOTAS)
     tasks = [asyncio.create_task(watch) for watch in (hub.keys.watch(), hub.presence.watch(), hub.compensators.watch())]
     await hub.keys.ready.wait()
     try:

@@ -108,7 +108,9 @@ async def while_running(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def take_in(bus: Bus, *names: str, project: str, run: str, step: str) -> dict[str, SigningKey]:
+async def take_in(
+    bus: Bus, *names: str, project: str, run: str, step: str, region: str | None = None
+) -> dict[str, SigningKey]:
     """Enrol participants with keys of their own, and open a step for them."""
     bucket = Bucket(bus, PARTICIPANTS, ParticipantRecord)
     found: dict[str, SigningKey] = {}
@@ -116,8 +118,9 @@ async def take_in(bus: Bus, *names: str, project: str, run: str, step: str) -> d
         key = found[name] = SigningKey.create()
         public = base64.b64encode(key.public_bytes)
         record = ParticipantRecord(
-            project=project, participant=name, public_key=public, bus_key="U", enrolled_at=datetime.now(UTC)
-        )
+            project=project, participant=name, public_key=public, bus_key="U", enrolled_at=datetime.now(UTC),
+            region=region,
+        )  # fmt: skip
         await bucket.create(record, project=project, participant=name)
         await bus.publish(TASK.of(project=project, participant=name, run=run, step=step), b"open")
     return found

@@ -15,6 +15,7 @@ from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import SystemClock
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.subjects import Role
 from hanse_operations.bus.provision import provision
 from hanse_operations.bus.server import ClusterNode, LeafListener, LeafRemote, ServerTls
@@ -97,10 +98,10 @@ class NatsServer:
         creds = self.authority.service_credentials(role)
         return await NatsBus.connect(self.url, role.value, creds=creds, **{"confirm": True} | options)  # type: ignore[arg-type]
 
-    async def enrol(self, project: str, participant: str) -> tuple[NatsBus, str]:
+    async def enrol(self, project: str, participant: str, *, region: str = HUB_REGION) -> tuple[NatsBus, str]:
         """The connection of a participant, and its public key."""
         key = KeyPair.create(KeyKind.USER)
-        token = self.authority.participant_jwt(project, participant, key.public)
+        token = self.authority.participant_jwt(project, participant, key.public, region=region)
         bus = await NatsBus.connect(self.url, f"{project}.{participant}", creds=credentials(token, key))
         return bus, key.public
 

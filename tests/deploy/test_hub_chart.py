@@ -194,6 +194,22 @@ def test_the_coordinator_has_the_keys_to_sign_with_and_not_the_operators(render:
     assert "authority" not in json.dumps(others)
 
 
+def test_the_coordinator_has_what_signs_tokens_of_each_region_and_no_more(render: Render) -> None:
+    made = render("hanse", EVERYTHING)
+    spec = of_kind(made, "StatefulSet")["demo-hanse-coordinator"]["spec"]["template"]["spec"]
+    (authority,) = [one["secret"] for one in spec["volumes"] if one["name"] == "authority"]
+    given = {item["path"] for item in authority["items"]}
+    regions = {f"region-{region}{what}" for region in ("hub", "eu", "us") for what in (".pub", "-signer.seed")}
+    assert given == {"account.pub", "signer.seed", "system.seed"} | regions
+    (container,) = spec["containers"]
+    (urls,) = [one["value"] for one in container["env"] if one["name"] == "HANSE_BUS_REGION_URLS"]
+    assert urls == "eu=tls://leaf.eu.example.org:4222"
+    (keys,) = of_kind(made, "Job")["demo-hanse-keys"]["spec"]["template"]["spec"]["containers"]
+    asked = [word.removeprefix("--region=") for word in keys["args"] if word.startswith("--region=")]
+    secrets = wanted({}, Wishes(regions=asked), datetime.now(UTC))["authority"]
+    assert given <= secrets.keys()
+
+
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_real_nats_server_takes_the_configuration(replicas: int, render: Render, tmp_path: Path) -> None:
     nats = {"replicas": replicas, "leaf": {"enabled": True}, "websocket": {"tls": True}}
@@ -286,6 +302,8 @@ def test_every_monitor_finds_a_port_of_what_it_looks_for(render: Render) -> None
     ("values", "said"),
     [
         ({"nats": {"replicas": 2}}, "nats/replicas"),
+        *(({"nats": {"regions": {name: {}}}}, "nats/regions") for name in ("hub", "Eu", "eu.west", "eu-signer")),
+        ({"nats": {"regions": {"eu": {"publicUrl": "leaf"}}}}, "nats/regions/eu/publicUrl"),
         ({"coordinater": {}}, "coordinater"),
         ({"coordinator": {"replicas": "two"}}, "coordinator/replicas"),
         ({"store": {"publicUrl": "store.example.org"}}, "store/publicUrl"),

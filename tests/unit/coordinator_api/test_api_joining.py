@@ -30,12 +30,34 @@ async def token(api: Any, owner: str) -> str:
 async def test_a_site_joins_and_its_key_opens_its_project(api: Any, owner: str, token: str) -> None:
     body = await _site(api, token)
     answer = await api.ok("POST", "/v1/join", body=body)
-    assert answer["bus_jwt"] == f"jwt for alpha/north/{body['bus_key']}"
+    assert answer["bus_jwt"] == f"jwt for alpha/north/{body['bus_key']} in hub"
+    assert answer["bus_url"] == "nats://bus.example.org:4222"
     assert answer["schema"]["classes"] == 10
     seen = await api.ok("GET", MEMBER, answer["api_key"])
     assert (seen["public_key"], seen["revoked"]) == (body["public_key"], False)
     invitations = await api.ok("GET", "/v1/projects/alpha/invitations", owner)
     assert [item["state"] for item in invitations["invitations"]] == ["used"]
+
+
+async def test_a_token_names_its_region_and_joining_and_renewal_give_credentials_of_it(api: Any, owner: str) -> None:
+    asked = {"participant": "north", "region": "eu"}
+    invitation = await api.ok("POST", "/v1/projects/alpha/invitations", owner, asked)
+    listed = await api.ok("GET", "/v1/projects/alpha/invitations", owner)
+    assert [invitation["region"], *(each["region"] for each in listed["invitations"])] == ["eu", "eu"]
+    site = Site()
+    joined = await api.ok("POST", "/v1/join", body=await site.body(api, invitation["token"]))
+    of_eu = f"jwt for alpha/north/{site.bus.public} in eu"
+    assert (joined["bus_jwt"], joined["bus_url"]) == (of_eu, "tls://leaf.eu.example.org:4222")
+    assert (await api.ok("GET", MEMBER, owner))["region"] == "eu"
+    renewal = signed_renewal("alpha", "north", site.signing, api.clock.now())
+    assert (await api.ok("POST", "/v1/renew", body=renewal))["bus_jwt"] == of_eu
+
+
+async def test_a_region_that_nobody_has_added_is_refused_by_field(api: Any, owner: str) -> None:
+    asked = {"participant": "north", "region": "mars"}
+    _, code, message = await api.refused("POST", "/v1/projects/alpha/invitations", owner, asked)
+    assert code == "invalid-input"
+    assert message == "region: 'mars' is not one of hub, eu"
 
 
 async def test_the_same_site_may_show_its_token_again_after_a_crash(api: Any, token: str) -> None:
@@ -238,7 +260,7 @@ async def test_a_site_renews_its_token_by_its_enrolled_key_alone_until_it_is_rev
     await api.ok("POST", "/v1/join", body=await site.body(api, token))
     body = signed_renewal("alpha", "north", site.signing, api.clock.now())
     answer = await api.ok("POST", "/v1/renew", body=body)
-    assert answer["bus_jwt"] == f"jwt for alpha/north/{site.bus.public}"
+    assert answer["bus_jwt"] == f"jwt for alpha/north/{site.bus.public} in hub"
     for wrong in (
         signed_renewal("alpha", "north", Site().signing, api.clock.now()),
         body | {"participant": "south"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from hanse_coordinator.app import _info
+from hanse_coordinator.app import _info, check_regions
 from hanse_coordinator.settings import CoordinatorSettings
 from hanse_fabric.errors import HanseError
+from hub_api import FakeCredentials
 
 
 @pytest.fixture
@@ -41,3 +43,18 @@ def test_a_proxys_own_ca_goes_to_the_sites_instead(own: dict[str, Path], tmp_pat
 def test_a_ca_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match=r"absent\.crt"):
         _info(CoordinatorSettings(bus_public_ca=str(tmp_path / "absent.crt")))
+
+
+async def test_each_region_has_its_own_addresses() -> None:
+    settings = CoordinatorSettings(bus_region_urls="eu=tls://a.example.org:4222,tls://b.example.org:4222 us=wss://c")
+    assert dict(_info(settings).region_urls) == {
+        "eu": "tls://a.example.org:4222,tls://b.example.org:4222", "us": "wss://c",
+    }  # fmt: skip
+    for wrong in ("eu", "eu=", "eu=http://a.example.org"):
+        with pytest.raises(ValidationError, match="bus_region_urls"):
+            CoordinatorSettings(bus_region_urls=wrong)
+
+
+async def test_an_address_of_a_region_that_nobody_has_added_is_refused() -> None:
+    with pytest.raises(HanseError, match="HANSE_BUS_REGION_URLS: 'us' is not one of hub, eu"):
+        await check_regions(CoordinatorSettings(bus_region_urls="eu=tls://a:4222 us=tls://b:4222"), FakeCredentials())

@@ -154,6 +154,9 @@ def test_commands_on_projects_sites_and_invitations_print_text_and_json(run: Run
         "token": "join_x", "participant": "north", "url": project.url,
     }  # fmt: skip
     assert f"hanse site join {project.url} join_x --home north" in run("project", "invite", "triage", "north").out
+    run("project", "invite", "triage", "south", "--region", "eu")
+    asked = [call.body for call in project.calls("POST", "/v1/projects/triage/invitations")]
+    assert [body.get("region") for body in asked] == [None, None, "eu"]
     assert run("project", "participants", "triage", "--json").body[0]["participant"] == "north"
     assert "offline" in run("project", "participants", "triage").out
     assert "no longer" in run("project", "revoke", "triage", "north").out

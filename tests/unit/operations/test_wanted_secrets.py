@@ -44,6 +44,30 @@ def test_only_secrets_that_the_values_ask_for_are_made() -> None:
     assert "ca.key" not in made["authority"]
 
 
+def test_a_region_gets_an_account_a_signing_key_and_a_leaf_key_of_its_own_and_keeps_them() -> None:
+    before = wanted({}, Wishes(), NOW)
+    made = wanted(before, Wishes(regions=["eu", "us"]), NOW)
+    assert {name: made[name] for name in made if name not in ("authority", "nats-accounts")} == {
+        name: before[name] for name in before if name not in ("authority", "nats-accounts")
+    }
+    own = {"region-{}.seed", "region-{}.pub", "region-{}-signer.seed", "user-leaf-{}.seed"}
+    added = {name.format(region) for name in own for region in ("eu", "us")}
+    assert made["authority"].keys() - before["authority"].keys() == added
+    keys = [KeyPair.from_seed(made["authority"][name].decode()).public for name in added if name.endswith(".seed")]
+    assert len(set(keys)) == len(keys)
+    for region in ("eu", "us"):
+        public = made["authority"][f"region-{region}.pub"].decode()
+        assert public in made["nats-accounts"]["accounts.conf"].decode()
+    assert wanted(made, Wishes(regions=["us"]), NOW) == made, "what the values no longer name stays"
+
+
+@pytest.mark.parametrize("name", ["", "Eu", "eu.west", "*", "eu-signer"])
+def test_what_is_no_name_of_a_region_is_refused(name: str) -> None:
+    with pytest.raises(HanseError, match=r"^region: ") as refusal:
+        wanted({}, Wishes(regions=[name]), NOW)
+    assert refusal.value.code is ErrorCode.INVALID_INPUT
+
+
 def test_a_missing_secret_is_made_and_the_others_stay_the_same() -> None:
     made = wanted({}, ALL, NOW)
     have = {name: data for name, data in made.items() if name not in ("bus-aggregator", "store-coordinator")}

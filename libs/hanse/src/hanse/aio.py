@@ -15,6 +15,7 @@ from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unpublished
+from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import Invite, IssuedInvitation
 from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
 from hanse_schemas.http.outputs import OutputLink, OutputView
@@ -100,14 +101,17 @@ class AsyncProject:
         self._transport = transport
         self.name = name
 
-    async def invite(self, participant: str, *, expires_in: float | None = None) -> str:
+    async def invite(self, participant: str, *, region: str = HUB_REGION, expires_in: float | None = None) -> str:
         """A one-time join token for a site.
 
         Args:
             participant: the site's name in this project.
+            region: where it is to connect, one that the hub's operator has added; `hub`: at the hub itself.
             expires_in: seconds; None for the hub's default.
         """
-        given = {} if expires_in is None else {"expires_in": expires_in}
+        given: dict[str, Any] = {} if expires_in is None else {"expires_in": expires_in}
+        if region != HUB_REGION:  # which hubs of release 0.1.0 do not know by name
+            given["region"] = region
         body = write(Invite, participant=participant, **given)
         made = Call("POST", path_of(self.name, "invitations"), one(IssuedInvitation), body)
         return (await self._transport.send(made)).token

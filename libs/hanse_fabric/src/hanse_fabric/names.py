@@ -12,6 +12,9 @@ SLUG = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 """A project's or participant's name: lower-case letters, digits and inner hyphens, at most 63 characters."""
 
+HUB_REGION = "hub"
+"""The region of sites that connect to the hub itself. Other regions have leaf nodes, and names of their operator's."""
+
 RunId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{12}$")]
 STEP_KEY = r"^[a-z0-9][a-z0-9-]{0,63}$"
 StepKey = Annotated[str, StringConstraints(pattern=STEP_KEY)]

@@ -22,11 +22,10 @@ from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.base import explain
 from hanse_fabric.tls import client_context
 from hanse_schemas.http.errors import ErrorAnswer
-from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof
+from hanse_schemas.http.joining import AskChallenge, Challenge, Join, Joined, JoinProof, check_clocks
 from hanse_schemas.http.reading import read, write
 from hanse_site.identity import parse_schema
 
-ALLOWED_SKEW_S = 300.0
 _MAX_REPLY = 1 << 20
 
 
@@ -140,11 +139,4 @@ def check_clock(date: str | None, here: datetime) -> None:
         theirs = parsedate_to_datetime(date)
     except ValueError:
         return
-    apart = (here - theirs).total_seconds()
-    if abs(apart) > ALLOWED_SKEW_S:
-        raise HanseError(
-            ErrorCode.CLOCK_SKEW,
-            f"clock: {here:%Y-%m-%d %H:%M:%S} UTC here, {theirs:%Y-%m-%d %H:%M:%S} UTC at the hub, "
-            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
-            hint="synchronise this machine's clock (NTP) and join again; the token is still good",
-        )
+    check_clocks(here, theirs, field="clock")

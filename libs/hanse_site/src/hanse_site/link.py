@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from hanse_fabric import __version__
-from hanse_fabric.bus.issuing import HUB_REGION, region_of
+from hanse_fabric.bus.issuing import region_of
 from hanse_fabric.bus.port import HEARTBEAT_S, Bus, Headers
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
 from hanse_fabric.doors.asking import Doors
@@ -23,6 +23,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, Outcome, Presence, Progress, Result, Task, TaskKind
 from hanse_fabric.messages.doors import BESIDE, OpenTasks
 from hanse_fabric.messages.objects import update_key
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.store.uploads import FileUpload
 from hanse_fabric.strict_json import parse_json
 from hanse_fabric.subjects import Door

@@ -13,21 +13,20 @@ from hanse_coordinator.api.door import LIMITS, DoorRunner
 from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
-from hanse_coordinator.auth import KeyRing, register_bootstrap
+from hanse_coordinator.auth import register_bootstrap
 from hanse_coordinator.authority import BusCredentials, Credentials, NoCredentials
-from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
 from hanse_coordinator.doors import SiteDoors
 from hanse_coordinator.links import LinkServer
-from hanse_coordinator.quotas import ProjectQuotas, Quotas
+from hanse_coordinator.quotas import Quotas
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.refusals import begin_counting
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.runs.supervisor import Supervisor
-from hanse_coordinator.settings import CoordinatorSettings, networks_of
+from hanse_coordinator.settings import CoordinatorSettings, networks_of, region_urls_of
 from hanse_fabric import tls
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.connections import bus_tls
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.service import Service
 
 _LOG = logging.getLogger(__name__)
@@ -37,28 +36,23 @@ _SHUTDOWN_S = 2.0
 async def serve(service: Service[CoordinatorSettings]) -> None:
     """Run the coordinator until the service is told to stop."""
     settings, bus, store, clock = service.settings, service.bus, service.store, service.clock
-    buckets = Buckets.on(bus)
     begin_counting()
     if settings.bootstrap_key_file is not None:
-        await register_bootstrap(settings.bootstrap_key_file, buckets.keys, clock)
-    quotas = ProjectQuotas(_quotas(settings), buckets, store, clock, settings.instance)
-    hub = Hub(
-        bus=bus,
-        store=store,
-        buckets=buckets,
-        keys=KeyRing(buckets.keys, clock),
-        presence=PresenceBoard(bus, clock),
-        compensators=CompensatorBoard(bus),
+        await register_bootstrap(settings.bootstrap_key_file, Buckets.on(bus).keys, clock)
+    hub = Hub.on(
+        bus,
+        store,
+        clock,
         credentials=await asyncio.to_thread(_credentials, settings, bus),
-        clock=clock,
         info=await asyncio.to_thread(_info, settings),
-        started_at=clock.now(),
-        quotas=quotas,
+        quotas=_quotas(settings),
         stopping=service.stopping,
     )
+    await check_regions(settings, hub.credentials)
+    buckets = hub.buckets
     workflows = WorkflowSettings(instance=settings.instance, lease_ttl=settings.lease_ttl)
     supervisor = Supervisor(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows)
-    links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=quotas)
+    links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=hub.quotas)
     if isinstance(hub.credentials, BusCredentials):
         service.spawn(hub.credentials.keep_settled(), "revocations")
     service.spawn(hub.keys.watch(), "keys")
@@ -111,6 +105,17 @@ def _credentials(settings: CoordinatorSettings, bus: Bus) -> Credentials:
     return BusCredentials(BusAuthority(settings.bus_authority), bus, settings.bus_url, bus_tls(settings))
 
 
+async def check_regions(settings: CoordinatorSettings, credentials: Credentials) -> None:
+    """INVALID_INPUT for an address of a region that has no keys here: none of its sites could join."""
+    regions = await credentials.regions()
+    for region in region_urls_of(settings.bus_region_urls):
+        if region not in regions:
+            raise invalid(
+                "HANSE_BUS_REGION_URLS", region, f"one of {', '.join(regions)}",
+                hint="HANSE_BUS_AUTHORITY needs the region's keys: region-NAME.pub and region-NAME-signer.seed",
+            )  # fmt: skip
+
+
 def _quotas(settings: CoordinatorSettings) -> Quotas:
     return Quotas(
         storage=settings.quota_storage,
@@ -129,6 +134,7 @@ def _info(settings: CoordinatorSettings) -> HubInfo:
         store_ca=_shown_ca(settings.store_public_ca, settings.store_ca),
         invitation_ttl=settings.invitation_ttl,
         proxies=networks_of(settings.trusted_proxies),
+        region_urls=region_urls_of(settings.bus_region_urls),
     )
 
 

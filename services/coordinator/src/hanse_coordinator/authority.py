@@ -7,11 +7,11 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
-from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.nkeys import KeyKind, decode_public
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import RevocationRecord
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import REVOCATIONS
 
@@ -25,7 +25,11 @@ _AGAIN_S = 5.0
 class Credentials(Protocol):
     """What enrolling and revoking need of the bus."""
 
-    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION) -> str:
+    async def regions(self) -> tuple[str, ...]:
+        """Whose tokens can be issued here."""
+        ...
+
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:
         """A token for the participant's public key in a region; INVALID_INPUT when that is none, or unknown."""
         ...
 
@@ -48,7 +52,10 @@ class BusCredentials:
         self._lock = asyncio.Lock()
         self._unread: dict[str, int] = {}
 
-    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = HUB_REGION) -> str:
+    async def regions(self) -> tuple[str, ...]:
+        return await asyncio.to_thread(lambda: self._authority.regions)
+
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:
         return self._authority.participant_jwt(project, participant, bus_key, region=region)
 
     async def revoke(self, bus_key: str) -> None:
@@ -97,7 +104,10 @@ class BusCredentials:
 class NoCredentials:
     """Where no authority is configured: sites cannot be enrolled here."""
 
-    async def issue(self, project: str, participant: str, bus_key: str, *, region: str = "") -> str:  # noqa: ARG002
+    async def regions(self) -> tuple[str, ...]:
+        return (HUB_REGION,)
+
+    async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:  # noqa: ARG002
         raise self._absent()
 
     async def revoke(self, bus_key: str) -> None:  # noqa: ARG002

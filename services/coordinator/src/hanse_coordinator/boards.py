@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from hanse_coordinator.doors import REGION
-from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import HanseError
@@ -23,13 +21,11 @@ _STREAM: Stream = PRESENCE.stream or Stream("")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The last sign of life. `clock_difference`: seconds that the site's clock is ahead; None: not seen arriving.
-    `region`: where it connects."""
+    """The last sign of life. `clock_difference`: seconds that the site's clock is ahead; None: not seen arriving."""
 
     presence: Presence
     at: datetime
     clock_difference: float | None
-    region: str = HUB_REGION
 
 
 class PresenceBoard:
@@ -71,9 +67,7 @@ class PresenceBoard:
         # What was stored before we came has no time of arrival; the site's own is the best there is.
         at = now if live else min(presence.sent_at, now)
         difference = (presence.sent_at - now).total_seconds() if live else None
-        self._sightings[tokens["project"], tokens["participant"]] = Sighting(
-            presence, at, difference, record.headers.get(REGION, HUB_REGION)
-        )
+        self._sightings[tokens["project"], tokens["participant"]] = Sighting(presence, at, difference)
         self._told()
 
 

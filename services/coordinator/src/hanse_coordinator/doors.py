@@ -27,9 +27,6 @@ from hanse_fabric.telemetry.catalogue import LATE_RESULTS
 
 _LOG = logging.getLogger(__name__)
 _TASKS: Stream = TASK.stream or Stream("")
-REGION = "Hanse-Region"
-"""Header of a sign of life: where its site is told of tasks."""
-
 _GROUP = "coordinators"
 _PROGRESS_S = 1.0
 _LATE_TOLD_S = 10.0
@@ -113,14 +110,14 @@ class SiteDoors:
 
     async def _presence(self, request: Request) -> bytes:
         subject = PRESENCE.of(project=request.project, participant=request.participant)
-        writing = self._bus.publish(subject, request.content, headers={REGION: request.region}, timeout=10.0)
+        writing = self._bus.publish(subject, request.content, timeout=10.0)
         _, records = await asyncio.gather(writing, self._bus.snapshot(_TASKS, _all_tasks(request)))
         return OpenTasks(open=tuple(_mark(record) for record in records)).encode()
 
     async def _renew(self, request: Request) -> bytes:
         record = await self._enrolled.require(request.project, request.participant)
         token = await self._credentials.issue(
-            request.project, request.participant, record.bus_key, region=request.region
+            request.project, request.participant, record.bus_key, region=record.connects_in
         )  # fmt: skip
         return token.encode()
 

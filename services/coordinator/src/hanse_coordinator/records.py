@@ -36,10 +36,10 @@ class ProjectRecord(Message):
 
 class InvitationRecord(Message):
     """A one-time token, as a hash. `used_by` is the public key (base64) that it was used with; `challenge`: what the
-    proof of the next joining must hold."""
+    proof of the next joining must hold; `region`: whose credentials the site gets, None: the hub's own."""
 
     schema_id: ClassVar[str] = "hanse.invitation_record/2"
-    grown: ClassVar = ("hanse.invitation_record/1", frozenset({"challenge"}))
+    grown: ClassVar = ("hanse.invitation_record/1", frozenset({"challenge", "region"}))
 
     id: str
     project: Slug
@@ -51,6 +51,7 @@ class InvitationRecord(Message):
     used_by: str | None = None
     revoked: bool = False
     challenge: str | None = None
+    region: Slug | None = None
 
 
 class ApiKeyRecord(Message):

@@ -16,6 +16,15 @@ def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
 
 
+def region_urls_of(text: str) -> dict[str, str]:
+    """Addresses by region, of `region=url[,url...]` separated by spaces; ValueError where one is none."""
+    found = [each.partition("=") for each in text.split()]
+    for region, _, url in found:
+        if not url:
+            raise ValueError(f"{region!r} is not region=address")
+    return {region: url for region, _, url in found}
+
+
 class CoordinatorSettings(ServiceSettings):
     """What the coordinator takes beside what every service takes."""
 
@@ -26,6 +35,11 @@ class CoordinatorSettings(ServiceSettings):
         default="",
         description="address of the bus as the sites reach it, such as wss://bus.example.org; of a cluster several, "
         "separated by commas; empty: the same as HANSE_BUS_URL",
+    )
+    bus_region_urls: str = Field(
+        default="",
+        description="addresses at which the sites of regions reach the bus, such as eu=tls://leaf.eu.example.org:4222; "
+        "several regions separated by spaces, a region's addresses by commas; others: HANSE_BUS_PUBLIC_URL",
     )
     bus_public_ca: str = Field(
         default="",
@@ -78,3 +92,10 @@ class CoordinatorSettings(ServiceSettings):
     @classmethod
     def _public_servers(cls, value: str) -> str:
         return check_bus(value)
+
+    @field_validator("bus_region_urls")
+    @classmethod
+    def _servers_of_regions(cls, value: str) -> str:
+        for url in region_urls_of(value).values():
+            check_bus(url)
+        return value

@@ -12,6 +12,7 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse_fabric.errors import invalid
 from hanse_fabric.identity.keys import roster_digest
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.text_files import read_yaml
 
 app = typer.Typer(no_args_is_help=True, help="Projects, their sites, and their audit.")
@@ -53,6 +54,9 @@ def list_projects(url: Url = None, api_key: ApiKey = None, json: Json = False) -
 def invite(
     project: str,
     participant: str,
+    region: Annotated[
+        str, typer.Option(help="Where the site is to connect: a region of the hub's operator.")
+    ] = HUB_REGION,
     expires_in: Annotated[float | None, typer.Option(help="Seconds until the token expires.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
@@ -60,7 +64,7 @@ def invite(
 ) -> None:
     """Make a one-time join token for a site. It is shown once."""
     with hub(url, api_key) as connection:
-        token = connection.projects.get(project).invite(participant, expires_in=expires_in)
+        token = connection.projects.get(project).invite(participant, region=region, expires_in=expires_in)
         address = connection.url
     if json:
         emit_json({"token": token, "participant": participant, "url": address})
@@ -81,13 +85,14 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
             (
                 p.participant,
                 "revoked" if p.revoked else "online" if p.online else "offline",
+                p.region,
                 p.last_seen,
                 p.version,
                 p.device,
             )
             for p in listed
         ]
-        emit_table("Participants", ("participant", "state", "last seen", "version", "device"), rows)
+        emit_table("Participants", ("participant", "state", "region", "last seen", "version", "device"), rows)
 
 
 @app.command()

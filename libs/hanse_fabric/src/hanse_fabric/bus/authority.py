@@ -8,18 +8,17 @@ It may be forbidden to write there.
 from __future__ import annotations
 
 import json
-import re
 import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from hanse_fabric.bus.issuing import EVERYBODY, HUB_REGION, Issuer, kind_of, region_key
+from hanse_fabric.bus.issuing import EVERYBODY, Issuer, keys_of_region, kind_of, region_key, regions_of
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
 from hanse_fabric.durable import write_durably
-from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
-from hanse_fabric.names import SLUG
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.subjects import Role
 
 
@@ -37,10 +36,7 @@ class BusAuthority:
     @property
     def regions(self) -> tuple[str, ...]:
         """The regions that have an account here: HUB_REGION, and those that `add_region` made."""
-        found = {
-            path.stem.removeprefix("region-").removesuffix("-signer") for path in self.folder.glob("region-*.seed")
-        }
-        return (HUB_REGION, *sorted(found - {HUB_REGION}))
+        return regions_of(path.stem for path in self.folder.glob("region-*.seed"))
 
     def add_region(self, region: str) -> None:
         """Make the keys of a region, where there are none. Its account is the servers' at the next `settle`.
@@ -48,10 +44,8 @@ class BusAuthority:
         Raises:
             HanseError: INVALID_INPUT for what is no name.
         """
-        if not re.fullmatch(SLUG, region) or region.endswith("-signer"):
-            raise invalid("region", region, "a name of small letters, digits and hyphens")
-        for name in (region_key(region), f"{region_key(region)}-signer"):
-            self._named(name)
+        for name, kind in keys_of_region(region).items():
+            self._key(name, kind)
 
     @property
     def system_account(self) -> str:

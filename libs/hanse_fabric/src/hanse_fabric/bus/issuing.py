@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from hanse_fabric.bus.jwt import (
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
 from hanse_fabric.bus.permissions import permissions_for, permissions_of_leaf, scope_of
 from hanse_fabric.errors import HanseError, invalid
-from hanse_fabric.names import SLUG
+from hanse_fabric.names import HUB_REGION, SLUG
 from hanse_fabric.subjects import DOORS_OF_ALL, TELLS_OF_ALL, Role
 
 _ACCOUNT_NAME = "HANSE"
@@ -39,7 +39,6 @@ KEY_KINDS = {
 the hub's own, of services alone. Each region has an account of its sites and a signing key whose tokens can give a
 site's rights and nothing else; `hub` is the region of those who connect to the hub itself."""
 
-HUB_REGION = "hub"
 EVERYBODY = "*"
 """Among revocations: all users of the account."""
 
@@ -59,6 +58,24 @@ since, with its revocations, stays; and the same keys give the same text."""
 def region_key(region: str) -> str:
     """The name of a region's account among the keys."""
     return f"region-{region}"
+
+
+def regions_of(keys: Iterable[str]) -> tuple[str, ...]:
+    """The regions that have a signing key among these (names without `.seed`): HUB_REGION, and the others by name."""
+    signers = (key.removeprefix("region-") for key in keys if key.startswith("region-") and key.endswith("-signer"))
+    return (HUB_REGION, *sorted({each.removesuffix("-signer") for each in signers} - {HUB_REGION}))
+
+
+def keys_of_region(region: str) -> dict[str, KeyKind]:
+    """The keys that a region has of its own: its account's, the one that signs its sites' tokens, its leaf nodes'.
+
+    Raises:
+        HanseError: INVALID_INPUT for what is no name of a region.
+    """
+    if not _SLUG.fullmatch(region) or region.endswith("-signer"):
+        raise invalid("region", region, "a name of small letters, digits and hyphens")
+    account = region_key(region)
+    return {account: KeyKind.ACCOUNT, f"{account}-signer": KeyKind.ACCOUNT, f"user-leaf-{region}": KeyKind.USER}
 
 
 def kind_of(name: str) -> KeyKind:

@@ -11,6 +11,7 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.doors.frames import read_answer, write_request
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.doors import Asked
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.subjects import DOORS, TELL, Door
 from hanse_fabric.telemetry.traces import inject
 
@@ -28,7 +29,7 @@ class Doors:
     project: str
     participant: str
     key: SigningKey
-    region: str = "hub"
+    region: str = HUB_REGION
 
     async def ask(self, kind: Door, content: bytes = b"", *, timeout: float = 10.0, **about: str) -> bytes:
         """The answer to a request. It may arrive more than once; whoever serves it writes it down once.

@@ -28,7 +28,6 @@ class Request:
     """What an enrolled participant asks; project and participant are those of its token and its signature."""
 
     kind: Door
-    region: str
     asked: Asked
     content: bytes
 
@@ -169,5 +168,11 @@ class Doorkeeper:
                 f"request: it says {asked.kind} of {asked.participant} of {asked.project}, and came on {subject}",
             )
         record = await self._enrolled.require(project, participant)
+        if tokens["region"] != record.connects_in:
+            # A leaf node can bring what a site of another region has signed, and would be told that site's tasks.
+            raise HanseError(
+                ErrorCode.FORBIDDEN,
+                f"region: {participant} is enrolled in {record.connects_in!r}, and asks in {tokens['region']!r}",
+            )
         verify(data, record.public_key, participant)
-        return Request(kind, tokens["region"], asked, content)
+        return Request(kind, asked, content)

@@ -8,7 +8,7 @@ from pydantic import Base64Bytes
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
-from hanse_fabric.names import Slug
+from hanse_fabric.names import HUB_REGION, Slug
 
 
 class ParticipantRecord(Message):
@@ -19,10 +19,11 @@ class ParticipantRecord(Message):
         bus_key: its NATS user key.
         api_key: id of its API key.
         former_bus_keys: those that it had before and that are revoked with it; None: none.
+        region: whose credentials it has; None: the hub's own.
     """
 
     schema_id: ClassVar[str] = "hanse.participant_record/2"
-    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys"}))
+    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region"}))
 
     project: Slug
     participant: Slug
@@ -33,3 +34,9 @@ class ParticipantRecord(Message):
     version: str = ""
     revoked: bool = False
     former_bus_keys: tuple[str, ...] | None = None
+    region: Slug | None = None
+
+    @property
+    def connects_in(self) -> str:
+        """The region's name, HUB_REGION's too."""
+        return self.region or HUB_REGION

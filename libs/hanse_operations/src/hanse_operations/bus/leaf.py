@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.issuing import HUB_REGION, KEY_KINDS
+from hanse_fabric.bus.issuing import KEY_KINDS
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.names import HUB_REGION
 from hanse_operations.bus.server import LeafRemote, ServerTls, write_server_config
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
-from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.durable import write_durably
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
+from hanse_fabric.names import HUB_REGION
 
 ASKS_EVERY = "2s"
 """A server of a cluster, or a leaf node, that was away asks the others for newer claims, after so long first: till then

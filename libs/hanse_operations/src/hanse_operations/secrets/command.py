@@ -23,6 +23,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--tls", action="store_true", help="make a certificate authority and the bus's certificate")
     parser.add_argument("--store-server", action="store_true", help="make identities for a bundled object store")
     parser.add_argument("--compensator", action="store_true", help="make the key of a compensator in this release")
+    parser.add_argument(
+        "--region",
+        action="append",
+        default=[],
+        help="make the keys of a region of sites; once for each (docs/scale.md)",
+    )
     parser.add_argument("--accounts-folder", default=ACCOUNTS_FOLDER, help="where NATS keeps accounts' claims")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--out", type=Path, metavar="DIR", help="write manifests there instead, and renew them there")
@@ -38,6 +44,7 @@ def _run(arguments: argparse.Namespace) -> None:
         tls=arguments.tls,
         store_server=arguments.store_server,
         compensator=arguments.compensator,
+        regions=arguments.region,
         accounts_folder=arguments.accounts_folder,
         name=arguments.name,
     )

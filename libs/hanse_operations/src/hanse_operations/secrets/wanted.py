@@ -15,7 +15,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from hanse_fabric.bus.issuing import HUB_REGION, KEY_KINDS, Issuer, region_key
+from hanse_fabric.bus.issuing import KEY_KINDS, Issuer, keys_of_region, region_key, regions_of
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import private_pem
@@ -44,6 +44,7 @@ class Wishes:
         tls: whether to make that certificate.
         store_server: whether the object store is bundled, so that its identities are made here.
         compensator: whether the compensator is in this deployment.
+        regions: which regions there are beside the hub's own; those that were made before stay.
         accounts_folder: where the bus's servers keep accounts' claims.
         name: stands in the name of the certificate authority.
     """
@@ -52,6 +53,7 @@ class Wishes:
     tls: bool = False
     store_server: bool = False
     compensator: bool = False
+    regions: Sequence[str] = ()
     accounts_folder: str = ACCOUNTS_FOLDER
     name: str = "hanse"
 
@@ -73,13 +75,14 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
         now: decides which certificates are too old.
 
     Raises:
-        HanseError: INVALID_INPUT when a stored key cannot be read (the message never shows it), or `tls` without hosts;
+        HanseError: INVALID_INPUT when a stored key cannot be read (the message never shows it), for `tls` without hosts
+            and a region that has no name;
             CONFLICT when the keys of the bus are gone that it runs by, or are others.
     """
     if wishes.tls and not wishes.hosts:
         raise HanseError(ErrorCode.INVALID_INPUT, "--hosts: none is given, and a certificate needs at least one")
     made = {name: dict(have.get(name, {})) for name in names(wishes)}
-    _bus(made)
+    _bus(made, wishes.regions)
     _same_account(made, have.get("nats-accounts", {}).get("account", b"").decode(errors="replace"))
     made["nats-accounts"] = _accounts(_issuer(made["authority"]), wishes.accounts_folder)
     if wishes.tls:
@@ -93,14 +96,15 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
     return made
 
 
-def _bus(made: dict[str, dict[str, bytes]]) -> None:
+def _bus(made: dict[str, dict[str, bytes]], regions: Sequence[str]) -> None:
     authority = made["authority"]
     users = {f"user-{role.value}": KeyKind.USER for role in BUS_ROLES}
-    for name, kind in (KEY_KINDS | users).items():
+    of_regions = {name: kind for region in regions for name, kind in keys_of_region(region).items()}
+    for name, kind in (KEY_KINDS | users | of_regions).items():
         authority.setdefault(f"{name}.seed", KeyPair.create(kind).seed.encode())
-    for name in ("account", region_key(HUB_REGION)):
-        authority[f"{name}.pub"] = _seed(authority, name).public.encode()
     issuer = _issuer(authority)
+    for name in ("account", *map(region_key, issuer.regions)):
+        authority[f"{name}.pub"] = _seed(authority, name).public.encode()
     for role in BUS_ROLES:
         secret = made[f"bus-{role.value}"]
         kept = secret.get("bus.creds", b"").decode(errors="replace")
@@ -155,7 +159,8 @@ def _store(made: dict[str, dict[str, bytes]]) -> None:
 
 
 def _issuer(authority: Mapping[str, bytes]) -> Issuer:
-    return Issuer(lambda name: _seed(authority, name), lambda name: _seed(authority, name).public)
+    regions = regions_of(name.removesuffix(".seed") for name in authority if name.endswith(".seed"))
+    return Issuer(lambda name: _seed(authority, name), lambda name: _seed(authority, name).public, regions)
 
 
 def _seed(authority: Mapping[str, bytes], name: str) -> KeyPair:

@@ -8,16 +8,22 @@ from typing import Literal
 from pydantic import Field
 
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
+from hanse_fabric.names import HUB_REGION, Slug
 
 LONGEST_S = 90 * 86_400
 """That an invitation can be good for."""
 
 
 class Invite(Frozen):
-    """Whom to invite. `expires_in` seconds; None: the hub's default."""
+    """Whom to invite.
+
+    Attributes:
+        region: where the site is to connect, one that the hub's operator has added.
+        expires_in: seconds; None: the hub's default.
+    """
 
     participant: Slug
+    region: Slug = HUB_REGION
     expires_in: float | None = Field(default=None, gt=0, le=LONGEST_S)
 
 
@@ -27,6 +33,7 @@ class IssuedInvitation(Frozen):
     id: str
     token: str
     participant: Slug
+    region: Slug = HUB_REGION
     expires_at: datetime
 
 
@@ -35,6 +42,7 @@ class InvitationView(Frozen):
 
     id: str
     participant: Slug
+    region: Slug = HUB_REGION
     state: Literal["open", "used", "expired", "revoked"]
     created_at: datetime
     created_by: str

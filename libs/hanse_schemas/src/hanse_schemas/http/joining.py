@@ -7,9 +7,13 @@ from typing import ClassVar
 
 from pydantic import AwareDatetime, Base64Bytes, ConfigDict, Field
 
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.names import Slug
 from hanse_schemas.schema import DataSchema
+
+ALLOWED_SKEW_S = 300.0
+"""That the clocks of a site and the hub may be apart."""
 
 
 class AskChallenge(Frozen):
@@ -80,6 +84,19 @@ class Joined(Frozen):
     data_schema: DataSchema = Field(alias="schema")
     hub_name: str
     api_key: str
+
+
+def check_clocks(site: datetime, hub: datetime, *, field: str) -> None:
+    """CLOCK_SKEW naming both times where they are more than ALLOWED_SKEW_S apart; `field`: what told the other's."""
+    apart = (site - hub).total_seconds()
+    if abs(apart) > ALLOWED_SKEW_S:
+        raise HanseError(
+            ErrorCode.CLOCK_SKEW,
+            f"{field}: {site.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at the site, "
+            f"{hub.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at the hub, "
+            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
+            hint="synchronise the site's clock (NTP) and join again; the token is still good",
+        )
 
 
 class Renew(Frozen):

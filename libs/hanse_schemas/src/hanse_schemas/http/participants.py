@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from hanse_fabric.messages.base import Frozen
-from hanse_fabric.names import Slug
+from hanse_fabric.names import HUB_REGION, Slug
 
 
 class ParticipantView(Frozen):
     """A participant.
 
     Attributes:
+        region: where it connects.
         public_key: raw Ed25519, base64.
         online: seen within three minutes.
         clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
@@ -19,6 +20,7 @@ class ParticipantView(Frozen):
     """
 
     participant: Slug
+    region: Slug = HUB_REGION
     enrolled_at: datetime
     revoked: bool
     public_key: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from hanse_coordinator.api.door import Networks
 from hanse_coordinator.auth import Caller, KeyRing
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.boards import CompensatorBoard, PresenceBoard
-from hanse_coordinator.quotas import ProjectQuotas
+from hanse_coordinator.quotas import ProjectQuotas, Quotas
 from hanse_coordinator.records import Buckets, ProjectRecord
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -26,7 +27,8 @@ HUB_AUDIT = "hub"
 @dataclass(frozen=True, slots=True)
 class HubInfo:
     """What the hub tells about itself. CAs are PEM texts that sites need, where they are not public ones; `proxies` are
-    those whose X-Forwarded-For is believed."""
+    those whose X-Forwarded-For is believed. `region_urls`: where the sites of a region reach the bus, where it is not
+    at `bus_url`."""
 
     name: str
     instance: str
@@ -35,6 +37,7 @@ class HubInfo:
     store_ca: str | None = None
     invitation_ttl: float = 7 * 86_400.0
     proxies: Networks = ()
+    region_urls: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,35 @@ class Hub:
     started_at: datetime
     quotas: ProjectQuotas
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @classmethod
+    def on(
+        cls,
+        bus: Bus,
+        store: ObjectStore,
+        clock: Clock,
+        *,
+        credentials: Credentials,
+        info: HubInfo,
+        quotas: Quotas,
+        stopping: asyncio.Event | None = None,
+    ) -> Hub:
+        """A hub on this bus and store; its boards and keys are current while their `watch` runs."""
+        buckets = Buckets.on(bus)
+        return cls(
+            bus=bus,
+            store=store,
+            buckets=buckets,
+            keys=KeyRing(buckets.keys, clock),
+            presence=PresenceBoard(bus, clock),
+            compensators=CompensatorBoard(bus),
+            credentials=credentials,
+            clock=clock,
+            info=info,
+            started_at=clock.now(),
+            quotas=ProjectQuotas(quotas, buckets, store, clock, info.instance),
+            stopping=stopping or asyncio.Event(),
+        )
 
     async def project(self, name: str) -> ProjectRecord:
         """The project; NOT_FOUND if there is none."""

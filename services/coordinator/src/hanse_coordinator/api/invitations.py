@@ -8,8 +8,9 @@ from typing import Literal
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.records import InvitationRecord
-from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.secrets import make_join_token
+from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import InvitationList, InvitationView, Invite, IssuedInvitation
 
 
@@ -21,12 +22,16 @@ def _view(record: InvitationRecord, now: datetime) -> InvitationView:
         state = "used"
     elif record.expires_at <= now:
         state = "expired"
-    return view(InvitationView, record, state=state)
+    return view(InvitationView, record, state=state, region=record.region or HUB_REGION)
 
 
 async def create_invitation(hub: Hub, request: Request) -> IssuedInvitation:
     body: Invite = request.body
     await hub.project(request.project)
+    regions = await hub.credentials.regions()
+    if body.region not in regions:
+        known = f"one of {', '.join(regions)}"
+        raise invalid("region", body.region, known, hint="the hub's operator adds regions (docs/scale.md)")
     enrolled = await hub.buckets.participants.get(project=request.project, participant=body.participant)
     if enrolled is not None and not enrolled.value.revoked:
         raise HanseError(
@@ -44,12 +49,16 @@ async def create_invitation(hub: Hub, request: Request) -> IssuedInvitation:
         created_at=now,
         created_by=request.caller.actor,
         expires_at=now + timedelta(seconds=ttl),
+        region=None if body.region == HUB_REGION else body.region,
     )
     await hub.buckets.invitations.create(record, invitation=token.id)
     await hub.audit(
-        request.caller, request.project, "participant.invite", f"participant:{body.participant}", invitation=token.id
+        request.caller, request.project, "participant.invite", f"participant:{body.participant}",
+        invitation=token.id, region=body.region,
+    )  # fmt: skip
+    return IssuedInvitation(
+        id=token.id, token=token.text, participant=body.participant, region=body.region, expires_at=record.expires_at
     )
-    return IssuedInvitation(id=token.id, token=token.text, participant=body.participant, expires_at=record.expires_at)
 
 
 async def list_invitations(hub: Hub, request: Request) -> InvitationList:

@@ -7,7 +7,6 @@ with the same key completes what a crash cut off, and nobody else can use the to
 from __future__ import annotations
 
 import base64
-from datetime import datetime
 
 from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
@@ -18,24 +17,25 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.records import Entry
-from hanse_schemas.http.joining import Join, Joined, Renew, Renewed, renewal_statement
+from hanse_schemas.http.joining import Join, Joined, Renew, Renewed, check_clocks, renewal_statement
 from hanse_schemas.http.keys import ApiRole
 
-ALLOWED_SKEW_S = 300.0
 _MOST_BUS_KEYS = 100
 
 
 async def join(hub: Hub, request: Request) -> Joined:
     body: Join = request.body
-    check_clock(body.sent_at, hub.clock.now())
+    check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
     token = secrets.parse(body.token, secrets.Kind.JOIN_TOKEN)
     found = await invitation_of(hub, request, token)
     check_proof(body, token)
     project = await hub.project(found.project)
     await _check_place(hub, found, body.public_key)
     # A credential that cannot be made must not use the token up.
-    bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key)
+    region = found.region or HUB_REGION
+    bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key, region=region)
     invitation = (await _claim(hub, token, body)).value
     await _enrol(hub, invitation, body)
     api_key = await _give_key(hub, invitation)
@@ -51,7 +51,7 @@ async def join(hub: Hub, request: Request) -> Joined:
     return Joined(
         project=invitation.project,
         participant=invitation.participant,
-        bus_url=hub.info.bus_url,
+        bus_url=hub.info.region_urls.get(region, hub.info.bus_url),
         bus_jwt=bus_jwt,
         bus_ca=hub.info.bus_ca,
         store_ca=hub.info.store_ca,
@@ -70,20 +70,11 @@ async def renew(hub: Hub, request: Request) -> Renewed:
         raise HanseError(ErrorCode.FORBIDDEN, f"participant: {body.participant!r} is not enrolled, or was revoked")
     statement = renewal_statement(project=body.project, participant=body.participant, sent_at=body.sent_at)
     VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"renewal of {body.participant}")
-    check_clock(body.sent_at, hub.clock.now())
-    return Renewed(bus_jwt=await hub.credentials.issue(body.project, body.participant, entry.value.bus_key))
-
-
-def check_clock(theirs: datetime, ours: datetime) -> None:
-    """CLOCK_SKEW naming both times when they are too far apart."""
-    apart = (theirs - ours).total_seconds()
-    if abs(apart) > ALLOWED_SKEW_S:
-        raise HanseError(
-            ErrorCode.CLOCK_SKEW,
-            f"sent_at: {theirs:%Y-%m-%d %H:%M:%S%z} at the site, {ours:%Y-%m-%d %H:%M:%S%z} at the hub, "
-            f"{abs(apart):.0f} s apart (at most {ALLOWED_SKEW_S:.0f} s are allowed)",
-            hint="synchronise the site's clock (NTP) and join again; the token is still good",
-        )
+    check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
+    record = entry.value
+    return Renewed(
+        bus_jwt=await hub.credentials.issue(body.project, body.participant, record.bus_key, region=record.connects_in)
+    )
 
 
 async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
@@ -167,6 +158,7 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
             "api_key": invitation.id,
             "enrolled_at": hub.clock.now(),
             "version": body.version,
+            "region": invitation.region,
         }
     )
     name = {"project": invitation.project, "participant": invitation.participant}

@@ -21,6 +21,7 @@ def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
     return view(
         ParticipantView,
         record,
+        region=record.connects_in,
         public_key=base64.b64encode(record.public_key).decode(),
         version=seen.presence.version if seen else record.version,
         device=seen.presence.device if seen else "",

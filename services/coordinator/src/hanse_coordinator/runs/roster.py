@@ -7,10 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hanse_coordinator.boards import PresenceBoard
-from hanse_fabric.bus.issuing import HUB_REGION
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.names import HUB_REGION
 from hanse_fabric.telemetry.catalogue import PARTICIPANTS, SILENT_SECONDS
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Roster:
         return None if member is None or member.revoked else member.public_key
 
     def region_of(self, project: str, participant: str) -> str:
-        """Where the participant was seen last, and is told of its tasks."""
-        seen = self._presence.of(project, participant)
-        return HUB_REGION if seen is None else seen.region
+        """Where the participant is told of its tasks: where it was enrolled, whoever brings its signs of life."""
+        member = self._members.get((project, participant))
+        return HUB_REGION if member is None else member.connects_in
 
     def keys_of(self, project: str) -> dict[str, bytes]:
         """Raw Ed25519 keys, by name, of all who are enrolled and not revoked."""

@@ -43,8 +43,8 @@ from hanse_fabric.messages import Outcome, Task, TaskKind
 from hanse_fabric.telemetry.catalogue import TASK_SECONDS, TASKS
 from hanse_fabric.telemetry.traces import extract, span
 from hanse_privacy.witness import beside, found_beside, is_own, signed_head
+from hanse_schemas.http.joining import ALLOWED_SKEW_S
 from hanse_site import OpenTask, SiteLink
-from hanse_site.joining import ALLOWED_SKEW_S
 from hanse_site.link import result_for
 
 _REFUSALS = frozenset(
