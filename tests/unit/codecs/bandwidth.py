@@ -6,7 +6,11 @@ client; a bit that tells a place is a bit whatever the values have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from hanse_learning.codecs.config import check_chain
 
 FULL_BITS = 32
 
@@ -29,6 +33,33 @@ class Way:
     def bits_each(self) -> float:
         """Bits for each parameter of the model."""
         return self.sent * self.bits + self.place_bits
+
+
+def way_of(chain: Sequence[Mapping[str, Any]], *, field: str = "codec.up") -> Way | None:
+    """What the formulas say of a job's chain; what packs without loss counts as nothing. None where they say nothing of
+    one of its codecs.
+
+    Raises:
+        HanseError: as `check_chain`.
+    """
+    told: dict[str, float] = {}
+    for config in check_chain(chain, field):
+        way = {} if config.role == "pack" else config.way
+        if way is None:
+            return None
+        told |= way
+    return Way(**told)
+
+
+def formula(sites: int, model: int, up: Way | None, down: Way | None) -> dict[str, int]:
+    """Bytes of a round's models and updates by the formulas, to and from all sites (equations 3.1 to 3.5, corrected).
+
+    Args:
+        sites: that take part.
+        model: bytes of the model in float32, all of which are taken for parameters.
+    """
+    ways = {"up": up, "down": down}
+    return {name: round(sites * model * way.bits_each / FULL_BITS) for name, way in ways.items() if way is not None}
 
 
 def factor(up: Way, down: Way) -> float:

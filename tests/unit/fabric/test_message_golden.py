@@ -32,6 +32,7 @@ from hanse_fabric.messages import (
     LedgerRecord,
     Lineage,
     Link,
+    LinkBytes,
     LinkReply,
     LinkRequest,
     MaskAnswer,
@@ -56,6 +57,7 @@ from hanse_fabric.messages import (
     RevocationRecord,
     RunEvent,
     SealedSeed,
+    SentBytes,
     SetAside,
     Stage,
     StateRecord,
@@ -171,6 +173,7 @@ EXAMPLES: tuple[Message, ...] = (
         tasks=(GivenTask(mark="abcdefghijkl.r1-train.7", headers={"traceparent": "00"}, data=b"AQID"),),
     ),
     RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000),
+    SentBytes(project="triage", run="abcdefghijkl", round=1, sites={"north": LinkBytes(bus_up=1, store_down=9)}),
 )  # fmt: skip
 BY_NAME = {type(example).__name__: example for example in EXAMPLES}
 

@@ -50,6 +50,19 @@ def test_a_history_says_in_which_round_and_after_how_many_bytes_a_target_was_rea
     assert later.reached(0.6) == Reached(8, 40)
 
 
+def test_a_history_tells_what_passed_on_the_wire_beside_the_formulas() -> None:
+    passed = {"bus_up": 7, "bus_down": 5, "store_up": 1000, "store_down": 2000}
+    wire = [{"round": 0, "sites": {"a": passed}}, {"round": 1, "sites": {"a": passed, "b": passed}}]
+    history = History([{**ROUNDS[0], "formula": {"down": 28, "up": 9}}], wire)
+    assert history.wire[1]["b"] == passed
+    assert history.on_the_wire() == {name: 3 * size for name, size in passed.items()}
+    assert history.traffic() == (
+        "30 B of models to the sites, 10 B of updates from them (training by the formulas: 28 B and 9 B); with all "
+        "that controls the run the hub saw 6.01 kB down and 3.02 kB up"
+    )
+    assert History(ROUNDS).traffic() == "80 B of models to the sites, 30 B of updates from them"
+
+
 def test_a_metric_that_was_not_measured_is_refused_with_a_list_of_those_that_were() -> None:
     with pytest.raises(HanseError, match="accuracy, accuracy_min, loss, train_loss"):
         History(ROUNDS).reached(0.5, "f1")

@@ -241,7 +241,8 @@ class AsyncRun:
 
     async def history(self) -> History:
         """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
-        return History(await self._transport.send(self._call("GET", lambda body: list(body["rounds"]), "metrics")))
+        body = await self._transport.send(self._call("GET", dict, "metrics"))
+        return History(body["rounds"], body.get("wire") or ())
 
     async def model(self) -> AsyncModel:
         """The run's newest model version."""

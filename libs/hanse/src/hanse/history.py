@@ -14,14 +14,22 @@ Values = list[float | None]
 _FIRST = ("accuracy", "r2", "loss", "mse", "train_accuracy", "train_r2", "train_loss", "train_mse")
 _SMALLER_IS_BETTER = frozenset({"loss", "mse"})
 _BARS = "▁▂▃▄▅▆▇█"
+_WAYS = ("down", "up")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class History:
-    """The finished rounds of a run, in order, as the hub answers them."""
+    """The finished rounds of a run, in order, as the hub answers them.
 
-    def __init__(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+    Attributes:
+        rounds: the answers.
+        wire: what the hub saw pass, by round (0: what belongs to none), by site, and by link and direction; of all
+            sites together where a job hides single ones.
+    """
+
+    def __init__(self, rounds: Sequence[Mapping[str, Any]], wire: Sequence[Mapping[str, Any]] = ()) -> None:
         self.rounds = list(rounds)
+        self.wire: dict[int, dict[str, dict[str, int]]] = {int(each["round"]): dict(each["sites"]) for each in wire}
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -63,6 +71,13 @@ class History:
     def up(self) -> int:
         """Bytes of updates from all sites together."""
         return sum(_sent(item, "up") for item in self.rounds)
+
+    def on_the_wire(self) -> dict[str, int]:
+        """Bytes by link and direction, over all rounds and sites: messages on the `bus`, objects from and to the
+        `store`; protocol lines and TLS are not in them."""
+        links = ("bus_down", "bus_up", "store_down", "store_up")
+        passed = [site for sites in self.wire.values() for site in sites.values()]
+        return {link: sum(site.get(link, 0) for site in passed) for link in links}
 
     def reached(self, target: float, metric: str = "", *, site: str = "") -> Reached | None:
         """The first round in which a metric was at a target or better, and the bytes up and down until then; None: not
@@ -146,7 +161,15 @@ class History:
         """What was sent, in words; nothing where the hub did not count it."""
         if not self.down + self.up:
             return ""
-        return f"{size_text(self.down)} of models to the sites, {size_text(self.up)} of updates from them"
+        said = f"{size_text(self.down)} of models to the sites, {size_text(self.up)} of updates from them"
+        planned = {way: sum(int((item.get("formula") or {}).get(way, 0)) for item in self.rounds) for way in _WAYS}
+        if all(planned.values()):
+            said += f" (training by the formulas: {size_text(planned['down'])} and {size_text(planned['up'])})"
+        seen = self.on_the_wire()
+        if any(seen.values()):
+            down, up = (size_text(seen[f"bus_{way}"] + seen[f"store_{way}"]) for way in _WAYS)
+            said += f"; with all that controls the run the hub saw {down} down and {up} up"
+        return said
 
 
 def larger_is_better(metric: str) -> bool:

@@ -332,6 +332,13 @@ KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_REC
 USAGE = Subject("$KV.hanse_usage.{project}.{instance}", _bucket("usage"), _rights(coordinator=_RECORD))
 """What each project has taken of what the operator allows it, as each coordinator has counted it."""
 
+SENT_BYTES = Subject(
+    "$KV.hanse_bytes.{project}.{run}.{round}.{part}",
+    Stream("KV_hanse_bytes", last_only=True, sheds=True, max_age_s=_MONTH),
+    _rights(coordinator=_RECORD, aggregator={PUBLISH}),
+)
+"""What passed between the hub and each site, as each process has counted it (`hanse_fabric.doors.byte_ledger`)."""
+
 REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
 STATE = Subject(
     "$KV.hanse_state.{name}",
@@ -353,8 +360,8 @@ MODELS = Subject(
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, STATE, RUNS, LEASES, MODELS, OPENED, TELL,
-    *DOORS.values(),
+    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS, OPENED,
+    TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -37,4 +37,4 @@ async def _ask(
         project=task.project, participant=task.participant, run=task.run, step=task.step, put=put, get=get,
         upload=upload,
     )  # fmt: skip
-    return LinkReply.decode(await doors.ask(Door.LINK, request.encode()))
+    return LinkReply.decode(await doors.ask(Door.LINK, request.encode(), run=task.run, step=task.step))

@@ -10,6 +10,7 @@ from hanse_workflows.metrics import EarlyStopping, RoundMetrics
 from hanse_workflows.round_asks import due, evaluation
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, evaluate
+from hanse_workflows.traffic import by_formula
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import plugins_of
 
@@ -53,7 +54,7 @@ class RoundEnds:
         run.note(
             "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
             participants=list(trained.reduction.participants), digest=model.digest,
-            bytes=(trained.metrics.traffic + evaluated.traffic).body(),
+            bytes=(trained.metrics.traffic + evaluated.traffic).body(), formula=by_formula(job, len(chosen), model),
         )  # fmt: skip
         return final
 

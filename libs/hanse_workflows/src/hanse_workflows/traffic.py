@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hanse_fabric.messages import ObjectRef
+from hanse_learning.codecs.bandwidth import Way, formula, way_of
+from hanse_privacy.ring.plan import ring_bits
+from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Gathered
 
@@ -51,6 +54,16 @@ def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
     each = (min(max(answer.metrics.get(_SUMMED, 0.0) * _VALUE, 0.0), most) for answer in answers)
     way = sum(int(size) for size in each)
     return Traffic(down=way, up=way)
+
+
+def by_formula(job: Job, sites: int, model: ObjectRef) -> dict[str, int]:
+    """What a round of training takes by the formulas, `down` and `up`; not told where they say nothing of a codec."""
+    codec, masked = job.codec, job.secure_aggregation
+    up = Way() if codec is None else way_of(codec.up)
+    if masked is not None:
+        up = Way(bits=ring_bits(masked, job.weighting))
+    down = Way() if codec is None else way_of(codec.down, field="codec.down")
+    return formula(sites, model.size, up, down)
 
 
 def _sizes(refs: Iterable[ObjectRef | None]) -> int:

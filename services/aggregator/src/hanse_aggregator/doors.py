@@ -11,6 +11,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.queue import stream_of
@@ -45,7 +46,7 @@ class AggregatorDoors:
     """Serves updates and sums."""
 
     def __init__(self, bus: Bus, enrolled: Enrolled | None = None) -> None:
-        self._bus, self._enrolled = bus, enrolled or Enrolled(bus)
+        self._bus, self._enrolled, self._ledger = bus, enrolled or Enrolled(bus), ledger_of(bus)
         self._steps: OrderedDict[tuple[str, str, str, str], _Step] = OrderedDict()
         self._waiting: dict[str, set[asyncio.Event]] = {}
         handlers = {Door.UPDATE: self._update, Door.EXCHANGE: self._contribution, Door.EXCHANGED: self._sum}
@@ -124,6 +125,7 @@ class AggregatorDoors:
             if await self._bus.request(OPENED.of(**where), b"") != b"1":
                 raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
             known.believed_until = now + _BELIEVED_S
+            self._ledger.opened(*key)
         self._steps[key] = known
         self._steps.move_to_end(key)
         while len(self._steps) > _STEPS:

@@ -16,6 +16,7 @@ from hanse_coordinator.links import LinkServer
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
+from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
@@ -41,7 +42,7 @@ class SiteDoors:
         self, bus: Bus, *, links: LinkServer, credentials: Credentials, instance: str, enrolled: Enrolled | None = None
     ) -> None:
         self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
-        self._enrolled = enrolled or Enrolled(bus)
+        self._enrolled, self._ledger = enrolled or Enrolled(bus), ledger_of(bus)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
@@ -126,7 +127,11 @@ class SiteDoors:
         return b"1" if await self._task(**tokens) is not None else b"0"
 
     async def _task(self, project: str, participant: str, run: str, step: str) -> Record | None:
-        return await self._bus.last(_TASKS, TASK.of(project=project, participant=participant, run=run, step=step))
+        where = {"project": project, "participant": participant, "run": run, "step": step}
+        found = await self._bus.last(_TASKS, TASK.of(**where))
+        if found is not None:
+            self._ledger.opened(**where)
+        return found
 
     def _due(self, *what: str, every: float) -> bool:
         """Whether the last one is so many seconds ago; if so this one counts."""

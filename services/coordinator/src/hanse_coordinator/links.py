@@ -16,14 +16,16 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
+from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Link, LinkReply, LinkRequest, ObjectRef, Task
 from hanse_fabric.messages.objects import update_key
+from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.messages.uploads import UploadStep
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.store.port import ObjectStore
-from hanse_fabric.store.uploads import go_on
+from hanse_fabric.store.uploads import go_on, part_size
 from hanse_fabric.subjects import LINK, TASK, Stream
 from hanse_workflows.answers import largest_update
 from hanse_workflows.encoding import model_of
@@ -90,10 +92,21 @@ class LinkServer:
             if not step.upload:
                 await self._quotas.take_upload(request.project, request.put.size)
             key = update_key(request.project, request.run, request.participant, task.id, request.put.digest)
-            return LinkReply(upload=await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in))
-        key = _key_to_get(request, task)
+            state = await asyncio.to_thread(go_on, self._store, key, request.put, step, expires_in)
+            up = sum(part_size(request.put.size, part.number) for part in state.parts)
+            self._count(request, LinkBytes(store_up=up))
+            return LinkReply(upload=state)
+        wanted = _to_get(request, task)
+        key = str(wanted.key)
         url = await asyncio.to_thread(self._store.link_get, key, expires_in)
+        self._count(request, LinkBytes(store_down=wanted.size))
         return LinkReply(link=Link(url=url, key=key, expires_at=self._clock.now() + expires_in))
+
+    def _count(self, request: LinkRequest, passed: LinkBytes) -> None:
+        """Count what a link is given for; its way is not by the hub's services."""
+        where = {"run": request.run, "step": request.step}
+        ledger_of(self._bus).opened(request.project, request.participant, **where)
+        ledger_of(self._bus).count(request.project, request.participant, passed, **where)
 
     async def _open_task(self, request: LinkRequest) -> Task:
         member = await self._buckets.participants.get(project=request.project, participant=request.participant)
@@ -134,12 +147,12 @@ def _check_size(update: ObjectRef, largest: int) -> None:
         )
 
 
-def _key_to_get(request: LinkRequest, task: Task) -> str:
+def _to_get(request: LinkRequest, task: Task) -> ObjectRef:
     key = request.get
     if key is None:
         raise HanseError(ErrorCode.INVALID_INPUT, "put, get: neither is given, one was expected")
     # Each participant's task may name another resting place of the same model, but never another object.
-    named = {ref.key for ref in (task.model, *(task.extras or {}).values()) if ref is not None}
+    named = {ref.key: ref for ref in (task.model, *(task.extras or {}).values()) if ref is not None}
     if key not in named or not key.startswith(f"models/{request.project}/"):
         raise HanseError(ErrorCode.FORBIDDEN, f"get: {key!r} is not the model of the open task, nor one of its extras")
-    return key
+    return named[key]

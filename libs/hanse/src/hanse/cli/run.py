@@ -108,7 +108,7 @@ def show(
     metric, target = asked_for(view, history, metric, target)
     reached = None if target is None or not len(history) else history.reached(target, metric)
     if json:
-        body = view.model_dump(mode="json") | {"history": history.rounds}
+        body = view.model_dump(mode="json") | {"history": history.rounds, "wire": history.wire}
         aim = {} if target is None else {"target": {"metric": metric, "value": target, "reached": reached is not None}}
         if reached is not None:
             aim["target"] |= {"round": reached.round, "bytes": reached.bytes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -11,16 +12,21 @@ from functools import partial
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
+from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
 from hanse_fabric.doors.frames import read_request, verify, write_answer, write_refusal
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.doors import Asked
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
 from hanse_fabric.subjects import DOORS, PARTICIPANTS, Door
+from hanse_fabric.telemetry import inject
 
 _LOG = logging.getLogger(__name__)
 _MOST_SITES = 200_000
+_SAID = frozenset({Door.PROGRESS})
+"""What is said without waiting for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class Doorkeeper:
     ) -> None:
         """`refused` is told of each refusal: kind, error, project and participant."""
         self._bus, self._enrolled, self._handlers, self._shares = bus, enrolled, handlers, shares
-        self._refused, self._aside = refused, Aside(bus)
+        self._refused, self._aside, self._ledger = refused, Aside(bus), ledger_of(bus)
 
     @asynccontextmanager
     async def serving(self, group: str) -> AsyncIterator[None]:
@@ -142,17 +148,29 @@ class Doorkeeper:
             for kind in self._handlers:
                 answer = partial(self._answer, kind)
                 stack.push_async_callback((await self._bus.serve(DOORS[kind].wildcard(), answer, group=group)).stop)
-            yield
+            writing = asyncio.create_task(self._ledger.write(self._bus))
+            try:
+                yield
+            finally:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     async def _answer(self, kind: Door, subject: str, data: bytes) -> bytes:
         tokens = DOORS[kind].parse(subject)
+        project, participant = tokens["project"], tokens["participant"]
+        # The request's headers carry its trace, and nothing else; it is the trace that goes on here.
+        up, run, step = message_bytes(data, inject()), None, None
         try:
             request = await self._admitted(kind, tokens, subject, data)
-            return write_answer(data, await self._handlers[kind](request))
+            run, step = request.asked.run, request.asked.step
+            answer = write_answer(data, await self._handlers[kind](request))
         except HanseError as error:
-            self._refused(kind, error, tokens["project"], tokens["participant"])
+            self._refused(kind, error, project, participant)
             _LOG.info("request on %s refused: %s", subject, error)
-            return write_refusal(data, error)
+            answer = write_refusal(data, error)
+        passed = LinkBytes(bus_up=up, bus_down=0 if kind in _SAID else len(answer))
+        self._ledger.count(project, participant, passed, run=run, step=step)
+        return answer
 
     async def _admitted(self, kind: Door, tokens: Mapping[str, str], subject: str, data: bytes) -> Request:
         project, participant = tokens["project"], tokens["participant"]

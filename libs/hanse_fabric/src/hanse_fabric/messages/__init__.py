@@ -33,6 +33,7 @@ from hanse_fabric.messages.reductions import (
     Tally,
     UpdateInput,
 )
+from hanse_fabric.messages.sent_bytes import LinkBytes, SentBytes
 from hanse_fabric.messages.state import RevocationRecord, SetAside, StateRecord
 from hanse_fabric.messages.tasks import (
     Bound,
@@ -69,6 +70,7 @@ __all__ = [
     "LedgerRecord",
     "Lineage",
     "Link",
+    "LinkBytes",
     "LinkReply",
     "LinkRequest",
     "MaskAnswer",
@@ -102,6 +104,7 @@ __all__ = [
     "RingSum",
     "RunEvent",
     "SealedSeed",
+    "SentBytes",
     "SetAside",
     "Stage",
     "StateRecord",

@@ -20,6 +20,11 @@ _OVER = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.FORBIDDEN)
 """What a store may answer where an upload was ended before: there is none of this id, or the object is there."""
 
 
+def part_size(size: int, number: int) -> int:
+    """Bytes of a part, counted from 1, of an object of so many. Pure."""
+    return min(LEAF_BYTES, size - (number - 1) * LEAF_BYTES)
+
+
 def go_on(store: ObjectStore, key: str, announced: ObjectRef, step: UploadStep, expires: timedelta) -> UploadState:
     """Begin an upload, give links for its next parts, or end it. May be repeated. Blocks.
 
@@ -41,7 +46,7 @@ def go_on(store: ObjectStore, key: str, announced: ObjectRef, step: UploadStep, 
     upload = step.upload or store.open_upload(key)
     parts = []
     for number, digest in enumerate(step.digests, there + 1):
-        size = min(LEAF_BYTES, announced.size - (number - 1) * LEAF_BYTES)
+        size = part_size(announced.size, number)
         url, headers = store.link_part(key, upload, number, size, digest, expires)
         parts.append(PartLink(number=number, url=url, headers=headers))
     return UploadState(key=key, upload=upload, parts=tuple(parts))

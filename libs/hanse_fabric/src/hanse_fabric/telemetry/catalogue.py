@@ -68,6 +68,11 @@ STEP_BYTES = Counter(
     "hanse_step_bytes_total", "bytes", "Models and updates of closed steps, as tasks and answers name them",
     ("direction", "carrier"),
 )  # fmt: skip
+LINK_BYTES = Counter(
+    "hanse_link_bytes_total", "bytes",
+    "What passed between this process and sites: messages, and objects by links that it gave; part of runs, or else",
+    ("link", "direction", "part"),
+)  # fmt: skip
 
 # Coordinator: queues, and its HTTP API
 QUEUE_DEPTH = Gauge(

@@ -49,6 +49,11 @@ class CodecConfig(Frozen):
     after: ClassVar[Role | None] = None
     examples: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
 
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """What the formulas say of it (`hanse_learning.codecs.bandwidth.Way`); None where they say nothing."""
+        return None
+
     def build(self) -> Stage:
         """The codec itself: a `Sparsifier`, `Quantizer` or `Packer` of `hanse_learning.codecs.stages`; these settings,
         where they have its methods."""
@@ -90,6 +95,11 @@ class PercentileConfig(_BuiltIn):
     examples: ClassVar = ({"p": 50}, {"p": 90}, {"p": 10, "of": "value"})
     made: ClassVar = "sparsifiers:Percentile"
 
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return _sent((100 - self.p) / 100)
+
 
 class TopKConfig(_BuiltIn):
     """Of each entry, the values of largest magnitude are sent.
@@ -105,6 +115,11 @@ class TopKConfig(_BuiltIn):
     role: ClassVar[Role] = "sparsify"
     examples: ClassVar = ({"fraction": 0.1}, {"k": 2})
     made: ClassVar = "sparsifiers:TopK"
+
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return None if self.fraction is None else _sent(self.fraction)
 
     @model_validator(mode="after")
     def _one_of_two(self) -> TopKConfig:
@@ -126,6 +141,11 @@ class RandomKConfig(_BuiltIn):
     examples: ClassVar = ({"fraction": 0.1},)
     made: ClassVar = "sparsifiers:RandomK"
 
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return {"sent": self.fraction}
+
 
 class Float16Config(_BuiltIn):
     """Values in IEEE half precision (Henkel 2021, section 3.1); what is beyond its range becomes its largest number."""
@@ -134,6 +154,11 @@ class Float16Config(_BuiltIn):
     role: ClassVar[Role] = "quantize"
     made: ClassVar = "quantizers:Float16"
 
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return {"bits": 16}
+
 
 class BFloat16Config(_BuiltIn):
     """Values with the exponent of float32 and seven bits of mantissa, rounded to the nearest."""
@@ -141,6 +166,11 @@ class BFloat16Config(_BuiltIn):
     name: Literal["bfloat16"] = "bfloat16"
     role: ClassVar[Role] = "quantize"
     made: ClassVar = "quantizers:BFloat16"
+
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return {"bits": 16}
 
 
 class IntegersConfig(_BuiltIn):
@@ -158,6 +188,11 @@ class IntegersConfig(_BuiltIn):
     examples: ClassVar = ({"bits": 8}, {"bits": 4}, {"bits": 2}, {"bits": 8, "rounding": "nearest"})
     made: ClassVar = "quantizers:Integers"
 
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return {"bits": self.bits}
+
 
 class TernaryConfig(_BuiltIn):
     """Of the values that a sparsifier kept, the signs, times their mean magnitude (Sattler et al. 2019)."""
@@ -166,6 +201,11 @@ class TernaryConfig(_BuiltIn):
     role: ClassVar[Role] = "quantize"
     after: ClassVar[Role | None] = "sparsify"
     made: ClassVar = "quantizers:Ternary"
+
+    @property
+    def way(self) -> Mapping[str, float] | None:
+        """See `CodecConfig`."""
+        return {"bits": 1}
 
 
 class ZstdConfig(_BuiltIn):
@@ -179,6 +219,11 @@ class ZstdConfig(_BuiltIn):
     level: int = Field(default=1, ge=1, le=19)
     role: ClassVar[Role] = "pack"
     made: ClassVar = "packers:Zstd"
+
+
+def _sent(share: float) -> Mapping[str, float]:
+    """Places by a bit each, or by 16 bits where at most one in sixteen is sent."""
+    return {"sent": share, "place_bits": min(1.0, 16 * share)}
 
 
 _SECTION: TypeAdapter[CodecConfig] = TypeAdapter(Annotated[CodecConfig, by_name(CODECS, CodecConfig, "float16")])

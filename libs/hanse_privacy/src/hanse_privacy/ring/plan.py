@@ -62,7 +62,7 @@ def make_plan(
             "secure_aggregation.largest_weight", 1, "at least 2 where examples are weights",
             hint="weighting: uniform gives every site the weight 1",
         )  # fmt: skip
-    bits: Literal[32, 64] = settings.bits or (64 if by_examples and settings.largest_weight is None else 32)
+    bits = ring_bits(settings, weighting)
     buffers = _ring(64, settings.buffer_bound, participants, 0.0, "buffer_bound")
     entries = {
         AVERAGE: buffers,
@@ -83,6 +83,11 @@ def make_plan(
     )
     check_plan(plan)
     return plan
+
+
+def ring_bits(settings: SecureAggregation, weighting: str) -> Literal[32, 64]:
+    """Bits of a parameter's ring; `weighting` as in `make_plan`."""
+    return settings.bits or (64 if weighting == "examples" and settings.largest_weight is None else 32)
 
 
 def check_plan(plan: RingPlan) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_schemas.job import Job
 
@@ -37,6 +38,9 @@ class Checked(Frozen):
     warnings: tuple[str, ...]
     utility: tuple[UtilityFinding, ...] = ()
     privacy: str = ""
+
+
+ALL_SITES = "(all)"
 
 
 class RunSummary(Frozen):
@@ -77,16 +81,29 @@ class RunList(Frozen):
 
 class RoundMetrics(Frozen):
     """A finished round: metrics over all sites, and by site where they were evaluated; `bytes`, `down` to all sites and
-    `up` from them, of models and updates."""
+    `up` from them, of models and updates; `formula`, the same of its training by the formulas (Henkel, 2021)."""
 
     round: int
     at: datetime
     metrics: dict[str, Any]
     sites: dict[str, Any]
     bytes: dict[str, int]
+    formula: dict[str, int] = {}
+
+
+class RoundBytes(Frozen):
+    """What the hub saw pass between itself and its sites for a round (0: for none), all that controls it included.
+
+    Attributes:
+        sites: by participant; under ALL_SITES where a job's sums, or its noise, hide single sites.
+    """
+
+    round: int
+    sites: dict[str, LinkBytes]
 
 
 class RunMetrics(Frozen):
-    """The finished rounds of a run, in order."""
+    """The finished rounds of a run, in order; `wire`: bytes of all that were begun."""
 
     rounds: tuple[RoundMetrics, ...]
+    wire: tuple[RoundBytes, ...] = ()

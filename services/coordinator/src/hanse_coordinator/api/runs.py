@@ -9,16 +9,19 @@ from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.records import RunRecord
+from hanse_fabric.doors.byte_ledger import by_round
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import RunEvent
+from hanse_fabric.messages import LinkBytes, RunEvent
 from hanse_fabric.names import new_run_id
 from hanse_fabric.subjects import EVENT, Stream
 from hanse_fabric.telemetry import inject
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
 from hanse_schemas.http.runs import (
+    ALL_SITES,
     FINAL_STATES,
     Checked,
+    RoundBytes,
     RoundMetrics,
     RunList,
     RunMetrics,
@@ -133,7 +136,7 @@ async def _steer(hub: Hub, request: Request, wanted: Wanted, action: str) -> Run
 
 async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
     run = request.path["run"]
-    await hub.buckets.runs.require(project=request.project, run=run)
+    job = (await hub.buckets.runs.require(project=request.project, run=run)).value.job
     rounds: dict[int, RoundMetrics] = {}
     for record in await hub.bus.snapshot(_EVENTS, EVENT.of(project=request.project, run=run)):
         event = RunEvent.decode(record.data)
@@ -144,8 +147,19 @@ async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
                 metrics=event.data.get("metrics") or {},
                 sites=event.data.get("sites") or {},
                 bytes=event.data.get("bytes") or {},
+                formula=event.data.get("formula") or {},
             )
-    return RunMetrics(rounds=tuple(rounds[number] for number in sorted(rounds)))
+    return RunMetrics(
+        rounds=tuple(rounds[number] for number in sorted(rounds)), wire=await _wire(hub, request.project, run, job)
+    )
+
+
+async def _wire(hub: Hub, project: str, run: str, job: Job) -> tuple[RoundBytes, ...]:
+    """Of all sites together where nobody sees a single one's numbers: how often it spoke would be one."""
+    counted = by_round(entry.value for entry in await hub.buckets.sent_bytes.list(project=project, run=run))
+    if job.secure_aggregation is not None or job.privacy is not None:
+        counted = {number: {ALL_SITES: sum(each.values(), LinkBytes())} for number, each in counted.items()}
+    return tuple(RoundBytes(round=number, sites=counted[number]) for number in sorted(counted))
 
 
 _BASE = "/v1/projects/{project}/runs"

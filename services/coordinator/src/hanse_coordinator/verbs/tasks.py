@@ -27,8 +27,10 @@ from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.vitals import BACKLOG, RunVitals, count_bytes
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
+from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
+from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.subjects import JOB, RESULT, TASK, TASK_MARK, TELL, Stream
 from hanse_fabric.telemetry import inject
 from hanse_privacy.ring.plan import AVERAGE
@@ -70,7 +72,7 @@ class TaskSteps:
         self._bus, self._clock, self._steps = bus, clock, steps
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
-        self._ledgers, self._roster = ledgers, roster
+        self._ledgers, self._roster, self._ledger = ledgers, roster, ledger_of(bus)
 
     async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
@@ -145,6 +147,9 @@ class TaskSteps:
             sequence = await self._bus.publish(subject, data, headers=headers, message_id=task.id)
             told = headers | {TASK_MARK: mark_of(subject, sequence)}
             region = self._roster.region_of(task.project, name)
+            self._ledger.opened(task.project, name, task.run, task.step)
+            down = LinkBytes(bus_down=message_bytes(data, told))
+            self._ledger.count(task.project, name, down, run=task.run, step=task.step)
             await self._bus.tell(TELL.of(region=region, project=task.project, participant=name), data, headers=told)
 
         await all_of(send(name) for name in own if name not in collector.answers and name not in collector.failures)
