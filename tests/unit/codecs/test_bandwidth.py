@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hanse_fabric.tensors.layout import Entry, Layout
+from hanse_learning.codecs.bandwidth import Way, factor, saving
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.writing import encode
-from unit.codecs.bandwidth import Way, factor, saving
 from unit.codecs.unit_codecs import decoded_of
 
 TWO_LAYERS = Layout.of([

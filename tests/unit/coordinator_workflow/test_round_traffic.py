@@ -26,12 +26,16 @@ def test_what_is_sent_counts_once_a_site_and_what_is_answered_as_it_is() -> None
         Answer(participant="c", metrics={"accuracy": 0.5}),
     ]
     asked = step(TaskKind.TRAIN, ref(100), control=ref(20))
-    assert traffic(asked, Gathered(asked=("a", "b", "c", "d"), answers=tuple(answers))) == Traffic(down=480, up=195)
+    gathered = Gathered(asked=("a", "b", "c", "d"), answers=tuple(answers))
+    assert traffic(asked, gathered).body() == {
+        "down": 480,
+        "up": 195,
+    }
 
 
 def test_the_first_model_is_sent_by_a_site_and_to_none() -> None:
     made = Gathered(asked=("a",), answers=(Answer(participant="a", update=ref(90)),))
-    assert traffic(step(TaskKind.INITIALIZE, None), made) == Traffic(down=0, up=90)
+    assert traffic(step(TaskKind.INITIALIZE, None), made).body() == {"down": 0, "up": 90}
 
 
 def test_sums_within_a_step_count_as_told_within_reason() -> None:
@@ -41,7 +45,7 @@ def test_sums_within_a_step_count_as_told_within_reason() -> None:
         Answer(participant="c", metrics={"summed_values": -7.0}),
         Answer(participant="d"),
     ]
-    assert of_sums(ref(100), answers) == Traffic(down=240, up=240)
+    assert of_sums(ref(100), answers).body() == {"down": 240, "up": 240}
 
 
 def test_the_steps_of_a_round_add_up() -> None:

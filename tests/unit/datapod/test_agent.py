@@ -10,6 +10,7 @@ import pytest
 
 from directory_transfer import DirectoryTransfer
 from hanse_datapod.agent import watched_work
+from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.outbox import LOG, verify_log
 from hanse_datapod.policy.site_policy import LimitPolicy, OutputPolicy, Policy, SiteCodePolicy
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -197,6 +198,25 @@ async def test_a_policy_violation_is_refused_with_the_rule(tmp_path) -> None:
         assert "policy" in result.reason
         assert result.update is None
         assert not list((site.home / "work").glob("*"))
+
+
+async def test_a_site_whose_line_is_spent_for_the_day_sits_out_in_words(tmp_path) -> None:
+    """Models and updates (of 32 bytes here) count; what is fetched once counts once."""
+    mib = (task().model.size + 32) / 2**20
+    site = Site(tmp_path / "site", policy=Policy(limits=LimitPolicy(mib_a_day=mib)))
+    await site.start()
+    await site.give(task())
+    await site.results(1)
+    moved, now = Moved(site.home), datetime.now(UTC).timestamp()
+    moved.begin(task(), now, mib)  # the same model again is nothing more
+    changed = task(step="r2-train").model.model_copy(update={"digest": "0" * 64})
+    await site.give(task(step="r2-train", model=changed))
+    (_, _), (result, _) = await site.results(2)
+    await site.stop()
+    assert (result.outcome, result.code) == (Outcome.REFUSED, "policy")
+    assert "limits.mib_a_day" in result.reason
+    # A day later its line carries as much again.
+    moved.begin(task(model=changed), now + 86_401, mib)
 
 
 async def test_metrics_that_may_not_leave_are_withheld_and_the_answer_names_them(tmp_path) -> None:

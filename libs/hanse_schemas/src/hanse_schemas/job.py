@@ -43,6 +43,7 @@ class Participation(Frozen):
         deadline: seconds from a step's opening to its end.
         patience: seconds to wait for the minimum of participants.
         retries: how often a step that missed its quorum is opened again before the run fails.
+        bytes_each: of models and updates on one site's line in the run; a site for which they are spent sits out.
     """
 
     minimum: int = Field(default=2, ge=1)
@@ -52,6 +53,7 @@ class Participation(Frozen):
     deadline: float = Field(default=300.0, gt=0, le=30 * 86_400)
     patience: float = Field(default=300.0, gt=0, le=30 * 86_400)
     retries: int = Field(default=2, ge=0, le=100)
+    bytes_each: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _can_end(self) -> Participation:

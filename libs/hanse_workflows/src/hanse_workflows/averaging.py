@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hanse_workflows.attendance import sample
 from hanse_workflows.first_model import first_model
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.round_asks import training
@@ -32,7 +31,7 @@ async def federated_averaging(run: Verbs) -> None:
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")
-            chosen, state = sample(present, job, number), state.seeing(present)
+            chosen, state = ends.choose(present, number), state.seeing(present)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
             asked = replace(training(job, chosen, number, model), trained=state.counted)
             trained = await train(run, protocol, asked, state)

@@ -9,7 +9,6 @@ from hanse_fabric.errors import invalid
 from hanse_learning.server.config import check_strategy
 from hanse_learning.server.config.checks import check_participants
 from hanse_schemas.job import Job
-from hanse_workflows.attendance import sample
 from hanse_workflows.first_model import first_model
 from hanse_workflows.gathering import patience_of
 from hanse_workflows.round_asks import training
@@ -31,7 +30,7 @@ async def cyclic_weight_transfer(run: Verbs) -> None:
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")
-            chosen, state, passed = sample(present, job, number), state.seeing(present), list[TrainedRound]()
+            chosen, state, passed = ends.choose(present, number), state.seeing(present), list[TrainedRound]()
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
             for place, name in enumerate(chosen, start=1):
                 asked = training(job, (name,), number, model)

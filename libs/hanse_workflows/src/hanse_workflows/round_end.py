@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import Lineage
+from hanse_workflows.attendance import sample
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import EarlyStopping, RoundMetrics
 from hanse_workflows.round_asks import due, evaluation
@@ -24,8 +28,26 @@ class RoundEnds:
 
     def __init__(self, run: Verbs, protocol: MaskingProtocol | None) -> None:
         self._run, self._protocol = run, protocol
-        self._stopping = EarlyStopping(run.job.stop)
+        self._stopping, self.lines = EarlyStopping(run.job.stop), LineBudget(run.job)
         self._parent: str | None = run.job.initial_model
+
+    def choose(self, present: tuple[str, ...], number: int) -> tuple[str, ...]:
+        """A round's participants, of those present whose lines suffice.
+
+        Raises:
+            RunFailure: QUORUM where these are too few; TOO_LARGE for more than a round can have.
+        """
+        able, wanted = self.lines.able(present), self._run.job.participants
+        if out := sorted(set(present) - set(able)):
+            reason = f"participants.bytes_each: {wanted.bytes_each} bytes are all but spent; they sit out from here on"
+            self._run.note("note", f"r{number}/lines", round=number, participants=out, reason=reason)
+        if self.lines.each is not None and len(able) < wanted.minimum:
+            raise RunFailure(
+                ErrorCode.QUORUM, f"participants: {len(able)} of {len(present)} present have bytes left for round "
+                f"{number} (participants.bytes_each), the job's minimum is {wanted.minimum}",
+                hint="raise participants.bytes_each, or let a codec make updates smaller",
+            )  # fmt: skip
+        return sample(able, self._run.job, number)
 
     async def end(self, number: int, chosen: tuple[str, ...], trained: TrainedRound, state: RoundState) -> bool:
         """End a round; returns whether it was the last.
@@ -43,6 +65,8 @@ class RoundEnds:
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
             evaluated = await evaluate(run, self._protocol, asked)
             stop = self._stopping.observe(evaluated.overall)
+        self.lines.charge(trained.metrics.traffic, evaluated.traffic)
+        stop = stop or self.lines.over(state.known)
         final = bool(stop) or number == job.rounds
         overall = trained.metrics.overall | evaluated.overall
         if final or (job.checkpoint_every and number % job.checkpoint_every == 0):

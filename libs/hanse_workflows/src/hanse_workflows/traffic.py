@@ -6,7 +6,7 @@ algorithm needs to send, the measure by which algorithms are compared. Sums insi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hanse_fabric.messages import ObjectRef
@@ -22,19 +22,36 @@ _VALUE = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A step's bytes by site.
+
+    Attributes:
+        to: who was asked.
+        given: bytes of what each of these is sent, by digest.
+        own: bytes of each site's answer, and of its sums in the middle.
+    """
+
+    to: tuple[str, ...]
+    given: Mapping[str, int]
+    own: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """Bytes between the hub and all sites together.
 
     Attributes:
         down: models, and what the algorithm sends beside them, once for each site that was asked.
         up: updates, masked tallies, and what the algorithm answers beside them, of those whose answers were taken.
+        moves: the same by site, step after step.
     """
 
     down: int = 0
     up: int = 0
+    moves: tuple[Move, ...] = ()
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.down + other.down, self.up + other.up)
+        return Traffic(self.down + other.down, self.up + other.up, self.moves + other.moves)
 
     def body(self) -> dict[str, int]:
         """As it stands in events."""
@@ -43,17 +60,21 @@ class Traffic:
 
 def traffic(ask: Ask, gathered: Gathered) -> Traffic:
     """Of one gathered step."""
-    up = sum(_size(one.update) + _size(one.tally) + _sizes(one.extras.values()) for one in gathered.answers)
-    return Traffic(down=len(gathered.asked) * _sizes((ask.travels, *ask.extras.values())), up=up)
+    own = {
+        one.participant: _size(one.update) + _size(one.tally) + _sizes(one.extras.values()) for one in gathered.answers
+    }
+    given = {ref.digest: ref.size for ref in (ask.travels, *ask.extras.values()) if ref is not None}
+    move = Move(tuple(gathered.asked), given, own)
+    return Traffic(len(gathered.asked) * _sizes((ask.travels, *ask.extras.values())), sum(own.values()), (move,))
 
 
 def of_sums(model: ObjectRef | None, answers: Iterable[Answer]) -> Traffic:
     """Of the sums within a step: as many values up as down. No site is believed to have summed more than twice its
     model: statistics, and the gradients of them."""
     most = 2.0 * _size(model)
-    each = (min(max(answer.metrics.get(_SUMMED, 0.0) * _VALUE, 0.0), most) for answer in answers)
-    way = sum(int(size) for size in each)
-    return Traffic(down=way, up=way)
+    each = {one.participant: int(min(max(one.metrics.get(_SUMMED, 0.0) * _VALUE, 0.0), most)) for one in answers}
+    way = sum(each.values())
+    return Traffic(way, way, (Move((), {}, {name: 2 * size for name, size in each.items()}),))
 
 
 def by_formula(job: Job, sites: int, model: ObjectRef) -> dict[str, int]:

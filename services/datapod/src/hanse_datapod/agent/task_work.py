@@ -24,6 +24,7 @@ from hanse_datapod.answers.plain import plain_answer
 from hanse_datapod.answers.withheld import of_the_data
 from hanse_datapod.home.folders import TaskFolders, masked
 from hanse_datapod.home.journal import FinishedTask, TaskJournal
+from hanse_datapod.home.moved import Moved
 from hanse_datapod.home.outbox import Leaving, Outbox
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.masking.answer import masked_answer
@@ -79,7 +80,7 @@ class TaskWork:
         self._outbox, self._data = outbox, data
         self._budget = SiteBudget(home, policy.privacy, self._clock, key=link.identity.signing_key)
         self._noise = SiteNoise(link, policy)
-        self._runs = Runs(home)
+        self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
         self._finishing = threading.Lock()
 
@@ -166,6 +167,8 @@ class TaskWork:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)
         require_new_session(self._journal, task)
+        if (mib := self._policy.limits.mib_a_day) is not None:
+            await asyncio.to_thread(self._moved.begin, task, self._clock.now().timestamp(), mib)
         await asyncio.to_thread(self._remembered.check, task)
         await asyncio.to_thread(self._prepare, task)
         for ref in (task.model, *(task.extras or {}).values()):
@@ -310,6 +313,9 @@ class TaskWork:
         task = opened.task
         await asyncio.to_thread(self._remembered.leave, task, finished.result)
         await self._write_down(*outbox_entries(task, finished))
+        if self._policy.limits.mib_a_day is not None:
+            made = (finished.result.update, finished.result.tally, *(finished.result.extras or {}).values())
+            await asyncio.to_thread(self._moved.sent, made, self._clock.now().timestamp())
         seconds, headers = max(5.0, opened.seconds_left), await asyncio.to_thread(self._head, task)
         await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
 

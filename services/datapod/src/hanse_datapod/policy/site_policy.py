@@ -43,11 +43,13 @@ class OutputPolicy(Frozen):
 
 
 class LimitPolicy(Frozen):
-    """Limits of one task: seconds of wall time, MiB of memory of the worker (None: unlimited), MiB of the model."""
+    """Limits of one task: seconds of wall time, MiB of memory of the worker (None: unlimited), MiB of the model. And of
+    a day, whichever run asks: MiB of models and updates on the site's line (None: any number)."""
 
     seconds: float = Field(default=3600.0, gt=0)
     memory_mib: int | None = Field(default=None, ge=64)
     model_mib: int = Field(default=4096, ge=1)
+    mib_a_day: float | None = Field(default=None, gt=0)
 
 
 class Policy(Frozen):

@@ -1,0 +1,84 @@
+"""A site whose line is all but spent sits rounds out, in words; whoever conducts the run counts the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode
+from hanse_schemas.job import check_job
+from hanse_workflows import RunFailure, Verbs, Workflow
+from hanse_workflows.line_budget import LineBudget
+from hanse_workflows.memory import conduct
+from hanse_workflows.round_end import RoundEnds
+from hanse_workflows.traffic import Move, Traffic
+from simulation.played import play
+from unit.workflows.memory_sites import JOB, SITES, job_of, sites
+
+SAMPLED = {"minimum": 2, "fraction": 0.5, "deadline": 600.0}
+
+
+def spent(to: tuple[str, ...], given: dict[str, int], own: dict[str, int]) -> Traffic:
+    return Traffic(moves=(Move(to, given, own),))
+
+
+def test_what_a_site_has_at_hand_is_not_fetched_again_and_its_last_round_says_what_the_next_takes() -> None:
+    lines = LineBudget(job_of(participants={**SAMPLED, "bytes_each": 100}))
+    lines.charge(spent(("a", "b"), {"m0": 20}, {"a": 10}), spent(("a",), {"m1": 20}, {}))
+    # a: 20 + 10 + 20, and as much again; b: 20; c was in no round, and is taken to need what a did.
+    assert lines.able(("a", "b", "c")) == ("a", "b", "c")
+    lines.charge(spent(("a", "b"), {"m1": 20}, {"a": 10, "b": 10}))
+    assert lines.able(("a", "b")) == ("a", "b")  # a has m1: 60 + 10
+    lines.charge(spent(("a",), {"m2": 20}, {"a": 20}))
+    assert lines.able(("a", "b")) == ("b",)
+    assert lines.over(("a", "b")).startswith("participants.bytes_each: 1 sites have bytes left")
+    assert lines.over(("a", "b", "c")) == ""
+
+
+def test_without_a_budget_everybody_takes_part() -> None:
+    lines = LineBudget(job_of())
+    lines.charge(spent(("a",), {"m0": 2**60}, {}))
+    assert lines.able(("a",)) == ("a",)
+    assert lines.over(("a", "b", "c", "d")) == ""
+
+
+def _one_round() -> int:
+    """Bytes of one site's round: a model, the next one to evaluate it, an update; all have one size."""
+    told: list[dict[str, Any]] = []
+    conduct(
+        job_of(rounds=1), sites(), told=lambda kind, _, data: told.append(data) if kind == "round-finished" else None
+    )
+    return int(sum(told[0]["bytes"].values())) // SITES
+
+
+def test_sites_sit_out_and_the_run_ends_in_order_in_memory_and_by_the_true_services(tmp_path: Path) -> None:
+    limit = 2 * _one_round()
+    job = {**JOB, "rounds": 9, "participants": {**SAMPLED, "bytes_each": limit}}
+    told: list[tuple[str, int, dict[str, Any]]] = []
+    made = conduct(check_job(job), sites(), told=lambda kind, number, data: told.append((kind, number, data)))
+
+    finished = [data for kind, _, data in told if kind == "round-finished"]
+    assert 2 <= len(finished) < 9
+    assert "participants.bytes_each" in finished[-1]["stop"]
+    out = [data for kind, _, data in told if kind == "note" and "sit out" in data.get("reason", "")]
+    assert out
+    for note, (_, number, _) in zip(out, [each for each in told if each[0] == "note"], strict=False):
+        (started,) = [data for kind, at, data in told if kind == "round-started" and at == number]
+        assert not set(note["participants"]) & set(started["participants"])
+    assert play(tmp_path, job, sites=SITES).record.model_digest == made.digest
+    unbound = conduct(check_job({**job, "participants": SAMPLED}), sites())
+    assert unbound.digest != made.digest
+
+
+def test_where_too_few_of_those_present_have_bytes_left_the_run_says_so() -> None:
+    async def spend_and_choose(run: Verbs) -> None:
+        ends = RoundEnds(run, None)
+        ends.lines.charge(spent(("site-0",), {"m0": 5}, {}))
+        ends.choose(await run.participants("r1-participants"), 1)
+
+    job = job_of(participants={"minimum": SITES, "bytes_each": 1})
+    with pytest.raises(RunFailure, match=r"0 of 4 present have bytes left for round 1.*minimum is 4") as failure:
+        conduct(job, sites(), workflow=Workflow(spend_and_choose))
+    assert failure.value.code is ErrorCode.QUORUM
