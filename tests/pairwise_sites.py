@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from hanse_fabric.errors import HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_privacy.masks.bound import Asked
 from hanse_privacy.masks.seal import roster_digest
@@ -20,7 +24,16 @@ from hanse_privacy.pairwise.messages import ShareRequest
 from hanse_privacy.pairwise.recovering import Recovered, recover
 from hanse_privacy.pairwise.site import MaskingNote, PairwiseSite
 
+SESSION = "r1-train"
 ASKED = Asked(request=b"R" * 32, work=b"W" * 32)
+
+
+NO_PART = {
+    "one twice": ("site-0", "site-1", "site-1", "site-2", "site-3"),
+    "unsorted": ("site-0", "site-2", "site-1", "site-3", "site-4"),
+    "a stranger": ("site-0", "site-1", "site-2", "site-3", "site-9"),
+}
+"""Lists that are no sorted part of the five. One who is named twice would count twice toward the threshold."""
 
 
 class Rehearsal:
@@ -126,3 +139,35 @@ class Rehearsal:
             name: self.sites[name].unmask(self.run, asked.payload, session=request.session) for name in answering
         }  # fmt: skip
         return asked, recover(request, orders.answers, asked.survivors, revealed, asked.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session whose members have shared, and those of `notes` have masked."""
+
+    all_sites: Rehearsal
+    request: ShareRequest
+    orders: Orders
+    notes: dict[str, MaskingNote]
+
+    def asked(self, *survivors: str) -> bytes:
+        return ask_unmask(
+            self.request, self.orders.members, {name: self.notes[name].payload for name in survivors}
+        ).payload
+
+    def unmask(self, name: str, payload: bytes) -> bytes:
+        return self.all_sites.sites[name].unmask(self.all_sites.run, payload, session=SESSION)
+
+    def masks(self, name: str, payload: bytes, *, task: str = "", asked: Asked | None = ASKED) -> MaskingNote:
+        task = task or f"{SESSION}/{name}"
+        return self.all_sites.sites[name].masks(self.all_sites.run, payload, session=SESSION, task=task, asked=asked)
+
+
+def refusal(call: Callable[[], object]) -> HanseError:
+    with pytest.raises(HanseError) as refused:
+        call()
+    return refused.value
+
+
+def share(all_sites: Rehearsal, request: ShareRequest, name: str = "site-0") -> bytes:
+    return all_sites.sites[name].share(all_sites.run, request.encode(), session=SESSION)

@@ -10,7 +10,7 @@ _AGGREGATOR, _WORKFLOW = "tests/unit/aggregator", "tests/unit/coordinator_workfl
 CRITICAL: dict[str, tuple[str, ...]] = {
     "hanse_learning.binding": ("tests/unit/learning/test_binding.py",),
     "hanse_privacy.pairwise.thresholds": (
-        f"{_PRIVACY}/test_pairwise_bound.py", f"{_PRIVACY}/test_pairwise_refusals.py",
+        f"{_PRIVACY}/test_pairwise_bound.py", f"{_PRIVACY}/test_pairwise_requests.py",
     ),
     "hanse_privacy.masks.seal": (f"{_PRIVACY}/test_seed_seal.py", f"{_PRIVACY}/test_noise_exchange.py"),
     "hanse_privacy.ring.codec": (f"{_PRIVACY}/test_ring_exact.py", f"{_PRIVACY}/test_masked_files.py"),
@@ -21,10 +21,11 @@ CRITICAL: dict[str, tuple[str, ...]] = {
         f"{_PRIVACY}/test_ledger.py", f"{_DATAPOD}/test_ledger_restored.py", f"{_DATAPOD}/test_budget.py",
     ),
     "hanse_privacy.pairwise.shares": (
-        f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_sums.py",
+        f"{_PRIVACY}/test_pairwise_shares.py", f"{_PRIVACY}/test_pairwise_sums.py",
     ),
     "hanse_privacy.pairwise.site": (
-        f"{_PRIVACY}/test_pairwise_refusals.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
+        f"{_PRIVACY}/test_pairwise_requests.py", f"{_PRIVACY}/test_pairwise_shares.py",
+        f"{_PRIVACY}/test_pairwise_unmasking.py", f"{_PRIVACY}/test_pairwise_side_by_side.py",
         f"{_PRIVACY}/test_pairwise_sums.py", f"{_PRIVACY}/test_pairwise_bound.py",
     ),
     "hanse_fabric.identity.keys": (f"{_FABRIC}/test_identity.py",),

@@ -1,0 +1,128 @@
+"""A hub that opens a session with false keys, members or a threshold too low is refused by each pairwise site."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.identity.keys import SigningKey
+from hanse_privacy.masks.seal import roster_digest
+from hanse_privacy.pairwise.coordination import read_adverts
+from hanse_privacy.pairwise.keys import RunKey, advert_statement
+from hanse_privacy.pairwise.messages import ShareRequest
+from hanse_privacy.pairwise.thresholds import smallest_sum, threshold_of
+from pairwise_sites import SESSION, Rehearsal, refusal, share
+
+LOW_ORDER = bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800")
+
+
+def altered(request: ShareRequest, name: str, **update: object) -> ShareRequest:
+    members = tuple(
+        member.model_copy(update=update) if member.participant == name else member for member in request.members
+    )
+    return request.model_copy(update={"members": members})
+
+
+def test_a_key_that_its_owner_did_not_sign_is_refused(five: Rehearsal) -> None:
+    request = altered(five.open(SESSION), "site-1", key=RunKey.create().public_bytes)
+    error = refusal(lambda: share(five, request))
+    assert error.code is ErrorCode.TAMPERED
+    assert "key of site-1" in error.message
+
+
+def test_a_key_of_another_run_is_refused(five: Rehearsal) -> None:
+    other = RunKey.create().public_bytes
+    signature = five.signing["site-1"].sign(advert_statement(five.project, "otherrun0000", "site-1", other))
+    request = altered(five.open(SESSION), "site-1", key=other, signature=signature)
+    assert refusal(lambda: share(five, request)).code is ErrorCode.TAMPERED
+
+
+def test_a_hub_that_replaces_a_site_by_its_own_is_refused_where_the_roster_is_pinned(five: Rehearsal) -> None:
+    own, key = SigningKey.create(), RunKey.create().public_bytes
+    signature = own.sign(advert_statement(five.project, five.run, "site-1", key))
+    request = altered(five.open(SESSION), "site-1", identity=own.public_bytes, key=key, signature=signature)
+    error = refusal(lambda: share(five, request))
+    assert error.code is ErrorCode.TAMPERED
+    assert "pinned roster" in error.message
+    roster = b"".join(sorted([*five.identities.values(), own.public_bytes]))
+    assert "policy pins" in refusal(lambda: share(five, request.model_copy(update={"roster": roster}))).message
+
+
+def test_a_low_order_key_is_refused_even_when_it_is_signed(five: Rehearsal) -> None:
+    signature = five.signing["site-1"].sign(advert_statement(five.project, five.run, "site-1", LOW_ORDER))
+    request = altered(five.open(SESSION), "site-1", key=LOW_ORDER, signature=signature)
+    error = refusal(lambda: share(five, request))
+    assert error.code is ErrorCode.TAMPERED
+    assert "low order" in error.message
+
+
+def test_a_session_without_the_site_itself_or_with_another_key_of_its_is_refused(five: Rehearsal) -> None:
+    without = five.open(SESSION, ["site-1", "site-2", "site-3"])
+    assert refusal(lambda: share(five, without)).code is ErrorCode.TAMPERED
+    key = RunKey.create().public_bytes
+    signature = five.signing["site-0"].sign(advert_statement(five.project, five.run, "site-0", key))
+    other = altered(five.open(SESSION), "site-0", key=key, signature=signature)
+    assert refusal(lambda: share(five, other)).code is ErrorCode.TAMPERED
+
+
+def test_members_that_are_twice_there_or_unsorted_are_refused(five: Rehearsal) -> None:
+    request = five.open(SESSION)
+    first, second, *rest = request.members
+    for members in ([first, first, second, *rest], [second, first, *rest]):
+        forged = request.model_copy(update={"members": tuple(members)})
+        assert refusal(lambda forged=forged: share(five, forged)).code is ErrorCode.INVALID_INPUT
+    twin = second.model_copy(update={"participant": "site-9"})
+    forged = request.model_copy(update={"members": (*request.members, twin)})
+    assert "same identity" in refusal(lambda: share(five, forged)).message
+
+
+@pytest.mark.parametrize("threshold", [2, 3, 6])
+def test_a_threshold_that_allows_too_small_a_sum_is_refused(five: Rehearsal, threshold: int) -> None:
+    """Of five, 3 is more than half, but a lying hub could unmask a sum of two with it."""
+    request = five.open(SESSION).model_copy(update={"threshold": threshold})
+    assert refusal(lambda: share(five, request)).code in (ErrorCode.INVALID_INPUT, ErrorCode.QUORUM)
+
+
+def test_a_session_of_two_is_refused_by_a_site_that_wants_sums_of_three(five: Rehearsal) -> None:
+    request = five.open(SESSION)
+    pair = request.model_copy(update={"members": request.members[:2], "threshold": 2})
+    assert "could unmask a sum of 2" in refusal(lambda: share(five, pair)).message
+
+
+def test_the_default_threshold_keeps_every_sum_above_the_minimum() -> None:
+    for members in range(3, 200):
+        for minimum in {3, max(3, members // 4), max(3, members // 2), members}:
+            threshold = threshold_of(None, members=members, minimum=minimum)
+            assert members // 2 < threshold <= members
+            assert minimum <= smallest_sum(members, threshold) <= threshold
+    assert refusal(lambda: threshold_of(None, members=2, minimum=3)).code is ErrorCode.QUORUM
+    assert "participants.fraction" in refusal(lambda: threshold_of(None, members=301, minimum=3)).hint
+
+
+def test_another_list_of_members_for_an_answered_session_is_refused(five: Rehearsal) -> None:
+    request = five.open(SESSION)
+    assert share(five, request) == share(five, request)
+    fewer = five.open(SESSION, ["site-0", "site-1", "site-2", "site-3"])
+    assert refusal(lambda: share(five, fewer)).code is ErrorCode.CONFLICT
+
+
+def test_a_task_of_another_session_or_run_is_refused(five: Rehearsal) -> None:
+    payload = five.open(SESSION).encode()
+    site = five.sites["site-0"]
+    assert "session" in refusal(lambda: site.share(five.run, payload, session="r2-train")).message
+    assert "run" in refusal(lambda: site.share("otherrun0000", payload, session=SESSION)).message
+
+
+def test_the_pinned_roster_is_the_one_that_a_compensator_checks_too(five: Rehearsal) -> None:
+    keys = sorted(five.identities.values())
+    assert roster_digest(keys) == hashlib.sha256(b"".join(keys)).digest()
+
+
+def test_adverts_with_wrong_signatures_are_left_out_by_name(five: Rehearsal) -> None:
+    adverts = {name: five.sites[name].advertise(five.run) for name in five.sites}
+    adverts["site-1"], adverts["site-9"] = adverts["site-2"], adverts["site-2"]
+    read = read_adverts(five.project, five.run, five.identities, adverts)
+    assert [member.participant for member in read.members] == ["site-0", "site-2", "site-3", "site-4"]
+    assert read.refused.keys() == {"site-1", "site-9"}
