@@ -2,55 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adversary.conftest import Attacked
-from adversary.lying_hub import MODEL, LyingHub, Results, half_step, payloads, refusals
-from adversary.stage import Array, Regression
+from adversary.lying_hub import MODEL, LyingHub
+from adversary.stage import Array
+from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_compensator.memory import Memory
 from hanse_compensator.works import WorkFile
 from hanse_datapod.home import works
-from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.tags import Tags
-from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered
 from hanse_datapod.policy.masking import MaskingPolicy
-from hanse_datapod.worker.port import WorkOutcome, WorkRequest
-from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import Bound, Contribution, HiddenFailure, MaskingMode, TaskKind
-from hanse_fabric.subjects import EXCHANGE, MASK_RECORDS, WORK_RECORDS
-from hanse_learning.binding import work_digest
-from hanse_privacy.pairwise.coordination import order_masks
-from hanse_privacy.ring.codec import decode
-from hanse_privacy.ring.sums import decode_sum, sum_ring
-from hanse_privacy.works.pairwise import Past
+from hanse_fabric.messages import Bound, HiddenFailure
+from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
 from overhearing import with_all_rights
-
-TARGET, RUN = "site-0", "runof00000s0"
-MOVED = MODEL.astype(np.float32).astype(np.float64)
-MOVED[3] = np.nextafter(np.float32(MOVED[3]), np.float32(9))
 
 
 async def claims_nothing(self: Memory, claim: object) -> None:
     """In place of the compensator's memory of works."""
-
-
-async def summed(
-    hub: LyingHub, names: Iterable[str], session: str, *, model: Array = MODEL, **task: Any
-) -> tuple[Array | None, str]:
-    """The sum of the updates of some, in a session of a run of its own; or why there is none."""
-    plan, run = hub.plan(bits=64), f"runof{session:0>7}"
-    tasks = [hub.task(name, model=model, session=session, plan=plan, run=run, **task) for name in names]
-    results = await hub.ask(*tasks)
-    if refusals(results):
-        return None, "; ".join(refusals(results).values())
-    answer = await hub.ask_masks(results, session, run=run)
-    return (None, answer.reason) if answer.sum is None else (await hub.sum(results, session, plan, run=run), "")
 
 
 async def combined(hub: LyingHub, *sets: Iterable[str], **second: Any) -> tuple[Array | None, str]:
@@ -62,17 +36,6 @@ async def combined(hub: LyingHub, *sets: Iterable[str], **second: Any) -> tuple[
             return None, why
         left = total if left is None else left - total
     return left, ""
-
-
-def is_of(hub: LyingHub, read: Array | None, name: str, within: float = 8) -> bool:
-    assert read is not None
-    return bool(
-        np.abs(read - hub.stage.sites[name].update(MODEL)).max() <= within * half_step(hub.plan(bits=64)) + 1e-7
-    )
-
-
-def without(hub: LyingHub, *names: str) -> list[str]:
-    return [name for name in hub.stage.names if name not in names]
 
 
 LATER = {"round": 2}
@@ -238,233 +201,3 @@ async def test_control_without_the_sketch_two_sums_tell_of_that_person(
         assert first is not None, why
         assert second is not None, why
         assert np.abs(first - second - lost).max() < 1e-7
-
-
-# Mode pairwise: nobody remembers for all.
-
-
-async def opened(
-    hub: LyingHub, session: str, names: list[str], run: str, *, threshold: int | None = None, model: Array = MODEL
-) -> tuple[Any, Any, dict[str, str]]:
-    adverts, work = await hub.adverts(names, run=run), work_digest(hub.task(TARGET, model=model))
-    request = hub.share_request(adverts, session, run=run, threshold=threshold, work=work)
-    tasks = [hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names]
-    answers = await hub.ask(*tasks)
-    if refusals(answers):
-        return request, None, refusals(answers)
-    return request, order_masks(request, payloads(answers)), {}
-
-
-async def answered(
-    hub: LyingHub, session: str, orders: Any, names: Iterable[str], run: str, *, model: Array = MODEL, **task: Any
-) -> Results:
-    plan = hub.plan(mode="pairwise", bits=64)
-    return await hub.ask(
-        *(
-            hub.task(name, model=model, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run,
-                     payload=base64.b64encode(orders.payloads[name]), **task)
-            for name in names
-        )
-    )  # fmt: skip
-
-
-async def pairwise_sum(
-    hub: LyingHub, session: str, names: list[str], *, model: Array = MODEL, **how: Any
-) -> tuple[Array | None, str]:
-    """The sum of some, in a session of a run of its own; or why there is none."""
-    run = f"runof{session:0>7}"
-    request, orders, refused = await opened(hub, session, names, run, model=model, **how)
-    if orders is None:
-        return None, "; ".join(refused.values())
-    results = await answered(hub, session, orders, names, run, model=model)
-    if refusals(results):
-        return None, "; ".join(refusals(results).values())
-    return await hub.unmasked(request, orders, results, hub.plan(mode="pairwise", bits=64)), "not unmasked"
-
-
-async def pairwise_without_one(hub: LyingHub) -> tuple[Array | None, str]:
-    first, why = await pairwise_sum(hub, "s0", hub.stage.names)
-    assert first is not None, why
-    second, why = await pairwise_sum(hub, "s1", without(hub, TARGET))
-    return (None, why) if second is None else (first - second, "")
-
-
-async def test_sites_whose_masks_cancel_sum_no_work_again_without_one_of_them(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
-        read, why = await pairwise_without_one(hub)
-        assert read is None
-        assert "was unmasked already" in why
-
-
-async def moved_in_another_mode(hub: LyingHub) -> tuple[Array | None, str]:
-    """A sum with the compensator, and one of a model moved by one unit in the last place, without the target, by masks
-    that cancel: nobody remembers both but the sites."""
-    first, why = await summed(hub, hub.stage.names, "s0")
-    assert first is not None, why
-    second, why = await pairwise_sum(hub, "s1", without(hub, TARGET), model=MOVED)
-    return (None, why) if second is None else (first - second, "")
-
-
-async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(attacked: Attacked) -> None:
-    async with attacked(sites=5) as hub:
-        read, why = await moved_in_another_mode(hub)
-        assert read is None
-        assert "nobody else gets a sum of it" in why
-
-
-async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
-    async with attacked(sites=5) as hub:
-        read, why = await moved_in_another_mode(hub)
-        assert is_of(hub, read, TARGET), why
-
-
-async def test_control_sites_that_forget_their_sums_tell_one_update(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    async with attacked(sites=5) as hub:
-        read, why = await pairwise_without_one(hub)
-        assert is_of(hub, read, TARGET), why
-
-
-async def members_apart(hub: LyingHub) -> tuple[Array | None, str]:
-    """All answer; three of them are summed; then all, which the others unmask; then six of the others."""
-    names, plan = hub.stage.names, hub.plan(mode="pairwise", bits=64)
-    request, orders, _ = await opened(hub, "s0", names, RUN, threshold=7)
-    results = await answered(hub, "s0", orders, names, RUN)
-    three, why = await pairwise_sum(hub, "s1", names[1:4])
-    if three is None:
-        return None, why
-    whole = await hub.unmasked(request, orders, results, plan, names=without(hub, *names[1:4]))
-    six, why = await pairwise_sum(hub, "s2", names[4:])
-    return (None, why) if whole is None or six is None else (whole - three - six, "")
-
-
-async def test_members_whose_sum_was_not_unmasked_are_not_summed_apart(attacked: Attacked) -> None:
-    async with attacked(sites=10) as hub:
-        read, why = await members_apart(hub)
-        assert read is None
-        assert "at least 4 are wanted" in why
-
-
-async def test_control_sites_that_forget_their_answers_tell_one_update_by_three_sums(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rule in ("check", "check_survivors"):
-        monkeypatch.setattr(Past, rule, lambda *_: None)
-    async with attacked(sites=10) as hub:
-        read, why = await members_apart(hub)
-        assert is_of(hub, read, TARGET), why
-
-
-async def masked_twice(hub: LyingHub) -> tuple[Array | None, Array, str]:
-    """One task, answered twice: with the journal lost between, and the data changed. What the two answers differ by,
-    and what the updates do."""
-    plan = hub.plan(mode="pairwise", bits=64)
-    names, site = hub.stage.names, hub.stage.sites[TARGET]
-    _, orders, _ = await opened(hub, "s0", names, RUN)
-    first = await answered(hub, "s0", orders, [TARGET], RUN)
-    before, masked = site.update(MODEL), await hub.update(first[TARGET])
-    await site.stop()
-    (site.home / JOURNAL).unlink()
-    site.worker.y = site.worker.y + 1
-    await site.start()
-    again = await answered(hub, "s0", orders, [TARGET], RUN)
-    apart = site.update(MODEL) - before
-    if refusals(again):
-        return None, apart, refusals(again)[TARGET]
-    return decode(await hub.update(again[TARGET]) - masked, plan.default), apart, ""
-
-
-async def test_an_answer_that_left_is_not_made_again_after_the_journal_is_lost(attacked: Attacked) -> None:
-    async with attacked() as hub:
-        read, _, why = await masked_twice(hub)
-        assert read is None
-        assert "does not have the bytes of the answer any more" in why
-
-
-async def test_control_without_the_memory_of_answers_two_under_one_mask_tell_their_difference(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("check", "claim", "leave", "check_people"):
-        monkeypatch.setattr(Works, name, lambda *_, **__: None)
-    async with attacked() as hub:
-        read, apart, why = await masked_twice(hub)
-        assert read is not None, why
-        assert np.abs(read - apart).max() <= 2 * half_step(hub.plan(mode="pairwise", bits=64)) + 1e-9
-
-
-class Normalised(Regression):
-    """A worker that sums in the middle of its work, as FedTAN does, and gets no further."""
-
-    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
-        if request.exchange is None:
-            return await super().work(request, on_progress)
-        await request.exchange("l0-mean", self.x.mean(axis=0).tobytes())
-        raise HanseError(ErrorCode.TRAINING_FAILED, "the sum has come, and nothing else does")
-
-
-FEDTAN = {
-    "model": {"name": "mlp", "hidden": [4], "batch_norm": True},
-    "train": {"steps": 1, "algorithm": {"name": "fedtan", "patience": 1.0}},
-}
-
-
-async def sum_within(hub: LyingHub, session: str, names: list[str], number: int) -> tuple[Array | None, str]:
-    """The sum of what sites contribute in the middle of a round, which needs no unmasking."""
-    run, ring = f"runof{session:0>7}", sum_ring(hub.plan(mode="pairwise"))
-    model = hub.task(TARGET, model=MODEL, config=FEDTAN)
-    request = hub.share_request(await hub.adverts(names, run=run), session, run=run, work=work_digest(model))
-    shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
-    if refusals(shared):
-        return None, "; ".join(refusals(shared).values())
-    orders = order_masks(request, payloads(shared))
-    plan, said = hub.plan(mode="pairwise"), len(hub.heard)
-    results = await hub.ask(
-        *(
-            hub.task(name, model=MODEL, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=FEDTAN,
-                     round=number, payload=base64.b64encode(orders.payloads[name]))
-            for name in names
-        )
-    )  # fmt: skip
-    where = {"project": hub.stage.project, "run": run, "step": "r1-train", "key": "l0-mean"}
-    given = {EXCHANGE.of(participant=name, **where): name for name in names}
-    found = {
-        given[subject]: np.frombuffer(Contribution.decode(data).values, "<u8")
-        for subject, data in hub.heard[said:]
-        if subject in given
-    }
-    if len(found) < len(names):
-        return None, "; ".join(refusals(results).values())
-    total = np.sum(list(found.values()), axis=0, dtype=np.uint64)
-    return np.frombuffer(decode_sum(total.tobytes(), ring)), ""
-
-
-async def next_round_without_one(hub: LyingHub) -> tuple[Array | None, str]:
-    """The same numbers in the next round, and one site fewer."""
-    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
-    assert first is not None, why
-    second, why = await sum_within(hub, "s1", without(hub, TARGET), 2)
-    return (None, why) if second is None else (first - second, "")
-
-
-async def test_sums_within_a_round_are_begun_again_with_the_same_sites_whatever_round_it_is_called(
-    attacked: Attacked,
-) -> None:
-    async with attacked(worker=Normalised) as hub:
-        read, why = await next_round_without_one(hub)
-        assert read is None
-        assert "was unmasked already" in why
-
-
-async def test_control_sites_that_forget_what_they_began_tell_one_sites_statistics(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    async with attacked(worker=Normalised) as hub:
-        read, why = await next_round_without_one(hub)
-        assert read is not None, why
-        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
