@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +23,16 @@ from adversary.conftest import Attacked
 from adversary.lying_hub import LyingHub
 from adversary.oracle import TERMS
 from adversary.stage import FEATURES, Regression
+from hanse_datapod.agent import watched_work
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.budget import Reservation, restore_ledger
 from hanse_datapod.privacy.metrics import CoveredMetrics
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Result, Task, TaskKind
+from hanse_fabric.messages import LedgerHead, Outcome, PrivacyTerms, Progress, Result, Task, TaskKind
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
+from hanse_fabric.subjects import PROGRESS
 from hanse_fabric.telemetry.metrics import prometheus_text
 from hanse_fabric.telemetry.traces import use_tracer
 from hanse_privacy.ledger import NAME
@@ -204,26 +209,102 @@ async def test_control_where_noise_is_left_out_charged_evaluations_tell_exact_lo
         assert answers[0].metrics["loss"] == exact
 
 
+INFO = {"model": {"name": "linear"}, "train": {"steps": 1}, "info": ["steps", "first_loss"]}
+
+
 async def private_numbers(hub: LyingHub) -> tuple[int, dict[str, float], float]:
-    """(number of examples, metrics, seconds) that come with a private update."""
-    task = hub.task("site-0", model=MODEL, mode=None, privacy=TERMS)
+    """(number of examples, metrics and numbers for the strategy, seconds) that come with a private update."""
+    task = hub.task("site-0", model=MODEL, mode=None, privacy=TERMS, config=INFO)
     answer = (await hub.ask(task))["site-0"]
     assert answer.outcome is Outcome.DONE
-    return answer.examples, answer.metrics, answer.seconds
+    return answer.examples, answer.metrics | (answer.info or {}), answer.seconds
+
+
+class Measured(Regression):
+    """A worker that says how long it took, and what a strategy may ask for."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        info = {"steps": 3.0, "first_loss": 0.7}
+        return replace(await super().work(request, on_progress), seconds=2.5, info=info)
 
 
 async def test_beside_a_private_update_no_number_leaves_that_noise_does_not_cover(attacked: Attacked) -> None:
-    async with attacked(**PRIVATE) as hub:
+    async with attacked(worker=Measured, **PRIVATE) as hub:
         assert await private_numbers(hub) == (1, {}, 0.0)
 
 
-async def test_control_where_they_are_open_the_exact_number_of_examples_leaves(
+async def test_control_where_they_are_open_exact_numbers_of_examples_seconds_and_losses_leave(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
-    async with attacked(**PRIVATE) as hub:
-        examples, _, _ = await private_numbers(hub)
+    monkeypatch.setattr(Reservation, "keep_covered", lambda _, outcome: outcome)
+    async with attacked(worker=Measured, **PRIVATE) as hub:
+        examples, numbers, seconds = await private_numbers(hub)
         assert examples == len(hub.stage.sites["site-0"].worker.x)
+        assert seconds == 2.5
+        assert numbers.keys() == {"loss", "steps", "first_loss"}
+
+
+STEPS = 37
+
+
+class Telling(Regression):
+    """A worker that tells after which of its steps it is: of its people, by the size of a batch."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        for step in range(20, 25):
+            on_progress(step / STEPS, f"step {step} of {STEPS}")
+            await asyncio.sleep(0.05)
+        return await super().work(request, on_progress)
+
+
+async def steps_told(hub: LyingHub) -> int:
+    """Of how many steps a masked task's first sign of progress speaks."""
+    names = hub.stage.names
+    await hub.ask(*(hub.task(name, model=MODEL) for name in names))
+    said = await hub.said(PROGRESS.of(project=hub.stage.project, run=hub.stage.run, participant=names[0]))
+    return Fraction(Progress.decode(said).fraction).limit_denominator(1000).denominator
+
+
+async def test_the_progress_of_a_masked_task_does_not_tell_its_number_of_steps(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+    async with attacked(worker=Telling) as hub:
+        assert await steps_told(hub) == 2
+
+
+async def test_control_exact_progress_tells_the_number_of_steps(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+    monkeypatch.setattr(watched_work, "coarse", lambda *progress: progress)
+    async with attacked(worker=Telling) as hub:
+        assert await steps_told(hub) == STEPS
+
+
+async def progress_that_left(hub: LyingHub) -> int:
+    """How often a private task said how far it is, by the site's own log of what left."""
+    answer = (await hub.ask(hub.task("site-0", model=MODEL, mode=None, privacy=TERMS)))["site-0"]
+    assert answer.outcome is Outcome.DONE, answer.reason
+    return (hub.stage.sites["site-0"].home / "outbox.jsonl").read_text().count('"progress"')
+
+
+async def test_a_site_with_required_privacy_does_not_tell_how_fast_its_work_goes(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+    async with attacked(worker=Telling, **PRIVATE) as hub:
+        assert await progress_that_left(hub) == 0
+
+
+async def test_control_where_durations_are_open_progress_tells_them(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+    monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
+    async with attacked(worker=Telling, **PRIVATE) as hub:
+        assert await progress_that_left(hub) > 0
 
 
 BUDGET = {"required": True, "epsilon": 1.2, "delta": 0.0}

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.messages import CompensatorRecord, JobKind, MaskAnswer, MaskRequest, ReduceJob, Task, TaskKind
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import COMPENSATORS, JOB, MASK_ANSWER, MASK_REQUEST, TASK
 from hanse_fabric.virtual_time import VirtualClock
-from simulation.faults import refuses, seals_nothing, silent, tampers, tells
+from hanse_learning.binding import work_digest
+from simulation.faults import Fault, fails, late, refuses, seals_nothing, silent, tampers, tells
 from simulation.league import League
 from simulation.stories import answers, completed, ended, hub_of, job_of, outcomes_when_killed
+from simulation.trainer import FEATURES, Trainer, write
 
 NAMES = ("east", "north", "south", "west")
 MANY = ("amber", "bell", "cape", "dune", *NAMES)
@@ -55,6 +60,73 @@ def test_a_masked_run_ends_in_the_bits_of_one_without_masks_although_its_coordin
     killed = outcomes_when_killed(tmp_path, NAMES, masked_job(mode), every=every, told=told)
     assert len(killed) > 10
     assert set(killed) == {clock.run(plain())}
+
+
+TOLERANT = {"quorum": 0.4}
+
+ALL_IN_THE_END: dict[str, Fault] = {
+    "an answer that is lost": silent("r1-train"),
+    "an answer that comes late": late(7.0, "r1-train"),
+    "an evaluation that is lost": silent("r1-evaluate"),
+}
+"""Of one site, whose step is asked for again after five seconds. A step's second attempt has another name."""
+
+
+def played(
+    folder: Path, mode: str, sites: tuple[str, ...], faults: Mapping[str, Fault], **changes: Any
+) -> tuple[tuple[str | None, object], League]:
+    """((digest of the model, metrics) of a run, its hub)."""
+    clock = VirtualClock()
+
+    async def story() -> tuple[tuple[str | None, object], League]:
+        async with hub_of(clock, folder / mode, *sites) as made:
+            for name, fault in faults.items():
+                made.let(name, fault)
+            record = await completed(made, masked_job(mode, **changes))
+            return (record.model_digest, tuple(record.metrics.items())), made
+
+    return clock.run(story())
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@pytest.mark.parametrize("what", ALL_IN_THE_END)
+def test_where_all_have_answered_in_the_end_the_bits_are_those_without_masks(
+    tmp_path: Path, mode: str, what: str
+) -> None:
+    how = {"rounds": 2, "participants": {"quorum": 1.0, "deadline": 5.0}}
+    masked, made = played(tmp_path, mode, NAMES, {"west": ALL_IN_THE_END[what]}, **how)
+    assert masked == played(tmp_path, "ring", NAMES, {}, **how)[0]
+    assert any(task.step.endswith("-a2") for task in made.published(TASK, Task))
+    assert {task.masking.session for task in trainings(made) if task.masking} == {"r1-train", "r2-train"}
+
+
+def test_a_step_that_is_done_again_without_a_tampered_answer_has_the_bits_of_those_who_are_left(tmp_path: Path) -> None:
+    (model, _), made = played(tmp_path, "compensator", MANY, {"west": tampers(TaskKind.TRAIN)}, participants=TOLERANT)
+    gone = set(MANY) - set(sums(made)["r1-train-s2"])
+    assert "west" in gone
+    left_out = dict.fromkeys(gone, fails("r1-train"))
+    assert model == played(tmp_path, "ring", MANY, left_out, participants=TOLERANT)[0][0]
+
+
+class Still(Trainer):
+    """A worker whose training changes nothing."""
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        outcome = await super().work(request, on_progress)
+        if request.kind is TaskKind.TRAIN:
+            write(request, np.zeros(FEATURES))
+        return outcome
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+@in_virtual_time
+async def test_rounds_that_do_not_move_the_model_are_one_work_of_the_same_sites(
+    clock: VirtualClock, tmp_path: Path, mode: str
+) -> None:
+    async with hub_of(clock, tmp_path, *NAMES, worker=lambda clock, number: Still(clock, number, 0.1)) as made:
+        record = await completed(made, masked_job(mode, rounds=3))
+    assert record.round == 3
+    assert len({work_digest(task) for task in trainings(made)}) == 1
 
 
 @in_virtual_time
@@ -109,9 +181,6 @@ async def test_a_site_of_release_0_1_0_refuses_masked_tasks_in_words_and_comes_b
     finished = {event.round: event.data["participants"] for event in made.events("round-finished")}
     assert finished == {1: list(NAMES[:3]), 2: list(NAMES)}
     assert any("hanse.task/2" in str(event.data) for event in made.events("note"))
-
-
-TOLERANT = {"quorum": 0.4}
 
 
 @in_virtual_time

@@ -60,11 +60,13 @@ async def test_who_does_not_share_is_not_in_the_set(clock: VirtualClock, tmp_pat
     assert "r1-train" not in heard(made, "west")
 
 
-def outcome(folder: Path, mode: str, faults: Mapping[str, Sequence[Fault]], **changes: Any) -> tuple[RunRecord, League]:
+def outcome(
+    folder: Path, mode: str, faults: Mapping[str, Sequence[Fault]], *, sites: Sequence[str] = NAMES, **changes: Any
+) -> tuple[RunRecord, League]:
     clock = VirtualClock()
 
     async def story() -> tuple[RunRecord, League]:
-        async with hub_of(clock, folder / mode, *NAMES) as made:
+        async with hub_of(clock, folder / mode, *sites) as made:
             for name, its in faults.items():
                 made.let(name, *its)
             return await completed(made, pairwise_job(mode, **changes)), made
@@ -112,6 +114,34 @@ async def test_four_sites_are_too_few_for_a_second_sum_without_a_refused_one(
     assert record.state == "failed"
     assert "0 participants are left" in record.reason
     assert "r1-train-s2" not in sets(made)
+
+
+EIGHT = tuple(f"site-{number}" for number in range(8))
+
+
+def test_where_all_help_to_unmask_the_step_is_done_again_by_fewer_by_the_minimum(tmp_path: Path) -> None:
+    """More than twice the minimum are needed for it."""
+    all_help = {"mode": "pairwise", "threshold": len(EIGHT)}
+    masked, made = outcome(
+        tmp_path, "pairwise", {"site-7": [tampers(TaskKind.TRAIN)]}, sites=EIGHT, participants=HALF,
+        secure_aggregation=all_help,
+    )  # fmt: skip
+    first, second = set(sets(made)["r1-train"]), set(sets(made)["r1-train-s2"])
+    assert (first, len(second)) == (set(EIGHT), 5)
+    assert "site-7" not in second
+    gone = {name: [fails("r1-train")] for name in first - second}
+    assert masked.model_digest == outcome(tmp_path, "ring", gone, sites=EIGHT, participants=HALF)[0].model_digest
+
+
+@in_virtual_time
+async def test_whoever_signs_another_request_is_left_out_before_anything_is_unmasked(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *SEVEN) as made:
+        made.let("site-6", tells(TaskKind.TRAIN, payload=b"{}"))
+        await completed(made, pairwise_job(participants=HALF))
+    assert {event.data["participant"] for event in made.events("refused")} == {"site-6"}
+    assert sets(made) == {"r1-train-s2": SEVEN[:-1], "r1-evaluate": SEVEN}
 
 
 @in_virtual_time

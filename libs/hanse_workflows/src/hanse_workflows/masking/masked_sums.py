@@ -86,11 +86,11 @@ async def summed_masked(
                 left, above = within([name for name in given if name not in refused], most, seed), len(given)
             else:
                 left = given
-        if len(left) < needed:
+        if len(left) < enough:
             break
     raise RunFailure(
         ErrorCode.QUORUM,
-        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {needed} are "
+        f"step {step}: {len(left)} participants are left whose masked answers can be summed, {enough} are "
         f"needed; refused: {', '.join(refused)}",
         hint="the audit says why each was refused",
     )

@@ -123,7 +123,8 @@ class Pairwise(MaskingProtocol):
         try:
             threshold = self._settings.threshold
             if above:  # those who unmask two sums of a work must have an honest site in common
-                usual = threshold_of(threshold, members=len(members), minimum=minimum, colluding=k)
+                wanted = None if threshold is None else min(threshold, len(members))
+                usual = threshold_of(wanted, members=len(members), minimum=minimum, colluding=k)
                 threshold = max(usual, (above + k) // 2 + 1)
             request = share_request(
                 self._run.project, self._run.run, session, members, threshold=threshold,

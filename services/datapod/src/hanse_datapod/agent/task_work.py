@@ -224,7 +224,9 @@ class TaskWork:
             )
             try:
                 with of_the_data(task):
-                    outcome = await watch_over(self._link, self._worker, request, task, self._write_down)
+                    outcome = await watch_over(
+                        self._link, self._worker, request, task, self._write_down, self._policy.privacy
+                    )  # fmt: skip
                     outcome = await asyncio.to_thread(self._folders.take, task, outcome)
             except HanseError as error:
                 if reserved is None:

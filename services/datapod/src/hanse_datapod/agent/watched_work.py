@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 from hanse_datapod.home.outbox import Leaving
+from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.worker.port import Worker, WorkOutcome, WorkRequest
 from hanse_fabric.clock import ends_within
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -21,14 +23,22 @@ BELIEVED = 3
 LIVES = 3
 
 
+def coarse(fraction: float, text: str) -> tuple[float, str]:  # noqa: ARG001 - it has losses and steps
+    """Progress of an answer that is hidden: quarters. An exact fraction tells the number of steps, and so of people."""
+    return math.floor(4 * fraction) / 4, ""
+
+
 async def watch_over(
     link: SiteLink,
     worker: Worker,
     request: WorkRequest,
     task: Task,
     write_down: Callable[[Leaving], Awaitable[None]],
+    policy: PrivacyPolicy,
 ) -> WorkOutcome:
     """Have the worker do `request`; again if its process died meanwhile, LIVES times at most.
+
+    Its progress is told where the policy lets durations and numbers of examples leave, for it speaks of both.
 
     When this is cancelled, the worker is told to stop before it returns.
 
@@ -36,13 +46,16 @@ async def watch_over(
         HanseError: what the worker raises; CANCELLED when the hub has closed the task meanwhile.
     """
 
+    told_at_all = policy.tells("seconds") and policy.tells("examples")
+
     async def watched() -> WorkOutcome:
         told: tuple[float, str] | None = None
         latest: list[tuple[float, str]] = []
 
         def on_progress(fraction: float, text: str) -> None:
-            # The text has losses and step counts, which may not leave where the answer is masked or private.
-            latest[:] = [(fraction, text if task.masking is None and task.privacy is None else "")]
+            if told_at_all:
+                hidden = task.masking is not None or task.privacy is not None
+                latest[:] = [coarse(fraction, text) if hidden else (fraction, text)]
 
         subject = PROGRESS.of(project=task.project, run=task.run, participant=task.participant)
         work = asyncio.ensure_future(worker.work(request, on_progress))
