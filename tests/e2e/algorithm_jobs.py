@@ -149,6 +149,9 @@ CODED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Updates in fewer bytes."""
 
+OTHERWISE: dict[str, dict[str, Any]] = {"cyclic transfer": job() | {"workflow": "cyclic_weight_transfer"}}
+"""Other workflows than federated averaging."""
+
 JOBS: dict[str, dict[str, Any]] = {
     **{f"algorithm {name}": body for name, body in AT_SITES.items()},
     **VARIANTS,
@@ -158,6 +161,7 @@ JOBS: dict[str, dict[str, Any]] = {
     **SAMPLED,
     **MASKED,
     **CODED,
+    **OTHERWISE,
 }
 
 SAME = [
@@ -173,9 +177,10 @@ STATEFUL = [
     "algorithm scaffold", "scaffold by gradients", "scaffold in the store", "algorithm feddyn", "algorithm moon",
     "algorithm ditto", "algorithm fedrep", "algorithm fedtan", "momentum across rounds", "fedbn", "optimizer sgd",
     "optimizer adam", "optimizer yogi", "optimizer adagrad", *SAMPLED, *MASKED, "few values with feedback",
-    "scaffold of few values in the store",
+    "scaffold of few values in the store", *OTHERWISE,
 ]  # fmt: skip
-"""Jobs in which something is carried from round to round beside the model, at the sites or at the hub."""
+"""Jobs in which more than the model is carried from round to round, at the sites or at the hub; or the model from
+site to site."""
 
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "more byzantine sites than krum can bear": (_reduced("krum", byzantine=1), "krum takes 5 updates at least"),

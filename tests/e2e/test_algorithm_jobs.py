@@ -62,7 +62,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
     files = {
         name: SiteFiles(folder / "data" / name / "train.npz", folder / "data" / name / "test.npz") for name in SITES
     }
-    async with Deployment(folder, "digits", files, SCHEMA, nursery=True) as deployment:
+    policy = {"workflows": ["federated_averaging", "cyclic_weight_transfer"]}
+    async with Deployment(folder, "digits", files, SCHEMA, nursery=True, policy=policy) as deployment:
         scene = Scene(deployment, folder / "data", {})
         async with asyncio.timeout(90):
             while await online(deployment) < len(SITES):  # noqa: ASYNC110 - joining has no event

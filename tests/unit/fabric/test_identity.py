@@ -92,10 +92,14 @@ def test_a_key_that_cannot_be_saved_is_not_used(tmp_path: Path, monkeypatch: pyt
     def full(_key: SigningKey, path: Path) -> None:
         raise HanseError(ErrorCode.NO_SPACE, f"{path}: the disk is full")
 
+    path = tmp_path / "there.pem"
+    made = SigningKey.load_or_create(path)
     monkeypatch.setattr(SigningKey, "save", full)
     with pytest.raises(HanseError) as refusal:
         SigningKey.load_or_create(tmp_path / "signing.pem")
     assert refusal.value.code is ErrorCode.NO_SPACE
+    # One that is there is read where nothing can be written, as from a mounted secret.
+    assert SigningKey.load_or_create(path).public_bytes == made.public_bytes
 
 
 def test_keys_are_equal_by_their_bytes_and_to_nothing_else() -> None:

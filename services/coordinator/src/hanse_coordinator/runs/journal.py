@@ -60,7 +60,7 @@ class Journal:
         self._under_way: asyncio.Future[int] | None = None
         self._opened = {entry.step: entry.body for entry in entries if entry.kind == "opened"}
         self._closed = {entry.step: entry.body for entry in entries if entry.kind == "closed"}
-        self._fingerprints = {entry.step: entry.fingerprint for entry in entries if entry.fingerprint is not None}
+        self._fingerprints = {entry.step: entry.fingerprint for entry in entries}
         self.replaying = bool(self._opened or self._closed)
         # A run that began under release 0.1.0 ends as it began: under its names of jobs, so that what was asked of
         # aggregators is found, and with requests that are bound to nothing, as the answers that are there already.
