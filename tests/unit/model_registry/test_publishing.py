@@ -60,9 +60,9 @@ async def test_a_model_in_the_store_must_be_there_with_its_size_and_in_its_proje
     hub.store.put(key, data)
     version = await hub.registry.publish(request.model_copy(update={"model": ref_of_bytes(data, key=key)}))
     assert version.key == key
-    elsewhere = ref_of_bytes(data, key="models/other/x")
-    with pytest.raises(HanseError, match="models/triage/"):
-        await hub.registry.publish(a_model(2).model_copy(update={"model": elsewhere}))
+    for elsewhere, said in (("models/other/x", "a key under models/triage/"), ("models/triage/../other/x", "segments")):
+        with pytest.raises(HanseError, match=said):
+            await hub.registry.publish(a_model(2).model_copy(update={"model": ref_of_bytes(data, key=elsewhere)}))
 
 
 class AlteringStore(DirectoryStore):

@@ -15,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import AuditEvent, ModelVersion, ObjectRef, PublishModel, Stage
 from hanse_fabric.names import derive_id
+from hanse_fabric.store.keys import check_key
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import AUDIT
 from hanse_fabric.telemetry import catalogue
@@ -162,7 +163,7 @@ class Registry:
             return key
         if ref.key is None:
             raise invalid("model", ref.digest, "a reference with its bytes inline or a key in the object store")
-        if not ref.key.startswith(f"models/{project}/") or ".." in ref.key:
+        if not check_key(ref.key).startswith(f"models/{project}/"):
             raise invalid("model.key", ref.key, f"a key under models/{project}/")
         await asyncio.to_thread(verify_object, ref, self._store, ref.key)
         return ref.key
