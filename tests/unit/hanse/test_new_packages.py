@@ -24,21 +24,26 @@ def run(*command: str, cwd: Path, path: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("kind", kinds())
-def test_what_is_written_builds_installs_passes_its_test_and_is_clean(kind: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(build(), ["new", kind, "my_first", "--into", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    package = tmp_path / "my_first"
-    assert str(package / "src" / "my_first" / "__init__.py") in done.output.splitlines()
-    assert "$" not in "".join(path.read_text() for path in package.rglob("*") if path.is_file())
-    run("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", "dist", ".", cwd=package)
-    wheel = next((package / "dist").glob("my_first-0.1.0-*.whl"))
+def test_what_is_written_of_each_kind_builds_installs_passes_its_test_and_is_clean(tmp_path: Path) -> None:
+    """All kinds at once, for starting the tools is what takes the time."""
+    packages = {kind: f"my_{kind.replace('-', '_')}" for kind in kinds()}
+    for kind, name in packages.items():
+        done = CliRunner().invoke(build(), ["new", kind, name, "--into", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        assert str(tmp_path / name / "src" / name / "__init__.py") in done.output.splitlines()
+        assert "$" not in "".join(path.read_text() for path in (tmp_path / name).rglob("*") if path.is_file())
+    folders = [f"./{name}" for name in packages.values()]
+    offline = ("-q", "--no-deps", "--no-index")
+    run("-m", "pip", "wheel", *offline, "--no-build-isolation", "-w", "dist", *folders, cwd=tmp_path)
+    wheels = [str(next((tmp_path / "dist").glob(f"{name}-0.1.0-*.whl"))) for name in packages.values()]
     site = tmp_path / "site"
-    run("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel), cwd=tmp_path)
-    assert f"{kind} my_first of my_first 0.1.0 " in run("-m", "hanse_fabric.plugins", cwd=tmp_path, path=site)
-    run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=package, path=site)
-    run("-m", "ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,B,UP", str(package), cwd=tmp_path)
-    run("-m", "ruff", "format", "--isolated", "--check", "--line-length", "120", str(package), cwd=tmp_path)
+    run("-m", "pip", "install", *offline, "--target", str(site), *wheels, cwd=tmp_path)
+    offered = run("-m", "hanse_fabric.plugins", cwd=tmp_path, path=site)
+    assert all(f"{kind} {name} of {name} 0.1.0 " in offered for kind, name in packages.items())
+    tests = [f"{folder}/tests/test_{folder[2:]}.py" for folder in folders]
+    run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=tmp_path, path=site)
+    run("-m", "ruff", "check", "--isolated", "--line-length", "120", "--select", "E,F,B,UP", *folders, cwd=tmp_path)
+    run("-m", "ruff", "format", "--isolated", "--check", "--line-length", "120", *folders, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
