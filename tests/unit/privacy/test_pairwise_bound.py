@@ -96,8 +96,9 @@ def test_a_session_of_release_0_1_0_is_whole(tmp_path: Path) -> None:
     assert recovered.recovery is not None
 
 
-def test_two_sites_are_enough_where_no_more_are_asked_for() -> None:
+def test_two_sites_are_enough_where_no_more_are_asked_for_and_of_many_two_thirds_are_needed() -> None:
     assert threshold_of(None, members=2, minimum=2) == 2
+    assert threshold_of(None, members=31, minimum=2) == 21  # two thirds, where fewer would be enough
 
 
 def test_a_site_masks_for_no_set_that_it_is_not_in(tmp_path: Path) -> None:

@@ -29,6 +29,13 @@ def summed(parts: list[Any], ring: Ring, masks: list[int]) -> Any:
     return total - np.array(sum(masks) % 2**ring.bits, dtype)
 
 
+def test_a_value_on_the_grid_is_rounded_to_itself_whatever_is_drawn() -> None:
+    ring, exact = Ring(bits=32, fraction=4, bound=8.0), np.array([0.25, -3.0, 8.0])
+    for drawn in (0.0, 1 - 2.0**-53):
+        made, _ = encode(exact, ring, stochastic=lambda count, drawn=drawn: np.full(count, drawn))  # type: ignore[misc]
+        assert decode(made, ring).tolist() == exact.tolist()
+
+
 @settings(max_examples=50)
 @given(
     parts=st.lists(arrays(np.int64, 4, elements=st.integers(-WIDE, WIDE)), min_size=3, max_size=3),
