@@ -11,7 +11,7 @@ from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.doors.byte_ledger import ByteLedger, by_round, ledger_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import LinkBytes, SentBytes
-from hanse_fabric.records import Bucket
+from hanse_fabric.queue import stream_of
 from hanse_fabric.subjects import SENT_BYTES
 from hanse_fabric.telemetry.catalogue import LINK_BYTES
 
@@ -20,8 +20,8 @@ ONE = LinkBytes(bus_up=3, store_down=5)
 
 
 async def _told(bus: MemoryBus) -> dict[int, dict[str, LinkBytes]]:
-    found = await Bucket(bus, SENT_BYTES, SentBytes).list(project="triage", run=RUN)
-    return by_round(entry.value for entry in found)
+    found = await bus.snapshot(stream_of(SENT_BYTES), SENT_BYTES.wildcard(project="triage", run=RUN))
+    return by_round(SentBytes.decode(record.data) for record in found)
 
 
 def _counted() -> dict[tuple[str, ...], float]:
@@ -70,5 +70,7 @@ async def test_what_cannot_be_written_is_written_with_what_comes_next(monkeypatc
         patched.setattr(bus, "publish", away)
         await ledger.flush(bus)
     assert await _told(bus) == {}
+    ledger.count("triage", "north", ONE, run=RUN, step="r1-train")
     await ledger.flush(bus)
-    assert await _told(bus) == {1: {"north": ONE}}
+    await ledger.flush(bus)
+    assert await _told(bus) == {1: {"north": ONE + ONE}}

@@ -214,6 +214,13 @@ EVENT = Subject(
     _rights(coordinator={PUBLISH, FOLLOW, LAST}),
 )
 
+SENT_BYTES = Subject(
+    f"hanse.{VERSION}.bytes.{{project}}.{{run}}.{{round}}",
+    Stream("HANSE_BYTES", max_age_s=_MONTH, sheds=True),
+    _rights(coordinator={PUBLISH, FOLLOW}, aggregator={PUBLISH}),
+)
+"""What passed between the hub and each site, as its processes count it (`hanse_fabric.doors.byte_ledger`)."""
+
 PROGRESS = Subject(
     f"hanse.{VERSION}.progress.{{project}}.{{run}}.{{participant}}",
     Stream("HANSE_PROGRESS", max_age_s=3600, last_only=True, max_bytes=64 * _MIB, sheds=True),
@@ -331,13 +338,6 @@ INVITATIONS = Subject("$KV.hanse_invitations.{invitation}", _bucket("invitations
 KEYS = Subject("$KV.hanse_keys.{key}", _bucket("keys"), _rights(coordinator=_RECORD))
 USAGE = Subject("$KV.hanse_usage.{project}.{instance}", _bucket("usage"), _rights(coordinator=_RECORD))
 """What each project has taken of what the operator allows it, as each coordinator has counted it."""
-
-SENT_BYTES = Subject(
-    "$KV.hanse_bytes.{project}.{run}.{round}.{part}",
-    Stream("KV_hanse_bytes", last_only=True, sheds=True, max_age_s=_MONTH),
-    _rights(coordinator=_RECORD, aggregator={PUBLISH}),
-)
-"""What passed between the hub and each site, as each process has counted it (`hanse_fabric.doors.byte_ledger`)."""
 
 REVOCATIONS = Subject("$KV.hanse_revocations.{key}", _bucket("revocations"), _rights(coordinator=_RECORD))
 STATE = Subject(

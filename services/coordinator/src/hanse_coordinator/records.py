@@ -12,11 +12,10 @@ from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
 from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_fabric.messages.sent_bytes import SentBytes
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_fabric.records import Bucket
 from hanse_fabric.strict_json import LARGE
-from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS, SENT_BYTES, USAGE
+from hanse_fabric.subjects import INVITATIONS, KEYS, MODELS, PARTICIPANTS, PROJECTS, RUNS, USAGE
 from hanse_schemas.http.keys import ApiRole
 from hanse_schemas.http.runs import RunState, Wanted
 from hanse_schemas.job import Job
@@ -108,7 +107,7 @@ class UsageRecord(Message):
 
 @dataclass(frozen=True)
 class Buckets:
-    """All buckets that the coordinator reads; `models` is the registry's, `sent_bytes` each process's."""
+    """All buckets that the coordinator reads; `models` is written by the registry alone."""
 
     projects: Bucket[ProjectRecord]
     participants: Bucket[ParticipantRecord]
@@ -117,7 +116,6 @@ class Buckets:
     runs: Bucket[RunRecord]
     models: Bucket[ModelVersion]
     usage: Bucket[UsageRecord]
-    sent_bytes: Bucket[SentBytes]
 
     @classmethod
     def on(cls, bus: Bus) -> Buckets:
@@ -130,5 +128,4 @@ class Buckets:
             runs=Bucket(bus, RUNS, RunRecord),
             models=Bucket(bus, MODELS, ModelVersion),
             usage=Bucket(bus, USAGE, UsageRecord),
-            sent_bytes=Bucket(bus, SENT_BYTES, SentBytes),
         )

@@ -1,7 +1,7 @@
 """The byte ledger: what the hub saw pass between itself and each site, by run, round, link and direction.
 
-Each process counts what it takes and gives itself, and writes its counts down once a second; whoever reads them adds
-the processes' up. A message counts with its content and its headers, as NATS counts; an object that rests in the store
+Each process counts what it takes and gives itself, and writes down once a second what has passed since; whoever reads
+it adds it up. A message counts with its content and its headers, as NATS counts; an object that rests in the store
 counts when a link to it is given. A process that is killed loses its last second.
 """
 
@@ -13,18 +13,17 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.sent_bytes import LinkBytes, SentBytes
 from hanse_fabric.subjects import SENT_BYTES
 from hanse_fabric.telemetry.catalogue import LINK_BYTES
 
 _LOG = logging.getLogger(__name__)
 _EVERY_S = 1.0
-_MOST_STEPS, _MOST_ROUNDS = 100_000, 1_000
+_MOST_STEPS = 100_000
 _ROUND = re.compile(r"r(\d{1,9})-")
 _HEADERS_BEGIN, _HEADERS_END, _BETWEEN = len("NATS/1.0\r\n"), len("\r\n"), len(": \r\n")
 
@@ -43,21 +42,12 @@ def round_of(step: str) -> int:
     return int(found[1]) if found else 0
 
 
-@dataclass(slots=True)
-class _Round:
-    """One round in this process. Its part is another each time that it is begun, so that no count replaces another."""
-
-    sites: dict[str, LinkBytes] = field(default_factory=dict)
-    part: str = field(default_factory=lambda: secrets.token_hex(8))
-
-
 class ByteLedger:
     """What one process counts."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str, str, str], None] = OrderedDict()
-        self._rounds: OrderedDict[tuple[str, str, int], _Round] = OrderedDict()
-        self._changed: dict[tuple[str, str, int], None] = {}
+        self._unwritten: dict[tuple[str, str, int], dict[str, LinkBytes]] = {}
         self._dirty = asyncio.Event()
 
     def opened(self, project: str, participant: str, run: str, step: str) -> None:
@@ -81,15 +71,16 @@ class ByteLedger:
                 LINK_BYTES.add(size, link=link, direction=direction, part="runs" if known else "else")
         if not known or run is None or step is None:
             return
-        key = (project, run, round_of(step))
-        found = self._rounds.setdefault(key, _Round())
-        self._rounds.move_to_end(key)
-        found.sites[participant] = found.sites.get(participant, LinkBytes()) + passed
-        self._changed[key] = None
+        self._add((project, run, round_of(step)), {participant: passed})
+
+    def _add(self, key: tuple[str, str, int], sites: Mapping[str, LinkBytes]) -> None:
+        found = self._unwritten.setdefault(key, {})
+        for name, passed in sites.items():
+            found[name] = found.get(name, LinkBytes()) + passed
         self._dirty.set()
 
     async def write(self, bus: Bus) -> None:
-        """Write down what has changed, once a second, until cancelled."""
+        """Write down what has passed, once a second, until cancelled."""
         while True:
             await self._dirty.wait()
             await bus.clock.sleep(_EVERY_S)
@@ -97,20 +88,18 @@ class ByteLedger:
             await self.flush(bus)
 
     async def flush(self, bus: Bus) -> None:
-        """Write down what has changed. What cannot be written now is written with what comes next."""
-        changed, self._changed = list(self._changed), {}
-        for key in changed:
+        """Write down what has passed. What cannot be written now is written with what comes next."""
+        unwritten, self._unwritten = self._unwritten, {}
+        for key, sites in unwritten.items():
             project, run, number = key
-            known = self._rounds[key]
-            record = SentBytes(project=project, run=run, round=number, sites=dict(known.sites))
-            subject = SENT_BYTES.of(project=project, run=run, round=str(number), part=known.part)
+            record = SentBytes(project=project, run=run, round=number, sites=sites)
+            subject = SENT_BYTES.of(project=project, run=run, round=str(number))
             try:
-                await bus.publish(subject, record.encode(), timeout=10.0)
+                await bus.publish(subject, record.encode(), message_id=secrets.token_hex(16), timeout=10.0)
             except HanseError as error:
                 _LOG.warning("bytes of run %s are not written down: %s", run, error)
-                self._changed[key] = None
-        while len(self._rounds) > _MOST_ROUNDS:
-            self._changed.pop(self._rounds.popitem(last=False)[0], None)
+                if error.code is not ErrorCode.TOO_LARGE:
+                    self._add(key, sites)
 
 
 _LEDGERS: WeakKeyDictionary[Bus, ByteLedger] = WeakKeyDictionary()

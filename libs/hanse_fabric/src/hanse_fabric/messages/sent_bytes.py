@@ -1,4 +1,4 @@
-"""What passed between the hub and its sites, as one of the hub's processes has counted it."""
+"""What passed between the hub and its sites, as the hub's processes count it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LinkBytes(Frozen):
 
 
 class SentBytes(Message):
-    """Bytes of one round by participant, since this process has counted. Several processes' are added up.
+    """Bytes of one round by participant, since the process wrote the last down; all of a round are added up.
 
     Attributes:
         round: 0 for what comes before the first.

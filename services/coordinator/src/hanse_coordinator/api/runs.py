@@ -11,9 +11,9 @@ from hanse_coordinator.api.submission import check_submission
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.doors.byte_ledger import by_round
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages import LinkBytes, RunEvent
+from hanse_fabric.messages import LinkBytes, RunEvent, SentBytes
 from hanse_fabric.names import new_run_id
-from hanse_fabric.subjects import EVENT, Stream
+from hanse_fabric.subjects import EVENT, SENT_BYTES, Stream
 from hanse_fabric.telemetry import inject
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
@@ -36,6 +36,7 @@ from hanse_schemas.schema import unit_of
 
 S = TypeVar("S", bound=RunSummary)
 _EVENTS: Stream = EVENT.stream or Stream("")
+_BYTES: Stream = SENT_BYTES.stream or Stream("")
 
 
 def _summary(kind: type[S], record: RunRecord, **own: Any) -> S:
@@ -156,7 +157,8 @@ async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
 
 async def _wire(hub: Hub, project: str, run: str, job: Job) -> tuple[RoundBytes, ...]:
     """Of all sites together where nobody sees a single one's numbers: how often it spoke would be one."""
-    counted = by_round(entry.value for entry in await hub.buckets.sent_bytes.list(project=project, run=run))
+    records = await hub.bus.snapshot(_BYTES, SENT_BYTES.wildcard(project=project, run=run))
+    counted = by_round(SentBytes.decode(record.data) for record in records)
     if job.secure_aggregation is not None or job.privacy is not None:
         counted = {number: {ALL_SITES: sum(each.values(), LinkBytes())} for number, each in counted.items()}
     return tuple(RoundBytes(round=number, sites=counted[number]) for number in sorted(counted))
