@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import reduce
+from codecs_link import join_behind_links
 from rounds import (
     SCHEMA,
     aggregator_peak_mib,
@@ -30,6 +31,7 @@ from rounds import (
 from hanse.embedded.deployment import Deployment
 
 Figures = dict[str, Any]
+_AWAY_S = 0.05
 
 
 async def rounds(folder: Path) -> Figures:
@@ -97,6 +99,22 @@ async def cold(folder: Path) -> Figures:
     return {"cold_first_round_s": times[1]}
 
 
+async def links(folder: Path) -> Figures:
+    """Round trips of a tiny round (train and evaluate) whose 3 sites are 50 ms away (root, Linux): plain, masked
+    pairwise, and with an update that goes to the store."""
+    figures: Figures = {}
+    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+        await join_behind_links(deployment, 3, ["--delay", str(_AWAY_S)])
+        stored = tiny_job(12, 3) | {"model": {"name": "mlp", "hidden": [512]}}
+        for name, job in {
+            "round_rtts": tiny_job(20, 3),
+            "round_rtts_pairwise": tiny_job(12, 3) | {"secure_aggregation": {"mode": "pairwise"}},
+            "round_rtts_stored": stored,
+        }.items():
+            figures[name] = round((await time_rounds(deployment, job)).p50 / (2 * _AWAY_S), 2)
+    return figures
+
+
 SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "memory": memory,
     "cold": cold,
@@ -104,6 +122,7 @@ SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "hundred": hundred,
     "sizes": sizes,
     "participants": participants,
+    "links": links,
 }
 
 

@@ -8,24 +8,53 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+import numpy as np
+from pydantic import BaseModel, ValidationError
 
 from hanse_datapod.policy.site_policy import Policy
-from hanse_fabric import messages
-from hanse_fabric.errors import HanseError
+from hanse_fabric.doors.frames import read_answer, read_request, write_answer, write_refusal, write_request
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Message
+from hanse_fabric.messages.doors import Asked
+from hanse_fabric.strict_json import parse_json
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_fabric.text_files import parse_yaml
+from hanse_learning.codecs.chain import build_chain
+from hanse_learning.codecs.reading import decode
+from hanse_learning.codecs.writing import encode
+from hanse_schemas.http.joining import AskChallenge, Join, Renew
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
+from releases.recording import run_recording
+from releases.story import schema_of
+from unit.releases.test_recorded_messages import RELEASE, by_schema, texts
 
 _ROOT = Path(__file__).parents[2]
 _GOLDEN = _ROOT / "tests/unit/fabric/golden"
+_RECORDED = ("run-oblivious-noise", "run-pairwise-dropout", "run-averaging", "run-compensator", "run-study-pairwise")
+_REQUEST = b"a request"
+_SEEDS_EACH, _SEED_BYTES = 6, 16 << 10
+_CODECS: dict[str, list[dict[str, Any]]] = {
+    "integers": [{"name": "integers"}, {"name": "zstd"}],
+    "top-k": [{"name": "top_k", "fraction": 0.3}, {"name": "float16"}],
+    "random-k": [{"name": "random_k", "fraction": 0.3}, {"name": "ternary"}],
+}
+_BODIES: dict[type[BaseModel], dict[str, Any]] = {
+    AskChallenge: {"token": "join_0_0"},
+    Join: {
+        "token": "join_0_0", "public_key": "AAAA", "bus_key": "UAAA", "version": "0.2.0", "challenge": "c",
+        "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA", "bus_signature": "AAAA",
+    },
+    Renew: {"project": "p", "participant": "s", "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA"},
+}  # fmt: skip
 _DATA_BYTES = 32  # of the seed of `header`
 _HOSTILE = (
     "NaN", "-Infinity", "1e999", "9" * 30, str(2**64), "-1", "0.5", "true", "null", '""', "[]", "{}", '"\\ud800"',
@@ -36,16 +65,45 @@ _HOSTILE = (
 
 @dataclass(frozen=True)
 class Target:
-    """A door, and honest inputs to begin with."""
+    """A door, and honest inputs to begin with.
+
+    Attributes:
+        text_at: where the text in its inputs begins: all behind it, or as many bytes as the number before it says.
+        width: bytes of that number; 0: there is none.
+        order: of that number's bytes.
+    """
 
     read: Callable[[bytes], None]
     seeds: tuple[bytes, ...]
+    text_at: int = 0
+    width: int = 0
+    order: Literal["little", "big"] = "little"
+
+    def parts(self, data: bytes) -> tuple[bytes, bytes, bytes]:
+        """What stands before the text and its length, the text, and what stands behind it."""
+        start = self.text_at - self.width
+        if not self.width:
+            return data[:start], data[start:], b""
+        end = self.text_at + int.from_bytes(data[start : self.text_at], self.order)
+        return data[:start], data[self.text_at : end], data[end:]
+
+    def joined(self, before: bytes, text: bytes, behind: bytes, *, length: int) -> bytes:
+        """The whole again, with that number in it."""
+        return before + (length % 256**self.width).to_bytes(self.width, self.order) + text + behind
 
 
 def _message(kind: type[Message]) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         found = kind.decode(data)
         assert kind.decode(found.encode()) == found
+
+    return read
+
+
+def _body(kind: type[BaseModel]) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        with suppress(ValidationError):
+            kind.model_validate(parse_json(data, "body")).model_dump_json()
 
     return read
 
@@ -63,10 +121,8 @@ def _uploaded(data: bytes) -> None:
 
 
 def _policy(data: bytes) -> None:
-    try:
+    with suppress(ValidationError):
         Policy.model_validate(parse_yaml(data, "policy file"))
-    except ValidationError:
-        return
 
 
 def _job(data: bytes) -> None:
@@ -74,17 +130,59 @@ def _job(data: bytes) -> None:
     job.model_dump_json().encode()
 
 
+def _encoded(codecs: list[dict[str, Any]]) -> Target:
+    chain, layout = build_chain(codecs), Layout.of([Entry("w", "F32", (5, 3)), Entry("n", "I64", (), Rule.KEEP_NEWEST)])
+
+    def read(data: bytes) -> None:
+        decode(np.frombuffer(data, np.uint8), chain, most=1 << 20)
+
+    made = BytesIO()
+    values = {"w": np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3), "n": np.array(7)}
+    encode(made, layout, values, chain, seed=3, with_layout=True)
+    return Target(read, (made.getvalue(),), text_at=12, width=4)
+
+
+def _request_at_door(data: bytes) -> None:
+    read_request(data)
+
+
+def _answer_at_door(data: bytes) -> None:
+    read_answer(_REQUEST, data)
+
+
+def _said() -> Iterator[tuple[str, bytes]]:
+    """Honest messages with their schemas: the golden ones, and of former releases."""
+    for path in sorted(_GOLDEN.glob("*.json")):
+        yield schema_of(path.read_bytes()), path.read_bytes()
+    for name in _RECORDED:
+        for said in run_recording(RELEASE, name).said:
+            if (said.data or b"")[:1] == b"{":  # no update, and none of the large ones
+                yield from ((schema_of(text), text) for text in texts(said))
+
+
 def _targets() -> Mapping[str, Target]:
+    seeds: dict[str, list[bytes]] = {}
+    kinds = by_schema()
+    for schema, text in _said():
+        of_schema = seeds.setdefault(schema, [])
+        if text not in of_schema and len(of_schema) < _SEEDS_EACH and len(text) < _SEED_BYTES:
+            of_schema.append(text)
     found: dict[str, Target] = {}
-    for name in messages.__all__:
-        kind = getattr(messages, name)
-        if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message:
-            stem = kind.schema_id.removeprefix("hanse.").split("/")[0]
-            seeds = tuple(path.read_bytes() for path in sorted(_GOLDEN.glob(f"{stem}.*.json")))
-            found[name] = Target(_message(kind), seeds)
+    for kind in sorted({kinds[schema] for schema in seeds}, key=lambda kind: kind.__name__):
+        known = tuple(text for schema in kind.understood() for text in seeds.get(schema, ()))
+        found[kind.__name__] = Target(_message(kind), known)
     header = Layout.of([Entry("w", "F32", (2, 3)), Entry("n", "I64", (), Rule.KEEP_NEWEST)]).header
-    found["header"] = Target(_header, (header,))
-    found["uploaded-model"] = Target(_uploaded, (header,))
+    found["header"] = Target(_header, (header,), text_at=8, width=8)
+    found["uploaded-model"] = Target(_uploaded, (header,), text_at=8, width=8)
+    for name, codecs in _CODECS.items():
+        found[f"encoded-{name}"] = _encoded(codecs)
+    head = Asked(kind="tasks", project="p", participant="north", nonce="0" * 32, run="run000000001", step="r1-train")
+    request = write_request(SigningKey.from_seed(bytes(32)), head, b"{}")
+    found["door-request"] = Target(_request_at_door, (request,), text_at=66, width=2, order="big")
+    answers = (write_answer(_REQUEST, b"{}"), write_refusal(_REQUEST, HanseError(ErrorCode.GONE, "step: closed")))
+    found["door-answer"] = Target(_answer_at_door, answers, text_at=33)
+    for body, fields in _BODIES.items():
+        found[f"body-{body.__name__}"] = Target(_body(body), (json.dumps(fields).encode(),))
     jobs = [path.read_bytes() for path in sorted((_ROOT / "examples").rglob("*.yaml"))]
     found["job"] = Target(_job, (b"rounds: 3\nmodel: {name: linear}\n", *jobs))
     found["policy"] = Target(_policy, (b"projects: [triage]\nmasking: {minimum: 3}\nprivacy: {epsilon: 2}\n",))
@@ -104,14 +202,23 @@ def attempt(name: str, data: bytes) -> bool:
 
 
 def mutated(name: str, draw: random.Random) -> bytes:
-    """An honest input with one to four changes: of its values where it is JSON, of its bytes, or deflated."""
-    data = draw.choice(TARGETS[name].seeds)
-    head, text = (data[:8], data[8:]) if name in ("header", "uploaded-model") else (b"", data)
+    """An honest input with one to four changes (`changed`)."""
+    return changed(name, draw.choice(TARGETS[name].seeds), draw)
+
+
+def changed(name: str, data: bytes, draw: random.Random) -> bytes:
+    """An input with one to four changes: of its values where it is JSON, of its bytes, or deflated."""
+    target = TARGETS[name]
+    before, text, behind = target.parts(data)
     for _ in range(draw.randint(1, 4)):
-        text = _changed_value(text, draw) if draw.random() < 0.6 else _changed_bytes(text, draw)
-    if head:
-        head = len(text).to_bytes(8, "little") if draw.random() < 0.9 else draw.randbytes(8)
-    return zlib.compress(text) if not head and draw.random() < 0.05 else head + text
+        if behind and draw.random() < 0.2:
+            behind = _changed_bytes(behind, draw)
+        else:
+            text = _changed_value(text, draw) if draw.random() < 0.6 else _changed_bytes(text, draw)
+    if not target.width and draw.random() < 0.05:
+        text = zlib.compress(text)
+    length = len(text) if draw.random() < 0.9 else draw.getrandbits(64)
+    return target.joined(before, text, behind, length=length)
 
 
 def _changed_value(text: bytes, draw: random.Random) -> bytes:

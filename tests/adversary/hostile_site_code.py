@@ -1,7 +1,9 @@
 """Site code that does what `train.attack` names; `succeeded` is whether it did. It runs in the worker alone."""
 
+import fcntl
 import os
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -120,6 +122,20 @@ def answer_with_link(path):
     return True
 
 
+def say(text):
+    """Write a frame of its own where the worker writes its answers, and go on."""
+    data = text.encode()
+    for descriptor in range(3, 64):
+        try:
+            pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+            writes = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+        except OSError:
+            continue
+        if pipe and writes:
+            os.write(descriptor, len(data).to_bytes(4, "big") + data)
+    return True
+
+
 def leave_process(mark):
     """Start a process that is nobody's child, in a session of its own."""
     command = [sys.executable, "-c", "import time; time.sleep(600)", mark]
@@ -156,8 +172,8 @@ def eat(children, mib):
 ATTACKS = {
     function.__name__.rstrip("_"): function
     for function in (
-        nothing, read, read_by_link, read_by_hard_link, read_by_program, list_, write, cut, read_environments, connect,
-        connect_to_service, signal_, work_as_usual, talk_to_itself, answer_with_link, leave_process,
+        nothing, say, read, read_by_link, read_by_hard_link, read_by_program, list_, write, cut, read_environments,
+        connect, connect_to_service, signal_, work_as_usual, talk_to_itself, answer_with_link, leave_process,
         leave_process_and_end, leave_process_and_go_on, eat,
     )
 }  # fmt: skip

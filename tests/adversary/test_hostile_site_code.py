@@ -6,6 +6,7 @@ Real code in the real worker process. Each attack is played in the sandbox and, 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_datapod.worker.sandbox import landlock
 from hanse_datapod.worker.sandbox.terms import Confinement, SandboxPolicy
+from hanse_datapod.worker.told import outcome_of
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 
@@ -163,6 +165,40 @@ class _task:  # noqa: N801 - as much of a task as its folders look at
     def __init__(self, outcome: WorkOutcome) -> None:
         assert outcome.update is not None
         self.run, self.id = outcome.update.name.split(".")[:2]
+
+
+WORKED = {
+    "kind": "done", "update": True, "examples": 4, "metrics": {"succeeded": 1.0}, "seconds": 0.1, "code_digest": None,
+    "extras": [], "info": {}, "note": "", "data": {},
+}  # fmt: skip
+FRAMES: list[Any] = [
+    [], {}, {"kind": "progress"}, {"kind": "sum"}, {"kind": "error"}, {"kind": "ready"}, {"kind": "nobody knows"},
+    {"kind": "progress", "fraction": "far", "text": 3}, {"kind": "sum", "key": "a.>", "values": "AQ=="},
+]  # fmt: skip
+FORGED: list[Any] = [
+    WORKED, WORKED | {"examples": "many"}, WORKED | {"extras": ["../../signing.pem"]}, WORKED | {"metrics": [1]},
+    WORKED | {"data": {"fingerprint": 3}}, {"kind": "done"},
+]  # fmt: skip
+
+
+@in_one_loop
+@pytest.mark.parametrize("text", [*map(json.dumps, FRAMES), "no JSON", "[" * 100_000], ids=lambda text: text[:40])
+async def test_what_no_worker_says_fails_the_task_and_the_next_one_is_done(closed: Site, text: str) -> None:
+    with pytest.raises(HanseError) as caught:
+        await closed.do("say", text=text)
+    assert caught.value.code is ErrorCode.INTERNAL
+    assert await closed.said("nothing")
+
+
+@in_one_loop
+@pytest.mark.parametrize("frame", FORGED, ids=lambda frame: json.dumps(frame)[-30:])
+async def test_an_answer_that_code_forges_is_never_taken_for_that_of_the_next_task(
+    closed: Site, frame: dict[str, Any]
+) -> None:
+    assert await closed.said("say", text=json.dumps(frame))
+    assert not await closed.said("read", path=str(closed.home / "signing.pem"))
+    with pytest.raises(HanseError, match="not what a worker says"):
+        outcome_of(frame | {"examples": -1}, closed.home / "made")
 
 
 @in_one_loop

@@ -41,7 +41,7 @@ EVALUATED = 4
 HOW = {Fate.SILENT: 5, Fate.FAILS: 5, Fate.LATE: 5, Fate.NO_UPDATE: 3, Fate.TAMPERED: 1, Fate.BAD_SEED: 1}
 """How those drop out who do, by frequency. After the last three the step is done again."""
 
-AFTER_MASKS = (Fate.NO_UPDATE, Fate.TAMPERED)
+AFTER_MASKS = (Fate.TAMPERED,)
 """Found when the masks' sum was given already: the step can be done again once only, by `MINIMUM` members fewer."""
 
 ROOM = 2 * MINIMUM + 1

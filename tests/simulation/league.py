@@ -99,8 +99,8 @@ class League:
         rules = {"workflows": WORKFLOWS, "masking": MaskingPolicy.model_validate({"compensator": pinned})}
         self.policy = Policy.model_validate(rules | dict(self.rules))
 
-    def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]]) -> None:
-        made = self.processes[name] = Process(name, main, self.broker, self.network)
+    def process(self, name: str, main: Callable[[MemoryBus], Awaitable[None]], *, site: bool = False) -> None:
+        made = self.processes[name] = Process(name, main, self.broker, self.network, site=site)
         made.start(self.group)
 
     async def restart(self, name: str, after: float = 1.0) -> None:
@@ -166,7 +166,7 @@ class League:
                     journal=journal, outbox=outbox,
                 ).run()  # fmt: skip
 
-        self.process(name, take_part)
+        self.process(name, take_part, site=True)
 
     def let(self, site: str, *faults: Fault) -> None:
         """Have a site behave so from now on; without faults, as it should."""

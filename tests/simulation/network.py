@@ -24,10 +24,12 @@ class Weather:
 
     Attributes:
         latency_s: mean time of a message from one end to the other; each is drawn from an exponential distribution.
+        away_s: of sites, what each message takes besides.
         lost: probability that a request to the bus, or its answer, is lost.
     """
 
     latency_s: float = 0.02
+    away_s: float = 0.0
     lost: float = 0.0
 
 
@@ -53,8 +55,10 @@ class Network:
         self.lost = 0
         self.published: list[Published] = []
 
-    async def cross(self) -> None:
-        """Return when a message has arrived."""
+    async def cross(self, *, site: bool = False) -> None:
+        """Return when a message has arrived; `site`: to or from one."""
+        if site and self._weather.away_s:
+            await self.clock.sleep(self._weather.away_s)
         if self._weather.latency_s:
             await self.clock.sleep(self._chance.expovariate(1 / self._weather.latency_s))
 
@@ -109,9 +113,9 @@ class DistantBus(MemoryBus):
         cut_until: when the connection works again, on the monotonic face of the clock.
     """
 
-    def __init__(self, broker: MemoryBroker, network: Network, death: Death) -> None:
+    def __init__(self, broker: MemoryBroker, network: Network, death: Death, *, site: bool = False) -> None:
         super().__init__(broker)
-        self._network, self._death = network, death
+        self._network, self._death, self._site = network, death, site
         self.cut_until = 0.0
 
     async def publish(self, subject: str, data: bytes, *, timeout: float = 30.0, **more: Any) -> int:
@@ -154,18 +158,18 @@ class DistantBus(MemoryBus):
                 self._check_open()
                 yield None  # as after a reconnection
                 continue
-            await self._network.cross()
+            await self._network.cross(site=self._site)
             self._check_open()
             yield told
 
     async def _ask(self, act: Callable[[], Awaitable[T]], timeout: float) -> T:
         """Send a request and wait for its answer; UNAVAILABLE after `timeout` seconds where one of them is lost."""
         await self._connected(timeout)
-        await self._network.cross()
+        await self._network.cross(site=self._site)
         await self._network.lose(timeout)
         answer = await act()
         await self._network.lose(timeout)
-        await self._network.cross()
+        await self._network.cross(site=self._site)
         await self._connected(timeout)
         return answer
 
@@ -178,7 +182,7 @@ class DistantBus(MemoryBus):
 
     async def _records(self, follower: Follower) -> AsyncIterator[Record]:
         async for record in super()._records(follower):
-            await self._network.cross()
+            await self._network.cross(site=self._site)
             await self._connected()
             yield record
 

@@ -19,8 +19,10 @@ class Process:
     """
 
     def __init__(
-        self, name: str, main: Callable[[MemoryBus], Awaitable[None]], broker: MemoryBroker, network: Network
-    ) -> None:
+        self, name: str, main: Callable[[MemoryBus], Awaitable[None]], broker: MemoryBroker, network: Network,
+        *, site: bool = False,
+    ) -> None:  # fmt: skip
+        self._site = site
         self.name, self._main, self._broker, self._network = name, main, broker, network
         self.failures: list[HanseError] = []
         self.death = Death(self._end)
@@ -36,7 +38,7 @@ class Process:
     async def _run(self) -> None:
         """Whatever is no HanseError is a defect, and ends the simulation."""
         while not self._crashed:  # a task group that fails while it is cancelled tells of the failure alone
-            self._bus = DistantBus(self._broker, self._network, self.death)
+            self._bus = DistantBus(self._broker, self._network, self.death, site=self._site)
             try:
                 await self._main(self._bus)
             except* HanseError as group:

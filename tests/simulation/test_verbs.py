@@ -13,13 +13,13 @@ from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.durable import DurableVerbs
 from hanse_coordinator.verbs.objects import RunObjects
-from hanse_coordinator.waiting import first_of
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.messages import ExchangeJob, Lineage, ObjectRef, TaskKind
 from hanse_fabric.subjects import JOB
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import encode_tensors, layout_like
 from hanse_fabric.virtual_time import VirtualClock
+from hanse_fabric.waiting import first_of
 from hanse_schemas.job import check_job
 from hanse_workflows.ask import Ask
 from hanse_workflows.gathering import exchange

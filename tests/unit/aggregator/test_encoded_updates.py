@@ -3,6 +3,7 @@ says, or was tampered with, is refused by its name."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from io import BytesIO
 
@@ -124,6 +125,20 @@ def test_what_is_no_update_as_the_job_says_is_refused_and_named(cases, store):
         found = refusals(cases, store, layout, model, refs, data)
         assert set(found) == {"site-0"}, reason
         assert reason.replace("many were expected", "at most were expected") in found["site-0"].reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("seed", -1), ("seed", 2**63), ("seed", 0.5), ("frames", 0.5), ("size", "9"), ("chain", "ab")]
+)
+def test_a_head_with_other_values_than_a_site_writes_is_refused_and_costs_the_others_nothing(
+    cases, store, field, value
+):
+    chain = [{"name": "random_k", "fraction": 0.2}]
+    layout, model, sent, refs = setup(cases, store, 300, chain)
+    start = frames.head_length(sent["site-0"][:12])
+    head = frames.read_head(sent["site-0"][:start])
+    changed = dataclasses.replace(head, **{field: value}).encode() + sent["site-0"][start:]
+    assert set(refusals(cases, store, layout, model, refs, changed, chain)) == {"site-0"}
 
 
 def bomb():

@@ -293,12 +293,22 @@ TELL = Subject(
 TASK_MARK = "Hanse-Task"
 """Header of a tell: which publication of a task it is (`messages.doors.GivenTask.mark`)."""
 
+REFUSED = "Hanse-Refused"
+"""Header of a tell that is no task: what of the site's was refused that had no answer; the text says why."""
+
 OPENED = Subject(
     f"hanse.{VERSION}.opened.{{project}}.{{participant}}.{{run}}.{{step}}",
     None,
     _rights(coordinator={SERVE}, aggregator={REQUEST}),
 )
 """Whether a step is open for a participant, for those who must know before they write, and may not read tasks."""
+
+HANDED_IN = Subject(
+    f"hanse.{VERSION}.handed-in.{{project}}.{{run}}.{{participant}}.{{digest}}",
+    None,
+    _rights(aggregator={SERVE}, coordinator={REQUEST}),
+)
+"""Whether a small update is written down, for the coordinator, which may not read it, and counts no result before."""
 
 PUBLISH_MODEL = Subject(
     f"hanse.{VERSION}.registry.publish.{{project}}",
@@ -361,7 +371,7 @@ SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
     WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS, OPENED,
-    TELL, *DOORS.values(),
+    HANDED_IN, TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -12,9 +13,10 @@ from hanse_fabric.bus.port import Headers, Record
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.doors import MOST_KNOWN, KnownTasks, OpenTasks
-from hanse_fabric.subjects import TASK_MARK, Door
+from hanse_fabric.subjects import REFUSED, TASK_MARK, Door
 
 _REMEMBERED = 4096
+_LOG = logging.getLogger(__name__)
 _AWAY = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT})
 
 
@@ -68,7 +70,13 @@ class Incoming:
     async def _pass_on(self, told: AsyncIterator[Record | None]) -> None:
         try:
             async for record in told:
-                self._arrived.put_nowait(record)
+                if record is not None and REFUSED in record.headers:
+                    _LOG.warning(
+                        "the hub refused what was sent",
+                        extra={"what": record.headers[REFUSED], "reason": record.data.decode(errors="replace")},
+                    )
+                else:
+                    self._arrived.put_nowait(record)
         except HanseError as error:
             self._arrived.put_nowait(error)
 

@@ -15,7 +15,7 @@ from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.queue import stream_of
-from hanse_fabric.subjects import EXCHANGE, EXCHANGED, OPENED, UPDATE, Door
+from hanse_fabric.subjects import EXCHANGE, EXCHANGED, HANDED_IN, OPENED, UPDATE, Door
 from hanse_fabric.telemetry import inject
 from hanse_fabric.telemetry.catalogue import REFUSED_UPDATES
 
@@ -29,6 +29,9 @@ _MOST_SUMMED = 256 << 20
 
 _STEPS = 100_000
 _PARKED_S = 5.0
+_UPDATE_PARKED_S = 1.5
+"""Less than the coordinator's site waits before it asks again (`Bus.request`)."""
+
 _SUMS_A_SECOND, _SUMS_AT_ONCE = 400.0, 800.0
 """Of one site: an algorithm that talks in the middle of a step asks for as many as the link carries."""
 
@@ -56,9 +59,13 @@ class AggregatorDoors:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with self._keeper.serving(_GROUP), asyncio.TaskGroup() as group:
-            group.create_task(self._enrolled.watch())
-            group.create_task(self._wake())
+        handed_in = await self._bus.serve(HANDED_IN.wildcard(), self._whether_handed_in, group=_GROUP)
+        try:
+            async with self._keeper.serving(_GROUP), asyncio.TaskGroup() as group:
+                group.create_task(self._enrolled.watch())
+                group.create_task(self._wake())
+        finally:
+            await handed_in.stop()
 
     async def _wake(self) -> None:
         """Tell those who wait for a sum that it is there."""
@@ -77,6 +84,17 @@ class AggregatorDoors:
         subject = UPDATE.of(project=request.project, run=run, participant=request.participant, digest=digest)
         await self._bus.publish(subject, request.content, headers=inject(), timeout=10.0)
         return b""
+
+    async def _whether_handed_in(self, subject: str, _: bytes) -> bytes:
+        """Waits for it a little: it is on its way beside the result that names it."""
+        update, clock = UPDATE.of(**HANDED_IN.parse(subject)), self._bus.clock
+        pause, ends = 0.005, clock.monotonic() + _UPDATE_PARKED_S
+        while await self._bus.last(stream_of(UPDATE), update) is None:
+            if clock.monotonic() + pause > ends:
+                return b"0"
+            await clock.sleep(pause)
+            pause *= 2
+        return b"1"
 
     async def _contribution(self, request: Request) -> bytes:
         run, step = request.where()

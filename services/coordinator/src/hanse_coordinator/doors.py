@@ -19,10 +19,12 @@ from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import Presence, Progress, Result
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.messages.doors import BESIDE, GivenTask, KnownTasks, OpenTasks
 from hanse_fabric.names import derive_id
-from hanse_fabric.subjects import OPENED, PRESENCE, PROGRESS, RESULT, TASK, Door, Stream
+from hanse_fabric.set_aside import Aside
+from hanse_fabric.subjects import HANDED_IN, OPENED, PRESENCE, PROGRESS, REFUSED, RESULT, TASK, TELL, Door, Stream
 from hanse_fabric.telemetry import inject
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS
 
@@ -48,6 +50,7 @@ class SiteDoors:
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
             Door.PRESENCE: self._presence, Door.LINK: links.answer_at_door, Door.RENEW: self._renew,
         }  # fmt: skip
+        self._aside = Aside(bus)
         share = Shares(bus.clock)
         self._keeper = Doorkeeper(
             bus, self._enrolled, handlers, shares=dict.fromkeys(handlers, share), refused=self._count
@@ -80,6 +83,7 @@ class SiteDoors:
         if await self._task(request.project, request.participant, run, step) is None:
             self._tell_late(request, run, step)
             raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
+        await self._require_updates(request, run)
         subject = RESULT.of(project=request.project, run=run, step=step, participant=request.participant)
         digest = hashlib.sha256(request.content).hexdigest()
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
@@ -87,6 +91,24 @@ class SiteDoors:
             subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
         )
         return b""
+
+    async def _require_updates(self, request: Request, run: str) -> None:
+        """A result counts with what it names: sites hand in both at once, and either may arrive first.
+
+        Raises:
+            HanseError: UNAVAILABLE where an update that came by no store is not written down.
+        """
+        try:
+            named = _small_updates(Result.decode(request.content))
+        except HanseError:
+            return  # whoever conducts the run refuses it, and tells people
+        for digest in named:
+            update = HANDED_IN.of(project=request.project, run=run, participant=request.participant, digest=digest)
+            if await self._bus.request(update, b"") != b"1":
+                raise HanseError(
+                    ErrorCode.UNAVAILABLE, f"result: it names {digest}, which was not handed in",
+                    hint="hand it in at the door for updates, and the result again",
+                )  # fmt: skip
 
     def _tell_late(self, request: Request, run: str, step: str) -> None:
         """People see that a site's answers come late; they need not see each of them."""
@@ -102,15 +124,45 @@ class SiteDoors:
 
     async def _progress(self, request: Request) -> bytes:
         run, step = request.where()
+        subject = PROGRESS.of(project=request.project, run=run, participant=request.participant)
+        try:
+            await self._require_readable(Progress, subject, request)
+        except HanseError as error:
+            await self._tell_refused(request, error)
+            raise
         if self._due("progress", request.project, run, request.participant, every=_PROGRESS_S) and (
             await self._task(request.project, request.participant, run, step) is not None
         ):
-            subject = PROGRESS.of(project=request.project, run=run, participant=request.participant)
             await self._bus.publish(subject, request.content, timeout=2.0)
         return b""
 
+    async def _tell_refused(self, request: Request, error: HanseError) -> None:
+        """Progress has no answer, so its site is told otherwise."""
+        if self._due("refused", request.project, request.participant, every=_LATE_TOLD_S):
+            subject = TELL.of(region=request.region, project=request.project, participant=request.participant)
+            await self._bus.tell(subject, str(error).encode()[:2000], headers={REFUSED: request.kind.value})
+
+    async def _require_readable(self, kind: type[Presence | Progress], subject: str, request: Request) -> None:
+        """What people are shown later is looked at here, where its site can be told.
+
+        Raises:
+            HanseError: what the decoder raises; TAMPERED where it speaks of somebody else. It is set aside.
+        """
+        try:
+            said = kind.decode(request.content)
+            if (said.project, said.participant) != (request.project, request.participant):
+                raise HanseError(
+                    ErrorCode.TAMPERED,
+                    f"{request.kind}: it speaks of {said.participant} of {said.project}, and came from "
+                    f"{request.participant} of {request.project}",
+                )
+        except HanseError as error:
+            await self._aside.put(subject, request.content, error)
+            raise
+
     async def _presence(self, request: Request) -> bytes:
         subject = PRESENCE.of(project=request.project, participant=request.participant)
+        await self._require_readable(Presence, subject, request)
         writing = self._bus.publish(subject, request.content, timeout=10.0)
         _, records = await asyncio.gather(writing, self._bus.snapshot(_TASKS, _all_tasks(request)))
         return OpenTasks(open=tuple(_mark(record) for record in records)).encode()
@@ -146,6 +198,12 @@ class SiteDoors:
 
 
 _COUNTED_AS = {Door.RESULT: "result", Door.LINK: "link"}
+
+
+def _small_updates(result: Result) -> tuple[str, ...]:
+    """Digests of what a result names that is not in the store, once each."""
+    refs = (result.update, result.tally, *(result.extras or {}).values())
+    return tuple(dict.fromkeys(ref.digest for ref in refs if ref is not None and ref.key is None))
 
 
 def _all_tasks(request: Request) -> str:

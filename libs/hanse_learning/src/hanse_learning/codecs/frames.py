@@ -168,8 +168,11 @@ def read_head(data: bytes) -> Head:
         known = head.encode() == data
     except (KeyError, TypeError, ValueError):
         known = False
-    if not known:
+    numbers = (head.size, head.frames, head.seed, head.header) if known else ()
+    if not known or not all(isinstance(each, dict) for each in head.chain):
         raise _bad("its head is not written as Hanse writes it")
+    if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+        raise _bad(f"size, frames, seed and header are {numbers}, whole numbers from 0 to 2^63 - 1 were expected")
     return head
 
 

@@ -21,7 +21,6 @@ from hanse_coordinator.runs.status import RunStatus
 from hanse_coordinator.verbs.durable import DurableVerbs
 from hanse_coordinator.verbs.failures import Fenced, Paused, reason_of
 from hanse_coordinator.verbs.objects import RunObjects
-from hanse_coordinator.waiting import first_of, stop
 from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.vitals import BACKLOG, TOLD_EVERY_S, Vitals
 from hanse_fabric.bus.port import Bus
@@ -30,6 +29,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.telemetry import continued, extract
 from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
+from hanse_fabric.waiting import first_of, stop
 from hanse_schemas.http.runs import FINAL_STATES
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.workflow import blamed, workflow_of

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from hanse_coordinator.waiting import first_of
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import Result
+from hanse_fabric.waiting import first_of
 from hanse_workflows.answers import Terms, judge
 from hanse_workflows.gathering import IN_VAIN
 from hanse_workflows.outcomes import Answer, Failure

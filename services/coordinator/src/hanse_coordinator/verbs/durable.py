@@ -23,7 +23,6 @@ from hanse_coordinator.verbs.publishing import publish
 from hanse_coordinator.verbs.reductions import Reductions
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.verbs.tasks import TaskSteps
-from hanse_coordinator.waiting import first_of
 from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.progress import ProgressRelay
 from hanse_coordinator.watching.vitals import RunVitals
@@ -43,6 +42,7 @@ from hanse_fabric.messages import (
 from hanse_fabric.records import Bucket
 from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
+from hanse_fabric.waiting import first_of
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import Attendance, EnrolledKeys, too_few_present

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
-from hanse_coordinator.waiting import all_of
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import LedgerHead, LedgerRecord
 from hanse_fabric.records import Bucket
 from hanse_fabric.subjects import LEDGERS
+from hanse_fabric.waiting import all_of
 
 _EVERY_S = 60.0
 _LOG = logging.getLogger(__name__)

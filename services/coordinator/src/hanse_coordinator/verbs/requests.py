@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from hanse_coordinator.waiting import first_of
 from hanse_coordinator.watching.vitals import BACKLOG
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
@@ -18,6 +17,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Message
 from hanse_fabric.subjects import Stream, Subject
 from hanse_fabric.telemetry import inject
+from hanse_fabric.waiting import first_of
 from hanse_workflows.failures import RunFailure
 
 A = TypeVar("A", bound=Message)

@@ -22,7 +22,6 @@ from hanse_coordinator.verbs.inbox import Inbox
 from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.steps import Steps
-from hanse_coordinator.waiting import all_of
 from hanse_coordinator.watching.notices import Notices
 from hanse_coordinator.watching.vitals import BACKLOG, RunVitals, count_bytes
 from hanse_fabric.bus.port import Bus
@@ -33,6 +32,7 @@ from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
 from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.subjects import JOB, RESULT, TASK, TASK_MARK, TELL, Stream
 from hanse_fabric.telemetry import inject
+from hanse_fabric.waiting import all_of
 from hanse_privacy.ring.plan import AVERAGE
 from hanse_privacy.witness import beside
 from hanse_workflows.answers import Terms, largest_update

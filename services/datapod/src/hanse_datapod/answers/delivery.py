@@ -13,6 +13,7 @@ from hanse_datapod.worker.port import extra_output
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import MaskingMode, ObjectRef, Task
 from hanse_fabric.subjects import LINK, RESULT, UPDATE
+from hanse_fabric.waiting import all_of
 from hanse_site import SiteLink
 
 
@@ -40,7 +41,8 @@ def outbox_entries(task: Task, finished: FinishedTask) -> list[Leaving]:
 async def send(
     link: SiteLink, task: Task, finished: FinishedTask, file: Path, *, seconds: float, headers: Mapping[str, str]
 ) -> None:
-    """Send update, extras and tally, then the result, for `seconds` at most each.
+    """Send update, extras, tally and result, for `seconds` at most each: what is small with the result, for the hub
+    counts that only once it has them; what goes to the store before it.
 
     Args:
         file: where a large update rests; its extras are beside it.
@@ -51,23 +53,24 @@ async def send(
             file.
     """
     result = finished.result
-    if result.update is not None:
-        await _send(link, task, result.update, finished.update, file, seconds)
-    for name, ref in (result.extras or {}).items():
-        await _send(link, task, ref, finished.extras.get(name), extra_output(file, name), seconds)
+    pieces = [] if result.update is None else [(result.update, finished.update, file)]
+    pieces += [
+        (ref, finished.extras.get(name), extra_output(file, name)) for name, ref in (result.extras or {}).items()
+    ]
     if result.tally is not None and finished.tally is not None:
-        await link.send_update_bytes(task, result.tally, finished.tally, seconds=seconds)
-    await link.publish(result, seconds=seconds, headers=headers)
+        pieces.append((result.tally, finished.tally, file))
+    for ref, data, path in pieces:
+        if data is None:
+            await _send_file(link, task, ref, path, seconds)
+    small = [link.send_update_bytes(task, ref, data, seconds=seconds) for ref, data, _ in pieces if data is not None]
+    await all_of((*small, link.publish(result, seconds=seconds, headers=headers)))
 
 
-async def _send(link: SiteLink, task: Task, ref: ObjectRef, data: bytes | None, file: Path, seconds: float) -> None:
-    if data is not None:
-        await link.send_update_bytes(task, ref, data, seconds=seconds)
-    elif not await asyncio.to_thread(file.exists):
+async def _send_file(link: SiteLink, task: Task, ref: ObjectRef, file: Path, seconds: float) -> None:
+    if not await asyncio.to_thread(file.exists):
         # A later task of the run has cleared it away: this one cannot be open any more.
         raise HanseError(ErrorCode.NOT_FOUND, f"task {task.id}: its update is not there any more")
-    else:
-        await link.send_update(task, file, ref=ref, seconds=seconds)
+    await link.send_update(task, file, ref=ref, seconds=seconds)
 
 
 def link_subject(task: Task) -> str:

@@ -47,7 +47,21 @@ def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
     text = stream.read(length)
     if len(text) < length:
         return None
-    body: dict[str, Any] = json.loads(text)
+    return unpack(text)
+
+
+def unpack(text: bytes) -> dict[str, Any]:
+    """The body of a frame.
+
+    Raises:
+        HanseError: INTERNAL for what is no object in JSON.
+    """
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise HanseError(ErrorCode.INTERNAL, f"worker frame: {len(text)} bytes that are no object in JSON")
     return body
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -127,14 +127,6 @@ class WorkOutcome:
     def body(self) -> dict[str, Any]:
         """As a worker's process tells it, without paths."""
         return asdict(self) | {"update": self.update is not None, "extras": sorted(self.extras)}
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any], output: Path) -> WorkOutcome:
-        """As the agent sees it, where `output` is the request's."""
-        told = {each.name: body[each.name] for each in fields(cls)}
-        extras = {name: extra_output(output, name) for name in body["extras"]}
-        told["data"] = DataState(**body["data"])
-        return cls(**told | {"update": output if body["update"] else None, "extras": extras})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ in a sandbox (`worker.sandbox`). It may reach what requests have named; for more
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -24,9 +23,10 @@ import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
 from hanse_datapod.worker.client.process_tree import ProcessTree
-from hanse_datapod.worker.frames import answer_sum, error_of, length_of, pack
+from hanse_datapod.worker.frames import answer_sum, error_of, length_of, pack, unpack
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.sandbox.terms import Confinement, Reach, runs_code
+from hanse_datapod.worker.told import check_frame, check_last, confinement_of
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _START_LIMIT = 120.0
@@ -80,6 +80,7 @@ class WorkerProcess:
     _child: _Child | None = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
+    _asked: int = 0
 
     async def start(self) -> None:
         """Start the child if there is none; does not wait until it is ready."""
@@ -167,7 +168,7 @@ class WorkerProcess:
                 ErrorCode.TIMEOUT, f"worker: not ready {_START_LIMIT:.0f} s after its start",
                 hint="see its messages in the datapod's log",
             ) from None  # fmt: skip
-        child.confinement = Confinement(**told["confinement"])
+        child.confinement = confinement_of(told)
         child.own = child.tree.members(fresh=True)
         level = logging.INFO if child.confinement.sound else logging.WARNING
         _log.log(level, "the worker's sandbox", extra={"sandbox": str(child.confinement)})
@@ -178,7 +179,8 @@ class WorkerProcess:
         exchange: AskSum | None,
     ) -> dict[str, Any]:  # fmt: skip
         ends = time.monotonic() + time_limit
-        _write(child, pack(body))
+        self._asked += 1
+        _write(child, pack(body | {"request": self._asked}))
         reading = asyncio.ensure_future(_read(child))
         try:
             while True:
@@ -191,8 +193,9 @@ class WorkerProcess:
                         _write(child, pack(await answer_sum(exchange, answer, limit=left)))
                     elif answer["kind"] == "progress":
                         on_progress(answer["fraction"], answer["text"])
-                    else:
+                    elif check_last(answer)["request"] == self._asked:
                         return answer
+                    # Else it answers a request of before, or none: site code wrote it.
                     reading = asyncio.ensure_future(_read(child))
                 if time.monotonic() >= ends:
                     raise self._too_long(time_limit)
@@ -290,5 +293,4 @@ async def _read(child: _Child) -> dict[str, Any]:
             ErrorCode.UNAVAILABLE, f"the worker's process ended (status {status}) before it answered",
             hint="a status of -9 mostly means that the machine ran out of memory; see the datapod's log",
         ) from None  # fmt: skip
-    answer: dict[str, Any] = json.loads(text)
-    return answer
+    return check_frame(unpack(text))

@@ -20,6 +20,7 @@ from hanse_datapod.worker.port import (
     WorkRequest,
 )
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
+from hanse_datapod.worker.told import outcome_of, summary_of
 from hanse_fabric.errors import HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_schemas.resources import resources_of
@@ -112,15 +113,13 @@ class ProcessWorker:
             body, time_limit=request.time_limit, memory_limit=request.memory_limit, on_progress=on_progress,
             exchange=request.exchange,
         )  # fmt: skip
-        return WorkOutcome.of(answer, request.output)
+        return outcome_of(answer, request.output)
 
     async def check_data(self, schema: DataSchema) -> DataSummary:
         self.use(schema)
-        answer = await self._ask("check", _CHECK_LIMIT)
-        self._device = DeviceReport(**answer["device"])
-        return DataSummary(
-            answer["examples"], answer["test_examples"], answer["fingerprint"], self._device, answer["units"]
-        )
+        summary = summary_of(await self._ask("check", _CHECK_LIMIT))
+        self._device = summary.device
+        return summary
 
     async def rest(self) -> None:
         """See `Worker.rest`. What was read for training is wanted in the next round."""

@@ -15,6 +15,7 @@ from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, writ
 from hanse_datapod.worker.pool.heartbeats import DEAD_S, Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, stage
 from hanse_datapod.worker.port import AskSum, OnProgress
+from hanse_datapod.worker.told import check_frame
 from hanse_fabric.errors import ErrorCode, HanseError
 
 _LOOK_S = (0.02, 0.25)
@@ -124,16 +125,19 @@ class PoolClient:
 
     def _look(self, request: str, sums: int) -> _RequestState:
         folder = self._files.work / request
-        answer = read_json(folder / "answer.json")
+        answer = _told(folder / "answer.json")
         if answer is not None:
             return _RequestState(answer, None, None, None)
         taken_by = self._files.taken_by(request)
         # A worker's heartbeat begins before it takes a request.
         self._beats.look(*([] if taken_by is None else [taken_by]))
         if taken_by is not None and not self._beats.alive(taken_by):
-            answer = read_json(folder / "answer.json")  # a worker that stops in order answers before its heartbeat ends
+            answer = _told(folder / "answer.json")  # a worker that stops in order answers before its heartbeat ends
         return _RequestState(
-            answer, read_json(folder / "progress.json"), read_json(folder / f"sum-{sums}.asked"), taken_by
+            answer,
+            _told(folder / "progress.json", kind="progress"),
+            _told(folder / f"sum-{sums}.asked", kind="sum"),
+            taken_by,
         )  # fmt: skip
 
     def _too_long(self, taken_by: str | None, limit: float) -> HanseError:
@@ -148,3 +152,9 @@ class PoolClient:
             ErrorCode.TIMEOUT, f"training did not end within {limit:g} s and was stopped",
             hint="fewer epochs, or a longer limit in the site's policy and the job's deadline",
         )  # fmt: skip
+
+
+def _told(path: Path, **kind: str) -> dict[str, Any] | None:
+    """What a worker's file says, of the kind that its name says."""
+    body = read_json(path)
+    return None if body is None else check_frame(body | kind)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.worker.frames import MAX_FRAME
+from hanse_datapod.worker.frames import MAX_FRAME, unpack
 from hanse_fabric import durable
 from hanse_fabric.errors import ErrorCode, HanseError
 
@@ -86,8 +86,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
         return None
     if len(data) > MAX_FRAME:
         raise HanseError(ErrorCode.TOO_LARGE, f"{path.name}: more than {MAX_FRAME} bytes")
-    body: dict[str, Any] = json.loads(data)
-    return body
+    return unpack(data)
 
 
 def hand_over(source: Path, target: Path) -> None:

@@ -17,19 +17,24 @@ _PROGRESS_EVERY = 0.2
 
 
 def answer(body: dict[str, Any], do: Do, send: Send) -> None:
-    """Do one request and send its answer, an error included."""
+    """Do one request and send its answer, an error included; each has the request's number."""
+    number = {"request": body.pop("request", None)}
+
+    def fail(error: HanseError) -> None:
+        send(error_frame(error) | number)
+
     try:
-        send({"kind": "done"} | do(body))
+        send({"kind": "done"} | do(body) | number)
     except HanseError as error:
-        send(error_frame(error))
+        fail(error)
     except MemoryError:
-        send(error_frame(HanseError(
+        fail(HanseError(
             ErrorCode.TOO_LARGE, "the worker ran out of memory", hint="a smaller batch, model or data set"
-        )))  # fmt: skip
+        ))  # fmt: skip
     # Whatever a library raises becomes a reason that the owner reads, without its words; the process goes on.
     except Exception as error:
         traceback.print_exc()
-        send(error_frame(raised("the work", error)))
+        fail(raised("the work", error))
 
 
 def throttled(send: Send) -> Callable[[float, str], None]:
