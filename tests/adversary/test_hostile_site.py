@@ -28,7 +28,7 @@ from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.messages import Asked, Presence
+from hanse_fabric.messages import Asked, Presence, Progress
 from hanse_fabric.messages.state import RevocationRecord
 from hanse_fabric.names import derive_id
 from hanse_fabric.records import Bucket
@@ -51,6 +51,7 @@ from hanse_fabric.subjects import (
     Stream,
 )  # fmt: skip
 from hanse_operations.bus.provision import provision
+from hanse_site.incoming import Incoming
 from hub_doors import hub_doors
 from overhearing import with_all_rights
 from servers import NatsServer
@@ -349,7 +350,9 @@ async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site
 ) -> None:
     seen = asyncio.Event()
     board = PresenceBoard(hub, SYSTEM_CLOCK, told=lambda: seen.set() if board.of("triage", "good") else None)
-    await say(league, "bad", message)
+    with pytest.raises(HanseError, match=r"hanse\.presence/1"):
+        await say(league, "bad", message)
+    await hub.publish(PRESENCE.of(project="triage", participant="bad"), message)  # as a hub of before wrote it down
     await say(league, "good", presence(participant="good"))
     watching = asyncio.create_task(board.watch())
     try:
@@ -364,6 +367,19 @@ async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site
     assert found.size == len(message)
     assert message.startswith(found.head)
     assert found.reason
+
+
+async def test_a_site_is_told_that_its_progress_was_refused_although_that_has_no_answer(
+    league: League, hub: NatsBus, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, run = await league.site("bad"), new_run()
+    about = {"project": "triage", "run": run, "participant": "bad"}
+    other = Progress(step="r1-train", fraction=0.5, **(about | {"participant": "good"}))
+    async with Incoming(site.doors).open(), asyncio.timeout(20):
+        await site.doors.say(Door.PROGRESS, other.encode(), run=run, step="r1-train")
+        while "the hub refused what was sent" not in caplog.text:  # noqa: ASYNC110 - a line of a log
+            await asyncio.sleep(0.05)
+    assert PROGRESS.of(**about) in [each.subject for each in await kept(hub)]
 
 
 async def test_rubbish_in_place_of_a_record_is_passed_over_and_named(hub: NatsBus) -> None:

@@ -91,6 +91,12 @@ def test_yaml_nested_deeply_is_refused(text: str) -> None:
         parse_yaml(text, "job file")
 
 
+@pytest.mark.parametrize("end", ["", ".5"], ids=["integer", "float"])
+def test_digits_to_base_60_are_refused_before_they_are_a_number(end: str) -> None:
+    with pytest.raises(HanseError, match=r"a number of \d+ characters"):
+        parse_yaml("a: " + ":".join(["59"] * 1000) + end, "policy file")
+
+
 def test_aliases_as_people_write_them_are_read() -> None:
     assert parse_yaml("base: &b {lr: 0.1}\nmodel: {<<: *b, x: 1}\nother: *b", "job file") == {
         "base": {"lr": 0.1}, "model": {"lr": 0.1, "x": 1}, "other": {"lr": 0.1},

@@ -12,7 +12,7 @@ from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
 from hanse_fabric.state import STATE_VERSION, check_state, read_state, write_state
-from hanse_fabric.subjects import AUDIT
+from hanse_fabric.subjects import AUDIT, STATE
 from hanse_operations.state.migrations import MIGRATIONS, Migration, migrate
 
 CLOCK = SystemClock()
@@ -118,3 +118,22 @@ async def test_a_gap_in_the_migrations_is_a_defect() -> None:
     with pytest.raises(HanseError) as refusal:
         await migrate(MemoryBus(), CLOCK, (noting(3),), 3)
     assert refusal.value.code is ErrorCode.INTERNAL
+
+
+async def test_a_damaged_record_is_named_and_passed_over_by_services_and_refused_by_the_state_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bus = MemoryBus()
+    await bus.publish(STATE.of(name="version"), b'{"stream":"HANSE_PROGRESS","seq":7}')
+    assert await check_state(bus) == STATE_VERSION
+    assert "record $KV.hanse_state.version cannot be read" in caplog.text
+    with pytest.raises(HanseError, match=r"record .KV\.hanse_state\.version cannot be read"):
+        await migrate(bus, CLOCK)
+
+
+async def test_a_record_of_a_newer_form_stops_a_service() -> None:
+    bus = MemoryBus()
+    await bus.publish(STATE.of(name="version"), b'{"schema":"hanse.state_record/9","version":9}')
+    with pytest.raises(HanseError) as refused:
+        await check_state(bus)
+    assert refused.value.code is ErrorCode.UNKNOWN_SCHEMA

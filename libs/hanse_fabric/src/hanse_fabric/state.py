@@ -5,19 +5,22 @@ The state job (`python -m hanse_operations state`) brings the state to this vers
 
 from __future__ import annotations
 
+import logging
 from importlib.metadata import version
 
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.state import StateRecord
-from hanse_fabric.records import Bucket, Entry
+from hanse_fabric.records import Bucket, Entry, Unreadable, UnreadableError
 from hanse_fabric.subjects import STATE, STREAMS
+from hanse_fabric.telemetry.catalogue import UNREADABLE
 
 STATE_VERSION = 2
 """What each version changed is in the migrations (`hanse_operations.state.migrations`)."""
 RELEASE = version("hanse-fabric")
 STATE_STREAM = next(stream for stream in STREAMS if stream is STATE.stream)
 _NAME = "version"
+_LOG = logging.getLogger(__name__)
 
 
 async def read_state(bus: Bus, *, timeout: float = 10.0) -> Entry[StateRecord] | None:
@@ -25,9 +28,18 @@ async def read_state(bus: Bus, *, timeout: float = 10.0) -> Entry[StateRecord] |
 
     Raises:
         HanseError: UNAVAILABLE when the bus, or its streams, are not there within `timeout` seconds.
+        HanseError: UNKNOWN_SCHEMA for a record of a newer form.
+        UnreadableError: what is there is no such record.
     """
-    record = await bus.last(STATE_STREAM, STATE.of(name=_NAME), timeout=timeout)
-    return None if record is None else Entry(StateRecord.decode(record.data), record.sequence, {"name": _NAME})
+    record, tokens = await bus.last(STATE_STREAM, STATE.of(name=_NAME), timeout=timeout), {"name": _NAME}
+    if record is None:
+        return None
+    try:
+        return Entry(StateRecord.decode(record.data), record.sequence, tokens)
+    except HanseError as error:
+        if StateRecord.is_newer(record.data):
+            raise
+        raise UnreadableError(Unreadable(record.subject, record.sequence, tokens, error)) from None
 
 
 async def write_state(bus: Bus, record: StateRecord, before: Entry[StateRecord] | None) -> Entry[StateRecord]:
@@ -41,12 +53,19 @@ async def write_state(bus: Bus, record: StateRecord, before: Entry[StateRecord] 
 async def check_state(bus: Bus, *, timeout: float = 5.0, known: int = STATE_VERSION) -> int:
     """See that the stored state has the version that this program knows; returns it.
 
+    A record that is damaged is said, and passed over: state of another version than the one that was served so far is
+    made by the state job alone, which refuses to begin where it cannot read the version.
+
     Raises:
         HanseError: UNKNOWN_SCHEMA when a newer release wrote it; UNAVAILABLE when it waits for its migration, or the
             bus or its streams are not there within `timeout` seconds.
     """
     try:
         entry = await read_state(bus, timeout=timeout)
+    except UnreadableError as error:
+        _LOG.error("%s; this program goes on as with version %s", error, known)
+        UNREADABLE.add(area=STATE_STREAM.name, code=error.code.code)
+        return known
     except HanseError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise

@@ -139,7 +139,8 @@ class SiteDoors:
     async def _tell_refused(self, request: Request, error: HanseError) -> None:
         """Progress has no answer, so its site is told otherwise."""
         if self._due("refused", request.project, request.participant, every=_LATE_TOLD_S):
-            subject = TELL.of(region=request.region, project=request.project, participant=request.participant)
+            who = {"project": request.project, "participant": request.participant}
+            subject = TELL.of(region=(await self._enrolled.require(**who)).connects_in, **who)
             await self._bus.tell(subject, str(error).encode()[:2000], headers={REFUSED: request.kind.value})
 
     async def _require_readable(self, kind: type[Presence | Progress], subject: str, request: Request) -> None:

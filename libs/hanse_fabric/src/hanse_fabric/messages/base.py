@@ -98,6 +98,15 @@ class Message(Frozen):
         except ValidationError as error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"{cls.schema_id}: {explain(error)}") from None
 
+    @classmethod
+    def is_newer(cls, data: bytes) -> bool:
+        """Whether it says that it is of this kind, and of a version that this release does not know."""
+        try:
+            schema = str(_read_json(data, cls.schema_id, cls.limits).get("schema"))
+        except HanseError:
+            return False
+        return schema.startswith(f"{cls.schema_id.rpartition('/')[0]}/") and schema not in cls.understood()
+
 
 def explain(error: ValidationError) -> str:
     """A validation error in one line: each field, what was given, what was expected."""

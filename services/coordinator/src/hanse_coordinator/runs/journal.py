@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from hanse_coordinator.verbs.failures import Fenced
-from hanse_fabric.bus.port import Bus
+from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Message
 from hanse_fabric.names import StepKey
 from hanse_fabric.strict_json import LARGE
 from hanse_fabric.subjects import JOURNAL, Stream
+from hanse_workflows.failures import RunFailure
 from hanse_workflows.fingerprint import short
 
 EntryKind = Literal["lease", "opened", "closed"]
@@ -72,12 +73,14 @@ class Journal:
         """Read the journal and become its writer: the former one is fenced off from here on.
 
         Raises:
-            HanseError: LOCKED when others keep writing it; UNAVAILABLE when the bus does not answer.
+            HanseError: LOCKED when others keep writing it; UNAVAILABLE when the bus does not answer; UNKNOWN_SCHEMA
+                for an entry of a newer release.
+            RunFailure: an entry is damaged, so nobody can go on with this run.
         """
         subject = JOURNAL.of(project=project, run=run)
         for _ in range(_TRIES):
             records = await bus.snapshot(_STREAM, subject)
-            entries = [JournalEntry.decode(record.data) for record in records]
+            entries = [_entry(record) for record in records]
             last = max((record.sequence for record in records), default=0)
             epoch = max((entry.epoch for entry in entries), default=0) + 1
             taken = JournalEntry(epoch=epoch, kind="lease", step="lease", body={"holder": holder})
@@ -136,3 +139,15 @@ class Journal:
     def take_opened(self, step: str) -> dict[str, Any] | None:
         """What was recorded when the step was opened, or None. Given once."""
         return self._opened.pop(step, None)
+
+
+def _entry(record: Record) -> JournalEntry:
+    try:
+        return JournalEntry.decode(record.data)
+    except HanseError as error:
+        if JournalEntry.is_newer(record.data):
+            raise
+        raise RunFailure(
+            error.code, f"{record.subject}: entry {record.sequence} of the journal cannot be read: {error.message}",
+            hint="restore the hub's backup, or run the job again",
+        ) from None  # fmt: skip

@@ -176,8 +176,14 @@ class Supervisor:
             return
         held.obey(entry.value.wanted)
         actor = f"service:coordinator/{self._settings.instance}"
-        journal = await Journal.open(self._bus, project, run, holder=self._settings.instance)
         notices = Notices(self._bus, self._clock, project, run, actor=actor)
+        try:
+            journal = await Journal.open(self._bus, project, run, holder=self._settings.instance)
+        except RunFailure as failure:
+            unknown = RunStatus(self._buckets.runs, self._clock, notices, project=project, run=run, epoch=0)
+            _LOG.error("run %s fails: %s", run, failure)
+            await self._tell_end(key, unknown, notices, _failed(failure))
+            return
         notices.audit("run.take", str(journal.epoch), epoch=journal.epoch)
         status = RunStatus(self._buckets.runs, self._clock, notices, project=project, run=run, epoch=journal.epoch)
         context = DurableVerbs(
@@ -222,6 +228,9 @@ class Supervisor:
         await context.steps.settle()
         if end["state"] in FINAL_STATES:
             await context.tidy(end.get("outputs") or {})
+        await self._tell_end(key, status, notices, end)
+
+    async def _tell_end(self, key: Key, status: RunStatus, notices: Notices, end: dict[str, Any]) -> None:
         entry = await status.store(end)
         self._see(key, entry.value, entry.revision)
         state, reason = end["state"], end["reason"]
@@ -256,11 +265,16 @@ def _ended(workflow: asyncio.Future[None], run: str) -> tuple[str, str]:
     if isinstance(error, HanseError) and (
         isinstance(error, RunFailure) or not (isinstance(error, Fenced) or error.code in _INTERRUPTIONS)
     ):
-        return "failed", f"{error.code.code}: {error}"
+        failed = _failed(error)
+        return failed["state"], failed["reason"]
     if isinstance(error, HanseError) or not isinstance(error, Exception):
         raise error
     _LOG.error("run %s fails by a defect", run, exc_info=error)
     return "failed", f"{ErrorCode.INTERNAL.code}: a defect in Hanse: {type(error).__name__}: {error}"
+
+
+def _failed(error: HanseError) -> dict[str, Any]:
+    return {"state": "failed", "reason": f"{error.code.code}: {error}"}
 
 
 def _shown_state(record: RunRecord) -> str:
