@@ -14,17 +14,19 @@ from hanse_datapod.cli import main
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_datapod.privacy.budget import WHOLE_SITE, Reservation, SiteBudget, numbers_of
+from hanse_datapod.privacy.metrics import CoveredMetrics
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.chain import read_chain
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import HiddenFailure, Outcome, Task, TaskKind
-from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms, PrivateMetrics
 from hanse_fabric.telemetry.catalogue import PRIVACY_BUDGET, PRIVACY_SPENT
 from hanse_fabric.tensors.file import write_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_learning.site.private_terms import terms_of_work
 from hanse_privacy.accounting.terms import RoundNoise
 from hanse_privacy.ledger import NAME
+from unit.datapod.masked_actors import masked_task
 from unit.datapod.site_actors import Site, task
 
 # Two sensitivities of scale: epsilon 0.5 for each round, and no delta.
@@ -285,6 +287,35 @@ def test_private_work_with_more_than_the_update_is_refused(tmp_path: Path, place
     assert caught.value.code is ErrorCode.POLICY
     covered = made.keep_covered(outcome)
     assert (covered.metrics, covered.info, covered.note) == ({}, {}, "")
+
+
+@pytest.mark.parametrize("by_example", [True, False])
+def test_an_evaluation_that_fails_is_noise_alone_where_it_would_tell_no_noisy_number_of_examples(
+    by_example: bool,
+) -> None:
+    asked = PrivateMetrics.model_construct(bounds={"loss": 1.0})
+    made, given = Reservation((), {}, CoveredMetrics(asked, by_example)), task("r1-evaluate", kind=TaskKind.EVALUATE)
+    failed = HanseError(ErrorCode.of(HiddenFailure.FAILED.value), "the worker failed")
+    assert made.counts is by_example
+    if by_example:
+        with pytest.raises(HanseError, match="the worker failed"):
+            made.without_answer(given, failed, 12)
+    else:
+        assert made.without_answer(given, failed, 12) == WorkOutcome(None, 12, {})
+
+
+def test_each_masked_session_of_a_step_is_a_release_of_its_own(tmp_path: Path) -> None:
+    budget, works, given = SiteBudget(tmp_path, PrivacyPolicy()), [], masked_task()
+    assert given.masking is not None
+    for session in ("r1-train", "r1-train-s2", "r1-train"):
+        asked = given.model_copy(
+            update={"privacy": terms(), "masking": given.masking.model_copy(update={"session": session})}
+        )
+        made = budget.reserve(asked, examples=1000, model=None)
+        assert made is not None
+        works.append([charge.work for charge in made.charges])
+    budget.close()
+    assert works[0] == works[2] != works[1]
 
 
 def test_dp_sgd_is_charged_by_people_where_the_schema_says_whose_each_example_is() -> None:

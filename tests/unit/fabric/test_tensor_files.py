@@ -105,6 +105,9 @@ def test_the_segments_cover_the_data_without_holes(made: list[Entry]) -> None:
         at = segment.stop
     assert at == layout.size
     assert all((a.dtype, a.rule) != (b.dtype, b.rule) for a, b in itertools.pairwise(layout.segments))
+    for entry in filter(lambda entry: entry.nbytes, layout):
+        (around,) = (each for each in layout.segments if each.start <= layout.offsets[entry.name] < each.stop)
+        assert (around.dtype, around.rule) == (entry.dtype, entry.rule)
 
 
 @FEW

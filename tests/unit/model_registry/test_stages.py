@@ -41,9 +41,9 @@ async def test_replicas_that_promote_at_once_leave_one_in_the_stage(hub: Hub, st
 async def test_rollback_returns_the_previous_production_version_and_the_next_one_goes_further(hub: Hub) -> None:
     for number in (1, 2, 3, 4):
         await hub.put(number)
-    for number in (1, 2, 3):
-        await hub.promote(number)
-    assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 2
+    promoted = [await hub.promote(number) for number in (1, 2, 3)]
+    returned = await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")
+    assert (returned.version, returned.promoted_at) == (2, promoted[1].promoted_at)
     await hub.promote(4)
     assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 2
     assert (await hub.registry.rollback(PROJECT, actor="key:o", reason="worse")).version == 1
