@@ -29,6 +29,13 @@ def summed(parts: list[Any], ring: Ring, masks: list[int]) -> Any:
     return total - np.array(sum(masks) % 2**ring.bits, dtype)
 
 
+def test_values_on_the_bound_are_within_it() -> None:
+    ring = Ring(bits=32, fraction=4, bound=8.0)
+    for value in (8.0, -8.0):
+        made, clipped = encode(np.array([value, 0.5]), ring, refuse=True)
+        assert (decode(made, ring).tolist(), clipped) == ([value, 0.5], 0)
+
+
 def test_a_value_on_the_grid_is_rounded_to_itself_whatever_is_drawn() -> None:
     ring, exact = Ring(bits=32, fraction=4, bound=8.0), np.array([0.25, -3.0, 8.0])
     for drawn in (0.0, 1 - 2.0**-53):

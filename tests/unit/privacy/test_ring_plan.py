@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -71,18 +71,19 @@ def test_the_sum_of_everyone_at_the_bound_is_read_back_right(
 
 
 @settings(max_examples=50)
+@example(participants=1, bound=2.0**-23, tail=256.0)
 @given(participants=st.integers(1, 1_000_000), bound=st.floats(2.0**-23, 2.0**30), tail=st.floats(0, 2.0**20))
 def test_the_fraction_is_the_largest_that_cannot_overflow(participants: int, bound: float, tail: float) -> None:
-    try:
-        ring = make_plan(
-            section(bound=bound, bits=32), participants=participants, weighting="uniform", tail=tail
-        ).default
-    except HanseError:
-        ring = Ring(bits=32, fraction=3, bound=bound, tail=tail)
-    if ring.fraction > 3:
-        assert largest_sum(ring, participants) <= capacity(32)
-    if ring.fraction < 24:
-        assert largest_sum(ring.model_copy(update={"fraction": ring.fraction + 1}), participants) > capacity(32)
+    def fits(fraction: int) -> bool:
+        return largest_sum(Ring(bits=32, fraction=fraction, bound=bound, tail=tail), participants) <= capacity(32)
+
+    largest = next(filter(fits, range(24, 3, -1)), None)
+    if largest is None or bound * 2.0**largest < 1:  # no room, or one in which every value would become nothing
+        with pytest.raises(HanseError):
+            make_plan(section(bound=bound, bits=32), participants=participants, weighting="uniform", tail=tail)
+    else:
+        made = make_plan(section(bound=bound, bits=32), participants=participants, weighting="uniform", tail=tail)
+        assert made.default.fraction == largest
 
 
 def test_numbers_that_do_not_fit_are_named_before_anything_is_sent() -> None:
