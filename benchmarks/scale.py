@@ -1,9 +1,11 @@
 """Many participants over leaf nodes: `make bench-scale` (ARGS='--participants 10000 --json').
 
-A hub of real services, nats-servers as leaf nodes of its bus, and participants that are played by one process for each
-leaf. Each enrols with a token of its own through the hub's API, has keys, credentials, a connection and a consumer of
-its own, shows signs of life once a minute, and answers its tasks with an update of the model. What is measured is the
-hub and the bus, not training. `docs/scale.md` explains the figures; `scale_plot.py` draws them.
+A hub of real services; nats-servers as leaf nodes of its bus, each of a region of sites, with TLS before and behind it;
+participants that are played by one process for each leaf. Each enrols with a token of its own through the hub's API,
+has keys, credentials of its region and a TLS connection of its own, shows signs of life once a minute, and answers its
+tasks with an update of the model. When all are there and have rested for a minute one leaf node is killed, and its
+sites go to others of their region; then come the rounds. What is measured is the hub and the bus, not training.
+`docs/scale.md` explains the figures; `scale_plot.py` draws them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +31,27 @@ from scale_sites import PHASES, Crowd, play
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.durable import write_durably
 from hanse_fabric.subjects import TASK
-from hanse_operations.bus.server import LeafRemote
+from hanse_operations.bus.server import LeafRemote, ServerTls
+from hanse_operations.secrets.certificates import issue, make_ca
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import Program, free_ports
 
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 PROJECT, TASKS = "crowd", TASK.stream.name if TASK.stream else ""
 SERVICES = ("coordinator", "aggregator", "model-registry", "compensator", "nats-server", "object-store")
-PATIENCE_S = 1800.0
+PATIENCE_S, REST_S = 1800.0, 60.0
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--participants", type=int, default=400)
     parser.add_argument("--leaves", type=int, default=4)
-    parser.add_argument("--bus-servers", type=int, default=1, choices=(1, 3), help="of the hub; 3 copy all streams")
+    parser.add_argument(
+        "--regions", type=int, default=2, help="over which the leaf nodes are divided; at most half of them"
+    )
+    parser.add_argument("--bus-servers", type=int, default=3, choices=(1, 3), help="of the hub; 3 copy all streams")
     parser.add_argument("--fraction", type=float, default=0.1, help="share of the participants that a round samples")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
@@ -52,27 +62,38 @@ def arguments() -> argparse.Namespace:
 class Leaf:
     """A leaf node, and the process that plays the participants at it."""
 
-    def __init__(self, index: int, folder: Path, hub: EmbeddedHub, count: int, homes: Path) -> None:
+    def __init__(
+        self, index: int, folder: Path, hub: EmbeddedHub, region: str, tls: ServerTls, count: int, homes: Path
+    ) -> None:
         self.index, self._folder, self._hub = index, folder / f"leaf-{index}", hub
+        self.region, self._tls = region, tls
         self._count, self._homes = count, homes
         self.port, watched = free_ports(2)
         self.monitoring = f"http://127.0.0.1:{watched}"
         self._watched_port = watched
         self._processes: list[asyncio.subprocess.Process] = []
 
-    async def start(self) -> None:
-        """Start the leaf node, and have its participants join."""
+    async def serve(self) -> asyncio.subprocess.Process:
+        """Start the leaf node, by its region's own key."""
         authority = BusAuthority(self._hub.state.authority)
         remote = LeafRemote(
-            self._hub.leaf_urls, authority.leaf_credentials(),
+            self._hub.leaf_urls, authority.leaf_credentials(self.region), region=self.region, ca=self._tls.ca,
             system_credentials=authority.leaf_system_credentials(), name=f"leaf-{self.index}",
         )  # fmt: skip
-        self._folder.mkdir()
-        program = nats_program(self._folder, authority, port=self.port, leaf=remote, monitoring_port=self._watched_port)
-        self._processes.append(await _run(program.argv, self._folder / "log"))
+        self._folder.mkdir(exist_ok=True)
+        shown = replace(self._tls, ca=None)
+        program = nats_program(
+            self._folder, authority, port=self.port, leaf=remote, tls=shown, monitoring_port=self._watched_port
+        )  # fmt: skip
+        process = await _run(program.argv, self._folder / "log")
         await _answers(program)
+        return process
+
+    async def start(self, addresses: str) -> None:
+        """Start the leaf node, and have its participants join. `addresses`: those of its region's leaf nodes."""
+        self._processes.append(await self.serve())
         crowd = Crowd(
-            self._hub.url, self._hub.api_key, PROJECT, f"nats://127.0.0.1:{self.port}", self.index,
+            self._hub.url, self._hub.api_key, PROJECT, addresses, self.region, str(self._tls.ca), self.index,
             self._count, self._homes / str(self.index),
         )  # fmt: skip
         told = self._folder / "crowd.json"
@@ -95,6 +116,23 @@ class Leaf:
         assert stream is not None
         stream.write(b"\n")
         await stream.drain()
+
+    async def connecting(self) -> dict[str, Any]:
+        """Of its players, since they were asked last: attempts to connect by the second, and how many came `back`; and
+        how many are `away` now."""
+        await self.go_on()
+        stream = self._processes[1].stdout
+        assert stream is not None
+        found: dict[str, Any] = json.loads(await asyncio.wait_for(stream.readline(), PATIENCE_S))
+        return found
+
+    async def kill(self) -> None:
+        """As when its machine is lost."""
+        self._processes[0].kill()
+        await self._processes[0].wait()
+
+    async def start_again(self) -> None:
+        self._processes[0] = await self.serve()
 
     def pids(self) -> dict[str, int]:
         return {"leaf-nats-server": self._processes[0].pid, "players": self._processes[1].pid}
@@ -140,7 +178,7 @@ class Watched:
         return sum(map(messages, [*self._hub.monitoring, *(leaf.monitoring for leaf in self.leaves)]))
 
     def consumers(self) -> int:
-        """Of the stream of tasks: one for each participant."""
+        """Of the stream of tasks: sites have none."""
         return sum(consumers(page, TASKS) for page in self._hub.monitoring)
 
     def connections(self) -> int:
@@ -155,21 +193,34 @@ async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[
     """Enrol all, connect all, run the rounds, and say what it took."""
     import hanse
 
+    if not 0 < 2 * given.regions <= given.leaves:
+        raise SystemExit(
+            f"--regions: {given.regions} is not at least 1 and at most half of the {given.leaves} leaf nodes"
+        )
+    regions, tls = [f"r{index}" for index in range(given.regions)], certificates(folder)
     shares = [given.participants // given.leaves + (i < given.participants % given.leaves) for i in range(given.leaves)]
-    async with EmbeddedHub(folder / "hub", bus_servers=given.bus_servers, leaves=True) as hub:
-        leaves = [Leaf(index, folder, hub, count, homes) for index, count in enumerate(shares)]
+    async with EmbeddedHub(
+        folder / "hub", bus_servers=given.bus_servers, leaves=True, leaf_tls=replace(tls, ca=None), regions=regions
+    ) as hub:
+        leaves = [
+            Leaf(index, folder, hub, regions[index % len(regions)], tls, count, homes)
+            for index, count in enumerate(shares)
+        ]
         watched = Watched(hub, leaves)
         client = hanse.connect(hub.url, api_key=hub.api_key, patience=60.0)
         project = await asyncio.to_thread(client.projects.create, PROJECT, schema=SCHEMA)
         try:
-            await asyncio.gather(*(leaf.start() for leaf in leaves))
-            joined = await join(given, watched)
+            for region in regions:
+                own = [leaf for leaf in leaves if leaf.region == region]
+                addresses = ",".join(f"tls://127.0.0.1:{leaf.port}" for leaf in own)
+                await asyncio.gather(*(leaf.start(addresses) for leaf in own))
+            joined = await join(given, watched) | await rest(watched) | await lose_a_leaf(watched)
             run = await rounds(given, watched, project)
         finally:
             await asyncio.gather(*(leaf.stop() for leaf in leaves))
             client.close()
     machine = {"processors": psutil.cpu_count(), "load": round(psutil.getloadavg()[0], 1)}
-    shape = {"participants": given.participants, "leaves": given.leaves, "bus_servers": given.bus_servers}
+    shape = {name: getattr(given, name) for name in ("participants", "leaves", "regions", "bus_servers")}
     return shape | joined | run | machine
 
 
@@ -194,6 +245,51 @@ async def join(given: argparse.Namespace, watched: Watched) -> dict[str, Any]:
         "hub_cpu_seconds_enrol": looks[1].since(looks[0]), "hub_cpu_seconds_join": looks[2].since(looks[1]),
         "disk_kib": disk,
     }  # fmt: skip
+
+
+async def rest(watched: Watched) -> dict[str, Any]:
+    """Processors that are busy with signs of life alone, each site's once a minute."""
+    before = [watched.hub(), *(Usage.of(leaf.pids()) for leaf in watched.leaves)]
+    await asyncio.sleep(REST_S)
+    after = [watched.hub(), *(Usage.of(leaf.pids()) for leaf in watched.leaves)]
+    hub, *leaves = (later.since(earlier) for later, earlier in zip(after, before, strict=True))
+    spent = {"hub": sum(hub.values())} | {kind: sum(leaf[kind] for leaf in leaves) for kind in leaves[0]}
+    return {"rest_processors": {name: round(seconds / REST_S, 3) for name, seconds in spent.items()}}
+
+
+async def lose_a_leaf(watched: Watched) -> dict[str, Any]:
+    """Kill one leaf node and wait until all its sites are at others of their region."""
+    lost, attempts, away, back = watched.leaves[0], Counter[int](), 1, 0
+    for leaf in watched.leaves:
+        await leaf.connecting()
+    there = int((await asyncio.to_thread(told, lost.monitoring, "varz"))["connections"])
+    begun = time.monotonic()
+    await lost.kill()
+    async with asyncio.timeout(PATIENCE_S):
+        while away or back < there:
+            await asyncio.sleep(0.1)
+            seen = [await leaf.connecting() for leaf in watched.leaves]
+            away = sum(one["away"] for one in seen)
+            back += sum(one["back"] for one in seen)
+            for one in seen:
+                attempts.update({int(second): count for second, count in one["attempts"].items()})
+    seconds = time.monotonic() - begun
+    await lost.start_again()
+    tell(f"{there} sites of a lost leaf node at others in {seconds:.0f} s; attempts by the second: {dict(attempts)}")
+    return {
+        "reconnect_sites": there, "reconnect_s": round(seconds, 1), "connect_attempts": attempts.total(),
+        "connect_attempts_per_s_peak": max(attempts.values(), default=0),
+    }  # fmt: skip
+
+
+def certificates(folder: Path) -> ServerTls:
+    """What all servers show, and its CA."""
+    now = datetime.now(UTC)
+    ca = make_ca("bench", now)
+    pair = issue(ca, ["127.0.0.1"], now)
+    for name, text in {"ca.crt": ca.cert, "tls.crt": pair.cert, "tls.key": pair.key}.items():
+        write_durably(folder / name, text)
+    return ServerTls(folder / "tls.crt", folder / "tls.key", folder / "ca.crt")
 
 
 async def rounds(given: argparse.Namespace, watched: Watched, project: Any) -> dict[str, Any]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from nats.aio.transport import TcpTransport
 
 import hanse
 from hanse_fabric.bus.nats import NatsBus
@@ -18,6 +22,7 @@ from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout
 from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_fabric.tls import client_context
 from hanse_site import SiteIdentity, SiteLink, enrol
 from hanse_site.link import result_for
 
@@ -25,7 +30,6 @@ LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", 
 AT_ONCE = 16
 PHASES = ("enrolled", "joined")
 PRESENCE_S = 60.0
-HEARTBEAT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Crowd:
     api_key: str
     project: str
     bus: str
+    region: str
+    ca: str
     leaf: int
     count: int
     homes: Path
@@ -63,22 +69,27 @@ async def play(crowd: Crowd) -> None:
     async def enrolled(index: int) -> SiteIdentity:
         async with gate:
             name = f"site-{crowd.leaf}-{index:05d}"
-            token = await asyncio.to_thread(project.invite, name)
+            token = await asyncio.to_thread(project.invite, name, region=crowd.region)
             return await enrol(crowd.hub, token, crowd.homes / name, timeout=300.0)
 
     identities = await asyncio.gather(*(enrolled(index) for index in range(crowd.count)))
     client.close()
     await next_phase("enrolled")
-    joined = asyncio.Semaphore(0)
+    away, back = set[int](), list[int]()
+    joined, attempts, trust = asyncio.Semaphore(0), count_attempts(), client_context(Path(crowd.ca))
     async with asyncio.TaskGroup() as group:
 
         async def join(index: int, identity: SiteIdentity) -> None:
             async with gate:
                 bus = await NatsBus.connect(
                     crowd.bus, f"{crowd.project}.{identity.participant}", creds=identity.creds,
-                    inbox_prefix=identity.inbox_prefix, timeout=300.0,
+                    inbox_prefix=identity.inbox_prefix, tls=trust, timeout=300.0,
                 )  # fmt: skip
-                link, ready = SiteLink(bus, identity, HttpTransfer()), asyncio.Event()
+                bus._connection.on_disconnect.append(lambda: away.add(index))
+                bus._connection.on_reconnect.append(lambda: away.discard(index))
+                bus._connection.on_reconnect.append(lambda: back.append(index))
+                link = SiteLink(bus, identity, HttpTransfer(), region=crowd.region)
+                ready = asyncio.Event()
                 group.create_task(take_part(link, ready, index / crowd.count))
                 await ready.wait()
             joined.release()
@@ -88,7 +99,22 @@ async def play(crowd: Crowd) -> None:
         for _ in range(crowd.count):
             await joined.acquire()
         print("joined", flush=True)
-        sys.stdout.close()
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(json.dumps({"attempts": attempts, "away": len(away), "back": len(back)}), flush=True)
+            attempts.clear()
+            back.clear()
+
+
+def count_attempts() -> Counter[int]:
+    """Attempts to connect from now on, by the second of the machine's clock."""
+    attempts, connect = Counter[int](), TcpTransport.connect
+
+    async def counted(self: TcpTransport, *how: Any, **more: Any) -> None:
+        attempts[int(time.time())] += 1
+        await connect(self, *how, **more)
+
+    TcpTransport.connect = counted  # type: ignore[method-assign]
+    return attempts
 
 
 async def next_phase(done: str) -> None:

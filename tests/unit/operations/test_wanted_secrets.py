@@ -16,7 +16,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import Kind, parse
 from hanse_fabric.subjects import Role
 from hanse_operations.secrets.certificates import CA_LIFE, SERVER_LIFE
-from hanse_operations.secrets.wanted import BUS_ROLES, Wishes, names, wanted
+from hanse_operations.secrets.wanted import BUS_ROLES, SINCE, Wishes, names, wanted
 from hanse_operations.servers.seaweedfs import IDENTITIES
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -101,6 +101,22 @@ def test_credentials_are_made_anew_when_the_permissions_of_their_role_changed() 
     assert claims_of(token)["nats"]["pub"]["allow"] == permissions_for(Role.AGGREGATOR)["publish"]
     assert key.public == user.public
     assert {name for name in made if again[name] != made[name]} <= {"bus-aggregator"}
+
+
+def test_all_credentials_are_made_anew_by_the_same_keys_where_that_is_asked_for_and_the_moment_is_written_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = wanted({}, Wishes(), NOW)
+    at = int(NOW.timestamp()) + 10 * 366 * 86_400
+    monkeypatch.setattr("hanse_fabric.bus.jwt.time.time", lambda: at)
+    assert wanted(made, Wishes(), NOW) == made
+    again = wanted(made, Wishes(renew_credentials=True), NOW)
+    assert again["authority"] == made["authority"] | {SINCE: b"%d" % NOW.timestamp()}
+    for role in BUS_ROLES:
+        before, after = (read_credentials(each[f"bus-{role.value}"]["bus.creds"].decode()) for each in (made, again))
+        assert issued_at(after[0]) == at > issued_at(before[0])
+        assert after[1].public == before[1].public
+    assert wanted(again, Wishes(), NOW) == again
 
 
 def test_certificates_are_for_the_hosts_and_by_the_authority() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hanse_fabric.errors import HanseError
 from hanse_fabric.telemetry.logs import quiet_transport
 from hanse_operations.backup import command as backup
-from hanse_operations.bus import leaf
+from hanse_operations.bus import former_tokens, leaf
 from hanse_operations.secrets import command as secrets
 from hanse_operations.state import command as state
 
@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     state.add_to(commands)
     backup.add_to(commands)
     leaf.add_to(commands)
+    former_tokens.add_to(commands)
     arguments = parser.parse_args(argv)
     quiet_transport()
     try:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.settings import ServiceSettings
 from hanse_fabric.subjects import Role
-from hanse_operations.bus.server import ClusterNode, LeafListener
+from hanse_operations.bus.server import ClusterNode, LeafListener, ServerTls
 from hanse_operations.servers.nats import nats_program
 from hanse_operations.servers.program import Program
 from hanse_operations.servers.seaweedfs import BUCKET, seaweedfs_program, store_keys
@@ -43,6 +43,8 @@ class EmbeddedHub:
         aggregators, coordinators, compensators, registries: replicas.
         bus_servers: members of the bus's cluster, each with a copy of all streams: 1, 3 or 5.
         leaves: whether leaf nodes may connect (`leaf_urls`); the bus's servers then show how they are, too.
+        leaf_tls: the certificate that leaf nodes are shown; None: no TLS.
+        regions: of sites, beside the hub's own.
         settings: environment that every service gets beside what is its own.
 
     Attributes:
@@ -66,6 +68,8 @@ class EmbeddedHub:
         registries: int = 1,
         bus_servers: int = 1,
         leaves: bool = False,
+        leaf_tls: ServerTls | None = None,
+        regions: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.state = StateFolder(no_address(folder, "state folder").absolute())
@@ -75,7 +79,7 @@ class EmbeddedHub:
         self._compensators = compensators
         self._registries = registries
         self._settings = dict(settings or {})
-        self._leaves = leaves
+        self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
         self.supervisor: Supervisor
@@ -114,6 +118,8 @@ class EmbeddedHub:
             self.leaf_urls = [f"nats-leaf://{_HOST}:{ports[f'leaf{server}']}" for server in self._bus_servers]
             self.monitoring = [f"http://{_HOST}:{ports[f'monitoring{server}']}" for server in self._bus_servers]
         authority = BusAuthority(self.state.authority)
+        for region in self._regions:
+            authority.add_region(region)
         self.api_key = self.state.api_key() or make_api_key().text
         write_durably(self.state.key_file, self.api_key + "\n")
         self.url = f"http://{_HOST}:{ports['http']}"
@@ -139,7 +145,7 @@ class EmbeddedHub:
         if len(self._bus_servers) > 1:
             routes = [f"nats-route://{_HOST}:{ports[f'cluster{other}']}" for other in self._bus_servers]
             cluster = ClusterNode(f"nats-server{server}", ports[f"cluster{server}"], routes)
-        leaf = LeafListener(ports[f"leaf{server}"]) if self._leaves else None
+        leaf = LeafListener(ports[f"leaf{server}"], self._leaf_tls) if self._leaves else None
         program = nats_program(
             self.state.root / f"nats{server}", authority, port=ports[f"bus{server}"], cluster=cluster, leaf=leaf,
             monitoring_port=ports.get(f"monitoring{server}"),

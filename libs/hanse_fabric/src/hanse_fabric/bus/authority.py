@@ -129,14 +129,16 @@ class BusAuthority:
 
         return await settle(url, self._issuer, self.revoked() | dict(revoked), timeout=timeout, tls=tls)
 
-    async def end_tokens_of_before(self, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None) -> None:
-        """Void every token of the hub's own account that was issued until now: those that sites got of release 0.1.0,
-        and those of services, whose credentials must be made anew first .
+    async def end_tokens_of_before(
+        self, since: int, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Void every token of the hub's own account that was issued before `since` (unix seconds): those that sites got
+        of release 0.1.0, and those of services, whose credentials must be made anew first.
 
         Raises:
             HanseError: UNAVAILABLE when the servers do not confirm within `timeout` seconds.
         """
-        await self.settle({EVERYBODY: int(time.time()) - 1}, url=url, timeout=timeout, tls=tls)
+        await self.settle({EVERYBODY: since - 1}, url=url, timeout=timeout, tls=tls)
 
     def revoked(self) -> dict[str, int]:
         """Revocations that an early release has written here; since then the bus's servers keep them."""

@@ -29,6 +29,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         default=[],
         help="make the keys of a region of sites; once for each (docs/scale.md)",
     )
+    parser.add_argument(
+        "--renew-credentials", action="store_true", help="make all services' credentials for the bus anew"
+    )
     parser.add_argument("--accounts-folder", default=ACCOUNTS_FOLDER, help="where NATS keeps accounts' claims")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--out", type=Path, metavar="DIR", help="write manifests there instead, and renew them there")
@@ -45,6 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
         store_server=arguments.store_server,
         compensator=arguments.compensator,
         regions=arguments.region,
+        renew_credentials=arguments.renew_credentials,
         accounts_folder=arguments.accounts_folder,
         name=arguments.name,
     )

@@ -32,6 +32,9 @@ BUS_ROLES = (
     Role.COORDINATOR, Role.AGGREGATOR, Role.MODEL_REGISTRY, Role.COMPENSATOR, Role.PROVISIONER, Role.BACKUP,
     Role.RESTORER,
 )  # fmt: skip
+SINCE = "credentials_since"
+"""In the secret authority: when all services' credentials for the bus were last made anew (unix seconds)."""
+
 ACCOUNTS_FOLDER = "/data/accounts"
 
 
@@ -44,6 +47,7 @@ class Wishes:
         tls: whether to make that certificate.
         store_server: whether the object store is bundled, so that its identities are made here.
         compensator: whether the compensator is in this deployment.
+        renew_credentials: whether to make all services' credentials for the bus anew, though those of before would do.
         regions: which regions there are beside the hub's own; those that were made before stay.
         accounts_folder: where the bus's servers keep accounts' claims.
         name: stands in the name of the certificate authority.
@@ -54,6 +58,7 @@ class Wishes:
     store_server: bool = False
     compensator: bool = False
     regions: Sequence[str] = ()
+    renew_credentials: bool = False
     accounts_folder: str = ACCOUNTS_FOLDER
     name: str = "hanse"
 
@@ -82,7 +87,7 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
     if wishes.tls and not wishes.hosts:
         raise HanseError(ErrorCode.INVALID_INPUT, "--hosts: none is given, and a certificate needs at least one")
     made = {name: dict(have.get(name, {})) for name in names(wishes)}
-    _bus(made, wishes.regions)
+    _bus(made, wishes, now)
     _same_account(made, have.get("nats-accounts", {}).get("account", b"").decode(errors="replace"))
     made["nats-accounts"] = _accounts(_issuer(made["authority"]), wishes.accounts_folder)
     if wishes.tls:
@@ -96,18 +101,20 @@ def wanted(have: Secrets, wishes: Wishes, now: datetime) -> dict[str, dict[str, 
     return made
 
 
-def _bus(made: dict[str, dict[str, bytes]], regions: Sequence[str]) -> None:
+def _bus(made: dict[str, dict[str, bytes]], wishes: Wishes, now: datetime) -> None:
     authority = made["authority"]
     users = {f"user-{role.value}": KeyKind.USER for role in BUS_ROLES}
-    of_regions = {name: kind for region in regions for name, kind in keys_of_region(region).items()}
+    of_regions = {name: kind for region in wishes.regions for name, kind in keys_of_region(region).items()}
     for name, kind in (KEY_KINDS | users | of_regions).items():
         authority.setdefault(f"{name}.seed", KeyPair.create(kind).seed.encode())
     issuer = _issuer(authority)
     for name in ("account", *map(region_key, issuer.regions)):
         authority[f"{name}.pub"] = _seed(authority, name).public.encode()
+    if wishes.renew_credentials:
+        authority[SINCE] = str(int(now.timestamp())).encode()
     for role in BUS_ROLES:
         secret = made[f"bus-{role.value}"]
-        kept = secret.get("bus.creds", b"").decode(errors="replace")
+        kept = "" if wishes.renew_credentials else secret.get("bus.creds", b"").decode(errors="replace")
         user = _seed(authority, f"user-{role.value}")
         secret["bus.creds"] = issuer.role_credentials(role, user, kept).encode()
 
