@@ -135,8 +135,8 @@ async def take_part(link: SiteLink, ready: asyncio.Event, phase: float) -> None:
 async def show_life(link: SiteLink, phase: float) -> None:
     await asyncio.sleep(phase * PRESENCE_S)
     while True:
-        await asyncio.sleep(PRESENCE_S)
         await live(link)
+        await asyncio.sleep(PRESENCE_S)
 
 
 async def live(link: SiteLink) -> None:

@@ -37,7 +37,18 @@ _LOG = logging.getLogger(__name__)
 
 class _Client(Client):
     """A client whose reading does not end at a subject or header that is no UTF-8: anybody who may publish below a
-    wildcard can send one, and nats-py's reader would be silent from then on."""
+    wildcard can send one, and nats-py's reader would be silent from then on. And one that tries again where a TLS
+    handshake hung, as at a server to which thousands come at once."""
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            # nats-py waits for the end of a failed connection, which nobody tells after half a handshake: for ever.
+            transport, self._transport = self._transport, None
+            if transport is not None:
+                transport.close()  # type: ignore[no-untyped-call]
+            raise
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
