@@ -37,6 +37,15 @@ class Remembering:
         self.past.check(opened)
         self.live = number
 
+    def begin(self, number: int, order: Session) -> bool:
+        """Whether it takes part in sums in the middle of the work, which need no unmasking."""
+        if self.live != number:
+            return False
+        self.past.check(order)
+        self.past.check_survivors(order, order.members)
+        self.past = self.past.after_answer(order).after_reveal(order, order.members)
+        return True
+
     def answer(self, number: int, order: Session) -> bool:
         """Whether its answer has left."""
         if self.live != number:
@@ -67,13 +76,22 @@ class LyingHub(RuleBasedStateMachine):
         self.colluding = set(list(SITES)[:colluding])
         self.sites = {number: self.site(number) for number in SITES}
         self.sessions = []  # (session, numbers)
-        self.answered, self.revealed = {}, {}
+        self.answered, self.revealed, self.begun = {}, {}, {}
         self.orders = {}
 
     @rule(data=st.data())
     def opens(self, data):
         numbers, threshold = self.drawn_session(data)
         self.open(numbers, threshold)
+
+    @precondition(lambda self: self.orders)
+    @rule(data=st.data(), all_of_them=st.booleans())
+    def has_sums_in_the_middle(self, data, all_of_them):
+        number = data.draw(st.sampled_from(sorted(self.orders)))
+        sites = sorted(self.orders[number])
+        for site in sites if all_of_them else data.draw(st.sets(st.sampled_from(sites))):
+            if site in self.colluding or allowed(self.sites[site].begin, number, self.order(number)):
+                self.begun.setdefault(number, set()).add(site)
 
     @precondition(lambda self: self.orders)
     @rule(data=st.data())
@@ -136,7 +154,11 @@ class LyingHub(RuleBasedStateMachine):
                 self.revealed.setdefault(number, {})[site] = frozenset(survivors)
 
     def sums(self):
-        """Every set whose sum can be unmasked: for each member t - k honest shares of one kind, and colluders' both."""
+        """Every set whose sum is known: all members of a session, where all have begun sums in the middle; and those whose
+        sum can be unmasked: for each member t - k honest shares of one kind, and colluders' both."""
+        for number, begun in self.begun.items():
+            if begun | self.colluding >= self.orders[number]:
+                yield set(self.orders[number])
         for number, by_site in self.revealed.items():
             told = by_site.values()
             needed = self.sessions[number][0].threshold - len(self.colluding & self.sessions[number][1])

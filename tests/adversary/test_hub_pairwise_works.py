@@ -16,6 +16,7 @@ from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.works import Works
 from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Contribution, MaskingMode, TaskKind
@@ -199,10 +200,12 @@ FEDTAN = {
 }
 
 
-async def sum_within(hub: LyingHub, session: str, names: list[str], number: int) -> tuple[Array | None, str]:
+async def sum_within(
+    hub: LyingHub, session: str, names: list[str], number: int, sent: Array = MODEL
+) -> tuple[Array | None, str]:
     """The sum of what sites contribute in the middle of a round, which needs no unmasking."""
     run, ring = f"runof{session:0>7}", sum_ring(hub.plan(mode="pairwise"))
-    model = hub.task(TARGET, model=MODEL, config=FEDTAN)
+    model = hub.task(TARGET, model=sent, config=FEDTAN)
     request = hub.share_request(await hub.adverts(names, run=run), session, run=run, work=work_digest(model))
     shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
     if refusals(shared):
@@ -211,7 +214,7 @@ async def sum_within(hub: LyingHub, session: str, names: list[str], number: int)
     plan, said = hub.plan(mode="pairwise"), len(hub.heard)
     results = await hub.ask(
         *(
-            hub.task(name, model=MODEL, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=FEDTAN,
+            hub.task(name, model=sent, mode=MaskingMode.PAIRWISE, session=session, plan=plan, run=run, config=FEDTAN,
                      round=number, payload=base64.b64encode(orders.payloads[name]))
             for name in names
         )
@@ -229,11 +232,11 @@ async def sum_within(hub: LyingHub, session: str, names: list[str], number: int)
     return np.frombuffer(decode_sum(total.tobytes(), ring)), ""
 
 
-async def next_round_without_one(hub: LyingHub) -> tuple[Array | None, str]:
+async def next_round_without_one(hub: LyingHub, sent: Array = MODEL) -> tuple[Array | None, str]:
     """The same numbers in the next round, and one site fewer."""
     first, why = await sum_within(hub, "s0", hub.stage.names, 1)
     assert first is not None, why
-    second, why = await sum_within(hub, "s1", without(hub, TARGET), 2)
+    second, why = await sum_within(hub, "s1", without(hub, TARGET), 2, sent)
     return (None, why) if second is None else (first - second, "")
 
 
@@ -252,5 +255,27 @@ async def test_control_sites_that_forget_what_they_began_tell_one_sites_statisti
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
     async with attacked(worker=Normalised) as hub:
         read, why = await next_round_without_one(hub)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+FIXED = {"masking": {"members": "fixed"}}
+
+
+async def test_where_members_are_fixed_sums_within_a_round_of_another_model_are_begun_with_the_same_sites(
+    attacked: Attacked,
+) -> None:
+    async with attacked(worker=Normalised, **FIXED) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+async def test_control_where_members_are_not_fixed_sums_of_a_moved_model_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MaskingPolicy, "fixed", lambda *_: False)
+    async with attacked(worker=Normalised, **FIXED) as hub:
+        read, why = await next_round_without_one(hub, MOVED)
         assert read is not None, why
         assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8

@@ -170,6 +170,18 @@ async def test_a_hub_that_was_restored_gets_the_same_sum_to_the_bit(attacked: At
         assert np.array_equal(first, second), why
 
 
+async def test_an_honest_hub_that_was_restored_has_fewer_summed_by_the_minimum_and_then_no_others(
+    attacked: Attacked,
+) -> None:
+    async with attacked(sites=7) as hub:
+        names = hub.stage.names
+        whole, why = await summed(hub, names, "s0")
+        assert whole is not None, why
+        await forgotten_by_the_hub(hub)
+        assert (await summed(hub, names[:4], "s1"))[0] is not None
+        assert "not all of the last set's" in (await summed(hub, names[:5], "s2"))[1]
+
+
 def one_person_fewer(hub: LyingHub) -> Array:
     """What the target's update loses by it."""
     worker = hub.stage.sites[TARGET].worker

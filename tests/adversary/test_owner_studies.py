@@ -55,8 +55,10 @@ async def studied(made: League, run: str, chunk: int) -> tuple[Arrays | None, st
     return decode_tensors(made.store.get(str(record.outputs["results"]["key"]), limit=1 << 24))[1], ""
 
 
-async def twice(clock: VirtualClock, folder: Path, files: Files) -> tuple[Arrays | None, Arrays | None, str]:
-    """The results of both studies; where the second was refused, why."""
+async def twice(
+    clock: VirtualClock, folder: Path, files: Files, *, gone: str | None = TARGET, again: int = OTHER_CHUNKS
+) -> tuple[Arrays | None, Arrays | None, str]:
+    """The results of both studies, the second without one cohort; where that was refused, why."""
     there: dict[str, Any] = {"worker": files.worker, "schema": SCHEMA}
     async with hub_of(clock, folder, *FOUR, **there) as made:
         masking = made.policy.masking.model_copy(update={"required": True})
@@ -65,10 +67,25 @@ async def twice(clock: VirtualClock, folder: Path, files: Files) -> tuple[Arrays
             await made.restart(name)
         whole, why = await studied(made, "run000000001", ALL)
         assert whole is not None, why
-        await made.processes[TARGET].crash()
-        await clock.sleep(600)
-        rest, why = await studied(made, "run000000002", OTHER_CHUNKS)
+        if gone is not None:
+            await made.processes[gone].crash()
+            await clock.sleep(600)
+        rest, why = await studied(made, "run000000002", again)
         return whole, rest, why
+
+
+@pytest.mark.parametrize("again", [ALL, OTHER_CHUNKS])
+@in_virtual_time
+async def test_an_honest_study_is_made_again_by_the_same_cohorts_to_the_same_bytes(
+    clock: VirtualClock, tmp_path: Path, files: Files, again: int
+) -> None:
+    with threadpool_limits(1):
+        whole, rest, why = await twice(clock, tmp_path, files, gone=None, again=again)
+    assert whole is not None
+    assert rest is not None, why
+    assert {name: array.tobytes() for name, array in rest.items()} == {
+        name: array.tobytes() for name, array in whole.items()
+    }
 
 
 @in_virtual_time

@@ -15,7 +15,8 @@ from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import HanseError
 from lying_pairwise_hub import SITES, LyingHub, allowed
 
-WORK, COPY = b"w" * 32, "copy"
+WORKS, TAG, COPY = (b"w" * 32, b"v" * 32), b"t" * 16, "copy"
+"""Two works of which every answer is near to every other."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - each change is synced, which takes a disk long
 
 
@@ -35,15 +36,21 @@ class Datapod:
     def share(self, number, opened):
         if self.stopped:
             return False
-        return self.works.share(WORK, opened)
+        return self.works.share(WORKS[number % 2], opened)
+
+    def asked(self, number):
+        return MaskedWork("run", f"s{number}", WORKS[number % 2], b"r" * 32, "triage", b"")
+
+    def begin(self, number, order):
+        return not self.stopped and self.works.begin(self.asked(number), DataState(), order, tag=TAG)
 
     def answer(self, number, order, *, dies=False):
         if self.stopped:
             return False
-        asked = MaskedWork("run", f"s{number}", WORK, b"r" * 32, "triage", b"")
+        asked = self.asked(number)
         self.made += 1
         answer = self.made.to_bytes(32, "big")
-        self.works.claim(asked, answer, DataState(), among=order)
+        self.works.claim(asked, answer, DataState(), tag=TAG, among=order)
         if dies:
             self.start()
             return False

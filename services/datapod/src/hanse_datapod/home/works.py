@@ -137,11 +137,12 @@ class Works:
 
         self._database.do(do)
 
-    def begin(self, asked: MaskedWork, data: DataState, among: Session) -> None:
+    def begin(self, asked: MaskedWork, data: DataState, among: Session, *, tag: bytes = b"") -> None:
         """Remember that sums in the middle of the work begin, which need no unmasking: it is as if they were unmasked.
 
         Args:
             data: as they are before the work.
+            tag: of all works, where their members are fixed; else it is not known yet.
 
         Raises:
             HanseError: as `claim`.
@@ -149,12 +150,13 @@ class Works:
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
-            check_changed(database, asked.work, b"", data, self._few)
-            past = work_sets.past(database, (asked.work,), without=asked.key)
+            _check_owners(database, _OF_TAG, tag, asked)
+            check_changed(database, asked.work, tag, data, self._few)
+            past = work_sets.past(database, (asked.work, tag), without=asked.key)
             past.check(among)
             past.check_survivors(among, among.members)
             self._make_room(database)
-            self._insert(database, asked, b"", data, b"", among, 0.0)
+            self._insert(database, asked, b"", data, tag, among, 0.0)
             work_sets.keep_revealed(database, asked.key, among.members)
 
         self._database.do(do)

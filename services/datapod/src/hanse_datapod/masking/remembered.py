@@ -108,7 +108,7 @@ class Remembered:
         Raises:
             HanseError: what `Works.begin` refuses.
         """
-        self._works.begin(_work_of(task), self._data(), among)
+        self._works.begin(_work_of(task), self._data(), among, tag=self.tag(task, None))
 
     def sharing(self, work: bytes, among: Session) -> None:
         """See `pairwise.site.Memory`."""
