@@ -81,8 +81,7 @@ class LyingHub(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def opens(self, data):
-        numbers, threshold = self.drawn_session(data)
-        self.open(numbers, threshold)
+        self.open(data)
 
     @precondition(lambda self: self.orders)
     @rule(data=st.data(), all_of_them=st.booleans())
@@ -109,7 +108,7 @@ class LyingHub(RuleBasedStateMachine):
     @rule(data=st.data())
     def makes_a_sum(self, data):
         """All at once, as an honest hub would: with survivors of its choice, whom each hears of alike."""
-        number = self.open(*self.drawn_session(data))
+        number = self.open(data)
         if number is not None:
             self.answer(number, self.orders[number])
         if number in self.answered:
@@ -125,8 +124,10 @@ class LyingHub(RuleBasedStateMachine):
         threshold = self.sessions[number][0].threshold
         return data.draw(st.sets(st.sampled_from(can), min_size=threshold)) if len(can) >= threshold else set()
 
-    def open(self, numbers, threshold):
-        """The number of a session in which enough have shared secrets; None: there are too few."""
+    def open(self, data):
+        """The number of a session in which enough have shared secrets, of whom the hub names some as those who are to
+        mask with each other; None: there are too few."""
+        numbers, threshold = self.drawn_session(data)
         opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k)
         if threshold <= self.k or opened.smallest < MINIMUM + self.k:
             return None  # sites refuse such a threshold
@@ -135,7 +136,8 @@ class LyingHub(RuleBasedStateMachine):
         shared = {site for site in numbers if allowed(self.sites[site].share, number, opened) or site in self.colluding}
         if len(shared) < threshold:
             return None
-        self.orders[number] = frozenset(shared)
+        some = st.frozensets(st.sampled_from(sorted(shared)), min_size=threshold)
+        self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
         return number
 
     def order(self, number: int) -> Session:
@@ -154,8 +156,8 @@ class LyingHub(RuleBasedStateMachine):
                 self.revealed.setdefault(number, {})[site] = frozenset(survivors)
 
     def sums(self):
-        """Every set whose sum is known: all members of a session, where all have begun sums in the middle; and those whose
-        sum can be unmasked: for each member t - k honest shares of one kind, and colluders' both."""
+        """Every set whose sum is known: all members of a session, where all have begun sums in the middle; and those
+        whose sum can be unmasked: for each member t - k honest shares of one kind, and colluders' both."""
         for number, begun in self.begun.items():
             if begun | self.colluding >= self.orders[number]:
                 yield set(self.orders[number])
