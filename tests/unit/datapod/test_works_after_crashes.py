@@ -42,7 +42,9 @@ class Datapod:
         return MaskedWork("run", f"s{number}", WORKS[number % 2], b"r" * 32, "triage", b"")
 
     def begin(self, number, order):
-        return not self.stopped and self.works.begin(self.asked(number), DataState(), order, tag=TAG)
+        if self.stopped:
+            return False
+        return self.works.begin(self.asked(number), DataState(), order, tag=TAG)
 
     def answer(self, number, order, *, dies=False):
         if self.stopped:
