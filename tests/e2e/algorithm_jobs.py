@@ -127,6 +127,10 @@ MASKED: dict[str, dict[str, Any]] = {
     f"masked {name}": body | {"secure_aggregation": {"mode": "compensator"}}
     for name, body in {"feddyn": AT_SITES["feddyn"], "fedbn": VARIANTS["fedbn"], "moon": AT_SITES["moon"]}.items()
 }
+MASKED["masked fedavg in 8 bits"] = job() | {
+    "weighting": "uniform",
+    "secure_aggregation": {"mode": "compensator", "bits": 8, "bound": 0.5},
+}
 
 
 def _coded(*up: dict[str, Any], feedback: bool = False, body: dict[str, Any] | None = None) -> dict[str, Any]:

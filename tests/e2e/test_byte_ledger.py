@@ -131,11 +131,14 @@ def _settled(run: Run, total: int) -> Any:
 
 
 def test_of_a_run_under_masks_nobody_is_told_how_much_a_single_site_sent(watched: Watched) -> None:
-    run = watched.run(SMALL | {"secure_aggregation": {"mode": "compensator"}})
+    narrow = {"weighting": "uniform", "secure_aggregation": {"mode": "compensator", "bits": 8, "bound": 0.5}}
+    run = watched.run(SMALL | narrow)
     wire = off_the_wire(watched.bus, watched.store, run.id)
     told = _settled(run, sum(wire.values()))
     assert {name for sites in told.wire.values() for name in sites} == {"(all)"}
     assert sum(told.on_the_wire().values()) == sum(wire.values())
+    # Of 8 bits an update is a quarter of the model in float32.
+    assert [each["formula"]["down"] / each["formula"]["up"] for each in told.rounds] == [4.0] * SMALL["rounds"]
 
 
 def test_a_message_has_the_bytes_that_nats_counts() -> None:

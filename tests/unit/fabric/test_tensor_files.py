@@ -310,8 +310,8 @@ def test_the_first_difference_of_two_layouts_is_said_in_words(other: list[Entry]
     [
         (Entry("n", "I64", (1,)), "a rule for integers"),
         (Entry("n", "I64", (1,), Rule.AVERAGE), "a rule for integers"),
-        (Entry("n", "I64", (1,), Rule.RING), "U32 or U64"),
-        (Entry("n", "F32", (1,), Rule.RING), "U32 or U64"),
+        (Entry("n", "I64", (1,), Rule.RING), "U8 to U64"),
+        (Entry("n", "F32", (1,), Rule.RING), "U8 to U64"),
         (Entry("n", "F8", (1,)), "one of F64, F32"),
     ],
 )
@@ -333,11 +333,11 @@ def test_a_header_has_16_mib_at_most() -> None:
             header_length(length.to_bytes(8, "little"))
 
 
-@pytest.mark.parametrize("dtype", ["F32", "I64", "U8"])
-def test_elements_of_a_ring_are_words_of_32_or_64_bits_and_nothing_else(dtype: str) -> None:
-    words = Layout.of([Entry("v", "U32", (3,), Rule.RING), Entry("w", "U64", (3,), Rule.RING)])
-    assert [entry.name for entry in words] == ["w", "v"]
-    with pytest.raises(HanseError, match=f"entry v: .* of {dtype}' is not a ring element: U32 or U64"):
+@pytest.mark.parametrize("dtype", ["F32", "I64", "BOOL"])
+def test_elements_of_a_ring_are_words_of_8_to_64_bits_the_widest_first_and_nothing_else(dtype: str) -> None:
+    words = Layout.of(Entry(f"of-{bits}", f"U{bits}", (3,), Rule.RING) for bits in (16, 32, 8, 64))
+    assert [entry.name for entry in words] == ["of-64", "of-32", "of-16", "of-8"]
+    with pytest.raises(HanseError, match=f"entry v: .* of {dtype}' is not a ring element: U8 to U64"):
         Layout.of([Entry("v", dtype, (3,), Rule.RING)])
 
 

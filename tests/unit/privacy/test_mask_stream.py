@@ -100,7 +100,7 @@ def test_a_seed_of_another_length_is_refused(length: int) -> None:
 
 
 def test_floats_are_never_masked() -> None:
-    with pytest.raises(HanseError, match="uint32 or uint64"):
+    with pytest.raises(HanseError, match="uint8 to uint64"):
         MaskStream(SEED, Purpose.UPDATE).add_to(np.zeros(3, dtype=np.float32), 0)
 
 

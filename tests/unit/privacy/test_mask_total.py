@@ -24,17 +24,24 @@ def total_bytes(seeds: list[bytes], shape: MaskShape, threads: int = 1) -> bytes
 
 
 @settings(max_examples=20, deadline=None)
-@given(participants=st.integers(1, 6), u64=st.integers(0, 3000), u32=st.integers(0, 3000))
-def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, u64: int, u32: int) -> None:
-    seeds = [os.urandom(32) for _ in range(participants)]
-    _, arrays = decode_tensors(total_bytes(seeds, MaskShape(u64=u64, u32=u32)))
-    wide, narrow = np.zeros(u64, dtype=np.uint64), np.zeros(u32, dtype=np.uint32)
-    for seed in seeds:
-        mask = MaskStream(seed, Purpose.UPDATE).block(0, 8 * u64 + 4 * u32)
-        wide += np.frombuffer(mask[: 8 * u64], dtype="<u8")
-        narrow += np.frombuffer(mask[8 * u64 :], dtype="<u4")
-    assert np.array_equal(arrays["u64"], wide)
-    assert np.array_equal(arrays["u32"], narrow)
+@given(
+    participants=st.integers(1, 6),
+    counts=st.fixed_dictionaries({bits: st.integers(0, 3000) for bits in (64, 32, 16, 8)}),
+)
+def test_a_total_is_the_sum_of_each_seeds_mask(participants: int, counts: dict[int, int]) -> None:
+    seeds, shape = [os.urandom(32) for _ in range(participants)], MaskShape.of(counts)
+    _, arrays = decode_tensors(total_bytes(seeds, shape))
+    masks = [bytes(MaskStream(seed, Purpose.UPDATE).block(0, shape.nbytes)) for seed in seeds]
+    assert {name for name, array in arrays.items() if array.size} == {f"u{bits}" for bits in counts if counts[bits]}
+    at = 0
+    for bits in (64, 32, 16, 8):
+        count = counts[bits]
+        end = at + bits // 8 * count
+        total = np.zeros(count, f"<u{bits // 8}")
+        for mask in masks:
+            total += np.frombuffer(mask[at:end], total.dtype)
+        assert np.array_equal(arrays.get(f"u{bits}", np.zeros(0)), total)
+        at = end
 
 
 def test_any_replica_makes_the_same_bytes_in_any_order_and_with_any_threads(tmp_path: Path) -> None:

@@ -237,5 +237,5 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
 def test_a_mask_for_a_layout_of_plain_numbers_is_refused() -> None:
     with pytest.raises(HanseError, match="a ring element's"):
         mask_shape(MODEL)
-    with pytest.raises(HanseError, match="U32 or U64"):
+    with pytest.raises(HanseError, match="U8 to U64"):
         Layout.of([Entry("w", "F32", (1,), Rule.RING)])

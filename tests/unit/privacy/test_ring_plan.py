@@ -15,6 +15,7 @@ from hanse_fabric.tensors.layout import Entry, Rule
 from hanse_privacy.noise.aggregate import Aggregate
 from hanse_privacy.ring.codec import decode, encode
 from hanse_privacy.ring.plan import (
+    LEAST_LEVELS,
     capacity,
     check_plan,
     largest_sum,
@@ -43,7 +44,7 @@ def test_the_hub_plans_without_numpy() -> None:
 @given(
     participants=st.integers(3, 2000),
     bound=st.floats(2.0**-20, 2.0**16),
-    bits=st.sampled_from([32, 64]),
+    bits=st.sampled_from([8, 16, 32, 64]),
     weighting=st.sampled_from(["examples", "uniform"]),
     negative=st.booleans(),
     rounding=st.sampled_from(["nearest", "stochastic"]),
@@ -55,8 +56,10 @@ def test_the_sum_of_everyone_at_the_bound_is_read_back_right(
     try:
         plan = make_plan(settings, participants=participants, weighting=weighting)
     except HanseError:
-        assert bits == 32
-        assert 2 * participants * (bound * 2**4 + 1) > capacity(32)
+        assert bits < 64
+        # Twice, for a fraction is a whole number of bits.
+        least = bound * 2**4 if bits == 32 else max(LEAST_LEVELS, bound)
+        assert 2 * participants * (least + 1) > capacity(bits)
         return
     ring = plan.default
     extreme = np.array([-bound if negative else bound, 0.0])
@@ -104,6 +107,20 @@ def test_four_bits_of_fraction_are_taken_and_what_leaves_fewer_is_refused_with_w
         with pytest.raises(HanseError, match=f"{bits} bits with 4 fraction bits") as caught:
             make_plan(section(bound=bound, bits=bits), participants=3, weighting="uniform", tail=tail)
         assert caught.value.hint == helps
+
+
+@pytest.mark.parametrize(("bits", "bound", "fraction"), [(8, 0.01, 11), (8, 10.0, 1), (16, 1.0, 12), (16, 8.0, 9)])
+def test_narrow_rings_have_as_many_steps_as_the_sum_of_all_leaves(bits: int, bound: float, fraction: int) -> None:
+    ring = make_plan(section(bound=bound, bits=bits), participants=5, weighting="uniform").default
+    assert (ring.bits, ring.fraction) == (bits, fraction)
+    assert LEAST_LEVELS <= bound * 2**fraction <= capacity(bits) / 5
+
+
+def test_a_ring_with_fewer_than_four_steps_is_refused_with_the_next_wider_one() -> None:
+    for bits, participants, wider in ((8, 26, 16), (16, 7000, 32)):
+        with pytest.raises(HanseError, match=f"{bits} bits with 4 steps up to it") as caught:
+            make_plan(section(bound=1.0, bits=bits), participants=participants, weighting="uniform")
+        assert caught.value.hint == f"bits: {wider}"
 
 
 def test_a_bound_of_less_than_one_step_is_refused_for_every_value_would_be_rounded_to_nothing() -> None:

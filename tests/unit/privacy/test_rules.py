@@ -40,6 +40,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "plain_study": {**STUDY, "secure_aggregation": None},
     "own_rings": {**STUDY, "secure_aggregation": {**MASKED, "bits": 64}},
     "few_cohorts": {**STUDY, "participants": {"minimum": 2}},
+    "narrow_by_examples": {"secure_aggregation": {**MASKED, "bits": 16, "largest_weight": 50}},
+    "narrow_noise": {"secure_aggregation": {**MASKED, "bits": 16}, "privacy": SHARES, "weighting": "uniform"},
     "robust": {"secure_aggregation": MASKED, "strategy": {"reduction": {"name": "median"}}},
     "reserved": {"strategy": {"reduction": {"name": "private_mean"}}},
     "sign_mask": {"secure_aggregation": MASKED, "strategy": {"sign_mask": {"tau": 0.4}}},
@@ -93,6 +95,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 WORKS: list[dict[str, Any]] = [
     {"secure_aggregation": MASKED, "weighting": "examples"},
     {"secure_aggregation": MASKED, "strategy": {"optimizer": {"name": "yogi"}}},
+    {"secure_aggregation": {**MASKED, "bits": 8, "rounding": "stochastic"}, "weighting": "uniform"},
     {"secure_aggregation": MASKED, "model": NORM},
     {"secure_aggregation": MASKED, "code": CODE, "model": {}},
     {"secure_aggregation": MASKED, "participants": {"minimum": 4, "fraction": 0.5, "quorum": 0.8}},

@@ -1,4 +1,4 @@
-"""Leaves of a model from masked updates: sums modulo 2^32 or 2^64, unmasked, decoded, and given to the optimizer.
+"""Leaves of a model from masked updates: sums modulo 2^bits, unmasked, decoded, and given to the optimizer.
 
 Sums of ring elements are exact, so the result does not depend on any order. Rows are added as they are read: a worker
 holds two blocks of ring elements and a leaf of every output, however many participants there are. Bytes are verified
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.layout import DTYPES, Rule
 from hanse_learning.server.reduction import Array, working_dtype
+from hanse_privacy.ring.codec import DTYPES as RING_DTYPES
+from hanse_privacy.ring.codec import SIGNED
 from hanse_reduction.finite import require_finite
 from hanse_reduction.headers import check_header_bytes
 from hanse_reduction.outputs import Leaves, Outputs, buffer, leaf_range
@@ -27,8 +28,8 @@ from hanse_reduction.verified import VerifiedReader, extents_of, raise_it
 BLOCK_BYTES = 512 << 10
 """Bytes of ring elements that are summed at once: the sum and the row that is added stay in the processor's cache."""
 
-_SIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
-_UNSIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+_ELEMENTS = BLOCK_BYTES // 4
+"""At most in a block: so many numbers are decoded at once."""
 
 
 class RingWorker:
@@ -38,7 +39,7 @@ class RingWorker:
         self._plan, self._masked, self._refusals = plan, masked, refusals
         self._outputs = Outputs(plan)
         self._sum, self._term = buffer(BLOCK_BYTES), buffer(BLOCK_BYTES)
-        self._change = np.empty(BLOCK_BYTES // 4, np.float64)
+        self._change = np.empty(_ELEMENTS, np.float64)
         self._wrong: HanseError | None = None
         self._bytes_read = 0
 
@@ -105,7 +106,7 @@ class RingWorker:
         self._outputs.load(outputs, base)
         for stretch, start, stop in self._masked.between(base, end):
             itemsize = DTYPES[stretch.dtype].itemsize
-            step = BLOCK_BYTES // stretch.width * itemsize
+            step = min(_ELEMENTS, BLOCK_BYTES // stretch.width) * itemsize
             for at in range(start, stop, step):
                 until = min(at + step, stop)
                 total = self._total(stretch.at(at, itemsize), (until - at) // itemsize, stretch, rows, masks)
@@ -124,7 +125,7 @@ class RingWorker:
         """(count,) signed sums of the rows without their masks, from byte `first` of the data sections on."""
         size = count * stretch.width
         total, term = self._sum[:size], self._term[:size]
-        sums, terms = total.view(_UNSIGNED[stretch.ring.bits]), term.view(_UNSIGNED[stretch.ring.bits])
+        sums, terms = total.view(RING_DTYPES[stretch.ring.bits]), term.view(RING_DTYPES[stretch.ring.bits])
         at = self._masked.layout.data_start + first
         for number, reader in enumerate(rows):
             reader.read_into(at, (term if number else total).data)
@@ -135,7 +136,7 @@ class RingWorker:
             np.subtract(sums, terms, out=sums)
         if self._masked.residual is not None:
             self._masked.residual.apply(sums, first)
-        return total.view(_SIGNED[stretch.ring.bits])
+        return total.view(SIGNED[stretch.ring.bits])
 
     def _check_range(self, total: Array, stretch: Stretch, at: int) -> None:
         if int(total.max()) > stretch.limit or int(total.min()) < -stretch.limit:
@@ -158,7 +159,7 @@ class RingWorker:
         model = outputs[MODEL].view(dtype)
         if stretch.rule is Rule.PARAMETER:
             change = self._change.view(working_dtype(dtype))[: len(total)]
-            np.multiply(total, stretch.factor, out=change, casting="same_kind")
+            np.multiply(total, stretch.factor, out=change, dtype=np.float64, casting="same_kind")
             state = {name: outputs[name].view(dtype) for name in self._plan.state}
             with np.errstate(over="ignore", invalid="ignore"):
                 self._plan.strategy.move(model, change, state, self._plan.round)
@@ -168,13 +169,13 @@ class RingWorker:
             # Rounding can leave the second moment below the square of the mean, by less than a unit of the ring.
             model[...] = np.maximum(total * stretch.factor - mean * mean, 0.0)
         elif dtype.kind == "f":
-            np.multiply(total, stretch.factor, out=model, casting="same_kind")
+            np.multiply(total, stretch.factor, out=model, dtype=np.float64, casting="same_kind")
         else:
             model[...] = (total // self._masked.participants).astype(dtype)
 
     def _means(self, stretch: Stretch, first: int, count: int) -> Array:
         """(count,) float64 means that variances are about; their own leaves verify them."""
-        size, dtype = count * stretch.width, _UNSIGNED[stretch.ring.bits]
+        size, dtype = count * stretch.width, RING_DTYPES[stretch.ring.bits]
         at = self._masked.layout.data_start + first
         total = np.zeros(count, dtype)
         for row in self._plan.rows:
@@ -183,5 +184,5 @@ class RingWorker:
             total -= np.frombuffer(mask.data.read(mask.data_start + first, size), dtype)
         if self._masked.residual is not None:
             self._masked.residual.apply(total, first)
-        means: Array = total.view(_SIGNED[stretch.ring.bits]) * stretch.means_factor
+        means: Array = total.view(SIGNED[stretch.ring.bits]) * stretch.means_factor
         return means

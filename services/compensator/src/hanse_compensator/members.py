@@ -135,7 +135,7 @@ def open_members(
 def _open_noise(member: SealedSeed, sealed: bytes, seed: bytes, sum_of: Mapping[str, str]) -> Parts:
     parts = open_parts(sealed, seed, **sum_of, participant=member.participant)
     shape = member.update or MaskShape()
-    if (shape.u64, shape.u32) not in {(parts.count, 0), (0, parts.count)}:
+    if shape not in (MaskShape(u64=parts.count), MaskShape(u32=parts.count)):
         raise HanseError(ErrorCode.INVALID_INPUT, f"noise of {parts.count} coordinates, with {_shown(member)}")
     return parts
 
@@ -188,7 +188,7 @@ def _shape(member: SealedSeed) -> tuple[MaskShape | None, int, bool]:
 def _shown(member: SealedSeed) -> str:
     update = member.update or MaskShape()
     noise = "" if member.parts is None else ", noise to choose of"
-    return f"{update.u64} elements of 64 bits, {update.u32} of 32 bits, {member.tally} in the tally{noise}"
+    return f"elements: {update.in_words}, {member.tally} in the tally{noise}"
 
 
 def _check_signature(request: MaskRequest, member: SealedSeed, record: ParticipantRecord | None) -> None:

@@ -7,6 +7,7 @@ no update; the coordinator passes on what is sealed and sees neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -41,7 +42,7 @@ class Ring(Frozen):
     not exceed, which comes on top of the bounds.
     """
 
-    bits: Literal[32, 64]
+    bits: Literal[8, 16, 32, 64]
     fraction: int = Field(ge=0, le=60)
     bound: float = Field(gt=0)
     tail: float = Field(default=0.0, ge=0)
@@ -86,14 +87,34 @@ class Masking(Frozen):
 
 
 class MaskShape(Frozen):
-    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 32."""
+    """The ring elements of a masked file's data, in file order: first all of 64 bits, then all of 32, 16 and 8.
+
+    Release 0.1.0 knows none of the last two; they are named where there are some.
+    """
 
     u64: int = Field(default=0, ge=0, le=2**40)
     u32: int = Field(default=0, ge=0, le=2**40)
+    u16: int | None = Field(default=None, ge=1, le=2**40)
+    u8: int | None = Field(default=None, ge=1, le=2**40)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Elements by their bits, in file order; of 64 and 32 bits also where there are none."""
+        narrow = {bits: count for bits, count in ((16, self.u16), (8, self.u8)) if count is not None}
+        return {64: self.u64, 32: self.u32, **narrow}
 
     @property
     def nbytes(self) -> int:
-        return 8 * self.u64 + 4 * self.u32
+        return sum(bits // 8 * count for bits, count in self.counts.items())
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> MaskShape:
+        """The shape with so many elements by bits."""
+        return cls(**{f"u{bits}": count for bits, count in counts.items() if count})
+
+    @property
+    def in_words(self) -> str:
+        return ", ".join(f"{count} of {bits} bits" for bits, count in self.counts.items())
 
 
 class SealedSeed(Frozen):
@@ -136,7 +157,8 @@ class MaskRequest(Message):
 
 
 class MaskSum(Frozen):
-    """Sums of masks: tensor files with the arrays `u64` and `u32` (for the tally `u64` alone).
+    """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u16` or `u8` where there are such elements (for
+    the tally `u64` alone).
 
     A small one is the last message of its MASKS subject, a large one in the store; the coordinator sees the references.
     """

@@ -31,6 +31,8 @@ DTYPES: dict[str, np.dtype] = {
     "U64": np.dtype("<u8"), "U32": np.dtype("<u4"), "U16": np.dtype("<u2"), "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }  # fmt: skip
+RINGS = ("U64", "U32", "U16", "U8")
+"""Of ring elements, in file order."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -40,7 +42,7 @@ class Rule(StrEnum):
     PARAMETER: by the strategy; updates carry differences. The others are buffers; updates carry values.
     AVERAGE: weighted mean (floats only). POOL_VARIANCE: with its `mean` entry, the variance of the pooled examples.
     KEEP_NEWEST: the largest value (counters only grow). Entries that stay at the site are not in the layout at all.
-    RING: elements of Z_2^32 or Z_2^64 (U32, U64), summed modulo 2^32 or 2^64: what a masked update consists of. Its
+    RING: elements of Z_2^bits (U8 to U64), summed modulo 2^bits: what a masked update consists of. Its
     name on the wire is as long as PARAMETER's, so that a 32-bit masked update and the F32 model have headers of one
     length, and a leaf of the one covers a leaf of the other. Among themselves they stand as given, not by name: in the
     model's order, so that what is adjacent in the model is adjacent in a masked update of it.
@@ -117,8 +119,8 @@ class Layout:
                     f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a rule for integers",
                     hint="give integer buffers the rule keep_newest, or keep them at the site",
                 )  # fmt: skip
-            if entry.rule is Rule.RING and entry.dtype not in ("U32", "U64"):
-                raise invalid(f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element: U32 or U64")
+            if entry.rule is Rule.RING and entry.dtype not in RINGS:
+                raise invalid(f"entry {entry.name}", f"{entry.rule} of {entry.dtype}", "a ring element: U8 to U64")
             if entry.rule is Rule.POOL_VARIANCE:
                 mean = by_name.get(entry.mean or "")
                 if mean is None or mean.shape != entry.shape or mean.dtype != entry.dtype:

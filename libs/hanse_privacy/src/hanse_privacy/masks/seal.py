@@ -117,9 +117,14 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
         ">?QQI", shape is not None, shape.u64 if shape else 0, shape.u32 if shape else 0, seed.tally
     )  # fmt: skip
     version, request = (b"1", b"") if seed.request is None else (b"2", bytes.fromhex(seed.request))
-    what = b"hanse sealed seed " + version
+    narrow = b""
+    if shape is not None and (shape.u16 or shape.u8):
+        # A statement of another kind: these numbers are never taken for the first bytes of a seal.
+        narrow = b"narrow "
+        numbers += struct.pack(">QQ", shape.u16 or 0, shape.u8 or 0)
+    what = b"hanse sealed seed " + narrow + version
     if seed.parts is not None:
-        what = b"hanse sealed seed with noise " + version + hashlib.sha256(seed.parts).digest()
+        what = b"hanse sealed seed with noise " + narrow + version + hashlib.sha256(seed.parts).digest()
     return what + _context(project, run, session, seed.participant) + request + numbers + seed.sealed
 
 

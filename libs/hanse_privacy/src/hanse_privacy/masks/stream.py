@@ -2,7 +2,7 @@
 
 Mask of the bytes [a, b) of a masked file's data section = bytes [a, b) of AES-256 in counter mode (NIST SP 800-38A,
 6.5) over zeros, counter block 0 first, under the key HKDF-SHA256(seed, info = purpose) (RFC 5869, no salt). The bytes
-are read as little-endian elements of Z_2^32 or Z_2^64 and added modulo 2^32 or 2^64, so that a masked element is
+are read as little-endian elements of Z_2^bits and added modulo 2^bits (8 to 64), so that a masked element is
 uniform whatever it hides. A seed is drawn anew for every sum and serves each purpose once; what was asked goes into it
 (`masks.bound`), so that masks of two requests have nothing in common.
 """
@@ -29,7 +29,7 @@ BLOCK_BYTES = 256 << 10
 
 _CIPHER_BLOCK = 16
 _ZEROS = bytes(BLOCK_BYTES)
-_ELEMENTS = (np.dtype("<u4"), np.dtype("<u8"))
+_ELEMENTS = tuple(np.dtype(f"<u{size}") for size in (1, 2, 4, 8))
 _threads = threading.local()
 
 
@@ -41,7 +41,7 @@ class Purpose(StrEnum):
 
 
 Mask = Callable[[NDArray[Any], int], None]
-"""Puts a mask on ring elements in place, or takes it off: given the elements (contiguous, uint32 or uint64) and where
+"""Puts a mask on ring elements in place, or takes it off: given the elements (contiguous, uint8 to uint64) and where
 in the data section they begin, in bytes."""
 
 
@@ -81,7 +81,7 @@ class MaskStream:
         """Add the mask to ring elements in place, modulo their size.
 
         Args:
-            array: contiguous uint32 or uint64, any shape.
+            array: contiguous uint8 to uint64, any shape.
             first_byte: where in the data section the array begins.
         """
         self._combine(np.add, array, first_byte)
@@ -92,7 +92,7 @@ class MaskStream:
 
     def _combine(self, operation: np.ufunc, array: NDArray[Any], first_byte: int) -> None:
         if array.dtype not in _ELEMENTS or not array.flags.c_contiguous:
-            raise invalid("array", str(array.dtype), "a contiguous array of uint32 or uint64")
+            raise invalid("array", str(array.dtype), "a contiguous array of uint8 to uint64")
         context, buffer = self._at(first_byte), _buffer()
         flat, mask, step = array.reshape(-1), buffer.view(array.dtype), BLOCK_BYTES // array.itemsize
         for start in range(0, flat.size, step):

@@ -27,10 +27,9 @@ _Part = NDArray[Any]
 
 
 def total_layout(shape: MaskShape) -> Layout:
-    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty."""
-    return Layout.of(
-        (Entry("u64", "U64", (shape.u64,), Rule.RING), Entry("u32", "U32", (shape.u32,), Rule.RING))
-    )  # fmt: skip
+    """The layout of an update's mask sum: the arrays `u64` and `u32`, either of which may be empty, and `u16` and `u8`
+    where there are such elements."""
+    return Layout.of(Entry(f"u{bits}", f"U{bits}", (count,), Rule.RING) for bits, count in shape.counts.items())
 
 
 def mask_total(seeds: Sequence[bytes], shape: MaskShape, out: BinaryIO, *, threads: int | None = None) -> None:
@@ -92,8 +91,11 @@ def _sum(seeds: Sequence[bytes], dtype: str, start: int, count: int) -> _Part:
 
 
 def _ranges(shape: MaskShape) -> Iterator[tuple[str, int, int]]:
-    """(dtype, first byte in the data section, elements): all of 64 bits, then all of 32."""
-    for dtype, width, count, base in (("<u8", 8, shape.u64, 0), ("<u4", 4, shape.u32, 8 * shape.u64)):
+    """(dtype, first byte in the data section, elements), in file order."""
+    base = 0
+    for bits, count in shape.counts.items():
+        width = bits // 8
         step = RANGE_BYTES // width
         for first in range(0, count, step):
-            yield dtype, base + first * width, min(step, count - first)
+            yield f"<u{width}", base + first * width, min(step, count - first)
+        base += count * width

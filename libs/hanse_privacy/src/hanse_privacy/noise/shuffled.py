@@ -91,8 +91,8 @@ def subtract_choice(data: bytearray, shape: MaskShape, members: Sequence[Parts],
         HanseError: INVALID_INPUT for a mask of both widths, or of another count than the parts'.
     """
     chosen = choose(members, key)
-    if (shape.u64, shape.u32) not in {(chosen.size, 0), (0, chosen.size)}:
-        raise invalid("noise parts", chosen.size, f"of all elements, {shape.u64} of 64 bits and {shape.u32} of 32")
+    if shape not in (MaskShape(u64=chosen.size), MaskShape(u32=chosen.size)):
+        raise invalid("noise parts", chosen.size, f"of all elements, {shape.in_words}")
     wide = shape.u64 > 0
     elements = np.frombuffer(data, dtype="<u8" if wide else "<u4", offset=len(data) - shape.nbytes)
     elements -= chosen.view(np.uint64).astype(elements.dtype)

@@ -35,7 +35,7 @@ class Masks:
         """Mask (or unmask) ring elements of an update in place.
 
         Args:
-            array: contiguous uint32 or uint64, any shape.
+            array: contiguous uint8 to uint64, any shape.
             first_byte: where in the update file's data section the array begins.
         """
         self._apply(Purpose.UPDATE, array, first_byte)

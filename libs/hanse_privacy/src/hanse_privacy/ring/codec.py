@@ -16,8 +16,9 @@ from hanse_fabric.messages.masking import Ring
 Uniforms = Callable[[int], NDArray[np.float64]]
 """Makes so many numbers in [0, 1), multiples of 2^-53."""
 
-DTYPES: dict[int, np.dtype[Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
-_SIGNED: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
+DTYPES: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)}
+"""Of ring elements, by their bits; `SIGNED`: of the numbers that they stand for."""
+SIGNED: dict[int, np.dtype[Any]] = {bits: np.dtype(f"<i{bits // 8}") for bits in DTYPES}
 
 
 def encode(
@@ -37,7 +38,7 @@ def encode(
         refuse: refuse values beyond the bound instead of clipping them.
 
     Returns:
-        uint32 or uint64 elements, and how many values were clipped.
+        elements of `DTYPES[ring.bits]`, and how many values were clipped.
 
     Raises:
         HanseError: INVALID_INPUT for values that are not finite, for values beyond the bound where they are refused,
@@ -47,12 +48,12 @@ def encode(
         raise invalid("ring.fraction", ring.fraction, f"small enough for +-{ring.bound:g} in {ring.bits} bits")
     integers, clipped = to_integers(values, ring, factor=factor, stochastic=stochastic, refuse=refuse)
     # Truncation to the lower bits is the residue modulo 2^bits.
-    return integers.astype(_SIGNED[ring.bits], copy=False).view(DTYPES[ring.bits]), clipped
+    return integers.astype(SIGNED[ring.bits], copy=False).view(DTYPES[ring.bits]), clipped
 
 
 def decode(total: NDArray[Any], ring: Ring) -> NDArray[np.float64]:
     """The sum that ring elements stand for, as float64; exact below 2^53 units of 2^-fraction."""
-    signed = np.ascontiguousarray(total, dtype=DTYPES[ring.bits]).view(_SIGNED[ring.bits])
+    signed = np.ascontiguousarray(total, dtype=DTYPES[ring.bits]).view(SIGNED[ring.bits])
     decoded: NDArray[np.float64] = np.multiply(signed, 2.0**-ring.fraction, dtype=np.float64)
     return decoded
 

@@ -1,7 +1,7 @@
 """Masked update files: from a plain update's file, in one pass and bounded memory.
 
-The data section is all 64-bit elements, then all of 32 bits, each in the model's order (`Rule.RING`), so a mask is
-described by two numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
+The data section is all 64-bit elements, then all of 32, 16 and 8 bits, each in the model's order (`Rule.RING`), so a
+mask is described by four numbers. Counters keep their integers; a POOL_VARIANCE entry carries the raw second moment
 var + mean^2, whose weighted mean less the squared mean of means is the variance of the pooled examples.
 """
 
@@ -22,7 +22,7 @@ from hanse_fabric.tensors.digest import Digester
 from hanse_fabric.tensors.file import read_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
-from hanse_privacy.ring.codec import Uniforms, encode, uniforms
+from hanse_privacy.ring.codec import DTYPES, Uniforms, encode, uniforms
 from hanse_privacy.ring.plan import check_plan, ring_of, weighted
 
 BLOCK = 1 << 17
@@ -56,12 +56,12 @@ def mask_shape(layout: Layout) -> MaskShape:
     Raises:
         HanseError: INVALID_INPUT when it is no ring layout.
     """
-    counts = {"U64": 0, "U32": 0}
+    counts = dict.fromkeys(DTYPES, 0)
     for entry in layout:
         if entry.rule is not Rule.RING:
             raise invalid(f"entry {entry.name}.rule", str(entry.rule), "a ring element's")
-        counts[entry.dtype] += entry.count
-    return MaskShape(u64=counts["U64"], u32=counts["U32"])
+        counts[8 * entry.numpy.itemsize] += entry.count
+    return MaskShape.of(counts)
 
 
 def write_masked(

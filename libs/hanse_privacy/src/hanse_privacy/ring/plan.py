@@ -26,9 +26,12 @@ if TYPE_CHECKING:  # the layout loads numpy
 AVERAGE, POOL_VARIANCE, INTEGER = "*average", "*pool_variance", "*integer"
 """Keys in `RingPlan.entries` for buffers by their rule, which the hub does not know by name."""
 
-MOST_FRACTION = {32: 24, 64: 40}
+MOST_FRACTION = {8: 24, 16: 24, 32: 24, 64: 40}
 """Fraction bits beyond which a float32 has nothing to say."""
 LEAST_FRACTION = 4
+LEAST_LEVELS = 4
+"""Of rings of 8 and 16 bits, in place of LEAST_FRACTION: steps from zero to the bound."""
+_WIDER = {8: 16, 16: 32, 32: 64}
 METRIC_BITS = 20
 """Metrics within +-2^20 are summed unclipped, unless weights are so large that this does not fit."""
 
@@ -85,7 +88,7 @@ def make_plan(
     return plan
 
 
-def ring_bits(settings: SecureAggregation, weighting: str) -> Literal[32, 64]:
+def ring_bits(settings: SecureAggregation, weighting: str) -> Literal[8, 16, 32, 64]:
     """Bits of a parameter's ring; `weighting` as in `make_plan`."""
     return settings.bits or (64 if weighting == "examples" and settings.largest_weight is None else 32)
 
@@ -164,15 +167,20 @@ def metric_ring(plan: RingPlan) -> Ring:
     return Ring(bits=64, fraction=fraction, bound=2.0 ** min(METRIC_BITS, room - fraction))
 
 
-def _ring(bits: Literal[32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
-    for fraction in range(MOST_FRACTION[bits], LEAST_FRACTION - 1, -1):
+def _ring(bits: Literal[8, 16, 32, 64], bound: float, participants: int, tail: float, field: str) -> Ring:
+    narrow = bits < 32
+    for fraction in range(MOST_FRACTION[bits], -1 if narrow else LEAST_FRACTION - 1, -1):
         ring = Ring(bits=bits, fraction=fraction, bound=bound, tail=tail)
+        if narrow and bound * 2.0**fraction < LEAST_LEVELS:
+            break
         if largest_sum(ring, participants) <= capacity(bits):
             return ring
     noise = f" with noise up to {tail:g}" if tail else ""
     raise HanseError(
         ErrorCode.INVALID_INPUT,
         f"secure_aggregation.{field}: sums of {participants} participants within +-{bound:g}{noise} do not fit a ring "
-        f"of {bits} bits with {LEAST_FRACTION} fraction bits",
-        hint="bits: 64, or a smaller bound" if bits == 32 else "a smaller bound is needed",
+        f"of {bits} bits with {f'{LEAST_LEVELS} steps up to it' if narrow else f'{LEAST_FRACTION} fraction bits'}",
+        hint="a smaller bound is needed"
+        if bits == 64
+        else f"bits: {_WIDER[bits]}" + ("" if narrow else ", or a smaller bound"),
     )

@@ -53,6 +53,19 @@ def private(found: Callable[[Job, Privacy], str | None]) -> Callable[[Job], str 
     return lambda job: None if job.privacy is None else found(job, job.privacy)
 
 
+def narrow_by_examples(job: Job, sums: SecureAggregation) -> str | None:
+    return f"weighting: {job.weighting}" if _narrow(sums) and job.weighting == "examples" else None
+
+
+def narrow_noise(job: Job, sums: SecureAggregation) -> str | None:
+    shared = job.privacy is not None and job.privacy.placement == "distributed"
+    return f"secure_aggregation.bits: {sums.bits}" if _narrow(sums) and shared else None
+
+
+def _narrow(sums: SecureAggregation) -> bool:
+    return sums.bits is not None and sums.bits < 32
+
+
 def robust(job: Job, _sums: SecureAggregation) -> str | None:
     name = reduction_of(job)
     return None if name == "weighted_mean" else f"strategy.reduction.name: {name}"

@@ -17,6 +17,11 @@ class Pair:
 LEGAL: tuple[Pair, ...] = (
     Pair("secure_aggregation", "weighting examples", "weights are in the ring and masked, as are the examples' counts"),
     Pair("secure_aggregation", "strategy.optimizer, any", "they see the mean only"),
+    Pair(
+        "secure_aggregation.bits 8, 16",
+        "secure_aggregation.rounding stochastic",
+        "sums of few steps have no bias, and are those of the quantized values, exactly",
+    ),
     Pair("secure_aggregation", "batch norm", "averaged and pooled buffers are sums too"),
     Pair("secure_aggregation", "code", "what site code returns is masked as any update"),
     Pair(

@@ -57,6 +57,20 @@ RULES: tuple[Rule, ...] = (
         studied(at.few_cohorts),
     ),
     Rule(
+        "secure_aggregation.bits 8, 16",
+        "weighting examples",
+        "a weight below the largest takes the few steps that such a ring has from a site's values",
+        "set weighting: uniform, or secure_aggregation.bits: 32",
+        masked(at.narrow_by_examples),
+    ),
+    Rule(
+        "secure_aggregation.bits 8, 16",
+        "privacy.placement distributed",
+        "the shares of noise need the room, and rounding to so few steps would be charged for in epsilon",
+        "set secure_aggregation.bits: 32, or privacy.placement: local",
+        masked(at.narrow_noise),
+    ),
+    Rule(
         "secure_aggregation",
         "strategy.reduction other than weighted_mean",
         "such reductions look at single updates, which nobody can see",
@@ -81,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         "secure_aggregation",
         "codec",
         "a masked sum adds ring elements, which look random and cannot be left out one by one",
-        "leave codec out, or set secure_aggregation.bits: 32",
+        "leave codec out, or set secure_aggregation.bits: 32, 16 or 8",
         masked(at.coded),
     ),
     Rule(

@@ -211,7 +211,7 @@ def needed_for(task: Task) -> int:
     size = task.model.size if task.model is not None else 0
     if task.kind is not TaskKind.TRAIN:
         return MARGIN + size
-    masked = task.masking.ring.default.bits // 16 if task.masking is not None else 0
+    masked = max(1, task.masking.ring.default.bits // 16) if task.masking is not None else 0
     return MARGIN + size * (3 + masked + 3 * len(task.extras or {}))
 
 
