@@ -283,6 +283,7 @@ def test_a_file_that_is_not_there_is_named(prefix, ending):
         ("bim", 4, "1 rs3 0 1e6 A G", "site.bim, line 4: the position: expected a whole number", "1e6"),
         ("bim", 4, "1 rs3 0 1_0 A G", "site.bim, line 4: the position: expected a whole number", "1_0"),
         ("bim", 4, "1 rs3 0 4294967296 A G", "site.bim, line 4: the position: expected at most", "4294967296"),
+        ("bim", 4, f"1 rs3 0 {'9' * 25} A G", "site.bim, line 4: the position: expected at most", "9" * 25),
         ("bim", 6, "1 rs5 0 6 G G", "site.bim, line 6: A2: expected another allele than A1", "G"),
         ("bim", 1, "1 rs0 0 1 A \x00", "site.bim, line 1: expected text", "byte 0x00"),
         ("fam", 5, "F4 I4 0 0 1", "site.fam, line 5: 5 columns, expected 6: family id", ""),
