@@ -52,7 +52,7 @@ def changed(one: bytes, other: bytes) -> int | None:
         if count not in found:
             continue
         number = count * total % _MOST
-        if count * checks % _MOST != _check(number):
+        if count * checks % _MOST != _hashes(number)[_PLACES]:
             continue
         found[count] += 1
         waiting += _add(cells, number, -count)
@@ -60,19 +60,16 @@ def changed(one: bytes, other: bytes) -> int | None:
 
 
 def _add(cells: list[list[int]], number: int, times: int) -> list[int]:
-    places = [part * _PART + place % _PART for part, place in enumerate(_hashes(number)[:_PLACES])]
+    *hashes, check = _hashes(number)
+    places = [part * _PART + place % _PART for part, place in enumerate(hashes)]
     for place in places:
         count, total, checks = cells[place]
-        cells[place] = [count + times, (total + times * number) % _MOST, (checks + times * _check(number)) % _MOST]
+        cells[place] = [count + times, (total + times * number) % _MOST, (checks + times * check) % _MOST]
     return places
 
 
 def _hashes(number: int) -> tuple[int, ...]:
     return struct.unpack("<4Q", hashlib.blake2b(number.to_bytes(8, "little"), digest_size=32).digest())
-
-
-def _check(number: int) -> int:
-    return _hashes(number)[3]
 
 
 def _number(person: bytes) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ _WAIT_S = 10.0
 
 
 class Database:
-    """Methods block, and any thread may call them: each has a connection of its own.
+    """Methods block, and any thread may call them: they take turns at one connection, which stays open.
 
     Args:
         tables: statements that make what is not there yet.
@@ -25,7 +25,8 @@ class Database:
 
     def __init__(self, path: Path, tables: str) -> None:
         self._path, self._tables = path, tables
-        self._made = False
+        self._turn = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
 
     def do(self, act: Callable[[sqlite3.Connection], T]) -> T:
         """Act as the only one who does, and keep all of it or nothing.
@@ -34,7 +35,8 @@ class Database:
             HanseError: NO_SPACE; INTERNAL where the file is none of these; what `act` raises.
         """
         try:
-            with space_errors(self._path), closing(self._open()) as database:
+            with self._turn, space_errors(self._path):
+                database = self._connection or self._open()
                 database.execute("BEGIN IMMEDIATE")
                 with database:
                     return act(database)
@@ -43,13 +45,11 @@ class Database:
             raise HanseError(code, f"{self._path}: {error}") from None
 
     def _open(self) -> sqlite3.Connection:
-        if not self._made:
-            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
-        database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
+        database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA synchronous = FULL")
-        if not self._made:
-            database.executescript(self._tables)
-            self._made = True
+        database.executescript(self._tables)
+        self._connection = database
         return database
 
 

@@ -179,8 +179,15 @@ class TaskFolders:
 def _remove_all(*files: Path) -> None:
     """Remove files, with what is named after them."""
     for file in files:
-        for path in (file, *file.parent.glob(f"{file.name}.*")):
+        for path in (file, *_named_after(file)):
             _remove(path)
+
+
+def _named_after(file: Path) -> list[Path]:
+    """Files beside it whose names go on from its name. A glob would compile a pattern for every task."""
+    with suppress(FileNotFoundError):
+        return [file.with_name(name) for name in os.listdir(file.parent) if name.startswith(f"{file.name}.")]
+    return []
 
 
 def _remove(path: Path) -> None:
