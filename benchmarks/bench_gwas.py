@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,8 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="of the scenarios: a file for docs/results/records")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    # What is installed has its bytecode beside it; without it, a first study would be charged with compiling.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments.scenarios:
         figures = scenarios(arguments)
     else:
