@@ -185,9 +185,11 @@ def _remove_all(*files: Path) -> None:
 
 def _named_after(file: Path) -> list[Path]:
     """Files beside it whose names go on from its name. A glob would compile a pattern for every task."""
-    with suppress(FileNotFoundError):
-        return [file.with_name(name) for name in os.listdir(file.parent) if name.startswith(f"{file.name}.")]
-    return []
+    try:
+        beside = list(file.parent.iterdir())
+    except FileNotFoundError:
+        return []
+    return [path for path in beside if path.name.startswith(f"{file.name}.")]
 
 
 def _remove(path: Path) -> None:
