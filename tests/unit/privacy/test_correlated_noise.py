@@ -105,7 +105,7 @@ def test_only_buffered_sums_are_rounded() -> None:
 @pytest.mark.parametrize(
     ("sigma", "number", "matrix", "said"),
     [
-        (3, 1, Correlation(), "noise"), (2**36 + 1, 1, Correlation(), "noise"), (10, 0, Correlation(), "round"),
+        (3, 1, Correlation(), "noise"), (2**40 + 1, 1, Correlation(), "noise"), (10, 0, Correlation(), "round"),
         (10, 1, Correlation(weights=(0.3,)), "multiples of 2"),
     ],
 )  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from hanse_fabric.errors import HanseError
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
 from hanse_privacy.accounting.accountant import make_accountant
 from hanse_privacy.accounting.terms import round_noise
+from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.report import describe, run_epsilon
 from hanse_schemas.job import Job, check_job
 
@@ -151,3 +152,20 @@ def test_a_multipliers_epsilon_is_that_of_the_ledger_within_its_accountants_slac
 def test_the_report_loads_no_numpy() -> None:
     program = "import sys, hanse_privacy.report; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0
+
+
+def test_correlated_noise_hides_a_sites_whole_run_and_says_what_its_ledger_charges() -> None:
+    section = {
+        "placement": "central", "mechanism": "dp_ftrl", "noise_multiplier": 8.0, "min_separation": 5,
+        "matrix": {"name": "banded", "bands": 5},
+    }  # fmt: skip
+    privacy = Privacy.model_validate(section)
+    told = run_epsilon(privacy, 20)
+    correlation = matrix_of(privacy, 20)
+    made = round_noise(PrivacyTerms(privacy=privacy, rounds=20, round=1, active=4, correlation=correlation), "a")
+    accountant = make_accountant()
+    accountant.compose(made.event)
+    assert told == pytest.approx(accountant.epsilon(1e-5), rel=1e-6)
+    text = describe(job(section, rounds=20, weighting="uniform", participants={"minimum": 4, "fraction": 0.2}))
+    assert "one site contributes to the run, in rounds at least 5 apart" in text
+    assert f"epsilon {told:.4g}" in text

@@ -35,6 +35,12 @@ def job(**changes: Any) -> Job:
 
 STUDY: dict[str, Any] = {"workflow": "association_study", "study": {"test": "trend"}, "rounds": 1, "model": {}}
 
+FTRL = {
+    "placement": "central", "mechanism": "dp_ftrl", "epsilon": 3.0, "min_separation": 2,
+    "matrix": {"name": "banded", "bands": 2},
+}  # fmt: skip
+TURNS: dict[str, Any] = {"weighting": "uniform", "participants": {"minimum": 4, "fraction": 0.5}}
+
 REFUSED: dict[str, dict[str, Any]] = {
     "private_study": {**STUDY, "privacy": LOCAL},
     "plain_study": {**STUDY, "secure_aggregation": None},
@@ -88,6 +94,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "colluding": {"privacy": {**SHARES, "colluding": 3}, "weighting": "uniform", "secure_aggregation": MASKED},
     "literal": {"privacy": {**LOCAL, "scale": "literal"}},
     "adaptive": {"privacy": {**LOCAL, "adaptive_clip": 0.5}},
+    "unfit_matrix": {"privacy": {**FTRL, "matrix": {"name": "banded", "bands": 4}}, **TURNS},
+    "too_many": {"privacy": FTRL, "weighting": "uniform"},
+    "unknown_turns": {"privacy": FTRL, **TURNS, "workflow": "cyclic"},
     "per_site": {"privacy": {**CENTRAL, "site_epsilon": {"a": 1.0}}, "weighting": "uniform"},
 }  # fmt: skip
 """By the name of the rule's condition."""
@@ -108,6 +117,7 @@ WORKS: list[dict[str, Any]] = [
     {"privacy": LOCAL, "weighting": "examples"},
     {"privacy": CENTRAL, "weighting": "uniform", "strategy": {"optimizer": {"name": "adam"}}},
     {"privacy": SGD, "initial_model": "0" * 64},
+    {"privacy": FTRL, **TURNS},
     {"privacy": SGD, "participants": {"minimum": 4, "fraction": 0.5}},
     {"privacy": SGD, "train": {"optimizer": {"name": "adam"}}, "model": {"name": "mlp", "dropout": 0.1}},
     {

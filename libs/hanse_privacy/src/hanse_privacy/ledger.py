@@ -24,6 +24,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.privacy import LedgerHead
 from hanse_privacy.accounting.accountant import AccountantName, make_accountant
 from hanse_privacy.accounting.events import Event
+from hanse_privacy.turns import Turn, Turns
 from hanse_privacy.witness import MISSING, RESTORED, Witness
 
 NAME = "privacy"
@@ -111,32 +112,39 @@ class Ledger:
         self._lock = os.open(folder / f"{NAME}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._totals: dict[str, Counter[Event]] = {}
         self._open: dict[str, Charge] = {}
-        self._witness = Witness()
+        self._witness, self._turns = Witness(), Turns()
         with self._alone():
             self._log = ChainedLog(folder, NAME, clock)
             for entry in read_chain(folder, NAME):
                 self._count(entry, entry["hash"])
 
-    def reserve(self, *charges: Charge) -> Balance:
+    def reserve(self, *charges: Charge, turn: Turn | None = None) -> Balance:
         """Charge what one answer releases, before it is made: all or nothing. It is on the disk when this returns.
 
         Args:
             charges: of one project.
+            turn: the site's part in a run that is charged as a whole.
 
         Returns:
             the project's balance, these included.
 
         Raises:
-            HanseError: POLICY where a budget would be exceeded, saying what is spent and what remains; CONFLICT where
+            HanseError: POLICY where a budget would be exceeded, saying what is spent and what remains, and for a turn
+                that is not the site's; CONFLICT where
                 the same work was charged otherwise; NO_SPACE; TAMPERED. Nothing is charged then.
         """
         with self._alone():
             self._catch_up()
+            taken = turn is not None and self._turns.is_new(turn)
             new = [charge for charge in charges if not self._is_open(charge)]
             if new:
                 self._check(new)
+            elif taken:
+                self._witness.require_whole()
             for charge in new:
                 self._write(_body(charge))
+            if turn is not None and taken:
+                self._write(turn.to_json())
             return self._balance(charges[0].project)
 
     def settle(self, charge: Charge) -> None:
@@ -238,7 +246,7 @@ class Ledger:
                 )
 
     def _count(self, entry: Mapping[str, Any], digest: str) -> None:
-        if self._witness.add(entry, digest):
+        if self._witness.add(entry, digest) or self._turns.add(entry):
             return
         name = f"{entry['project']}/{entry['run']}/{entry['work']}"
         if entry["what"] == "settled":

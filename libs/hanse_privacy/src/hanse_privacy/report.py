@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from hanse_fabric.messages.privacy import Privacy, PrivateMetrics
 from hanse_privacy.accounting.accountant import delta_of_alike
+from hanse_privacy.correlated.optimum import matrix_of
+from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
 from hanse_schemas.job import Job
@@ -73,6 +75,11 @@ def run_epsilon(privacy: Privacy, rounds: int) -> float | None:
         return privacy.epsilon
     if privacy.noise_multiplier is None or privacy.mechanism in ("dp_sgd", "staircase"):
         return None
+    matrix = matrix_of(privacy, rounds)
+    if matrix is not None and privacy.min_separation is not None:
+        change = 2 * sensitivity(matrix, rounds=rounds, separation=privacy.min_separation)
+        delta = delta_of_alike(privacy.delta)
+        return gaussian_epsilon(privacy.noise_multiplier / change, delta) if delta else math.inf
     noise = privacy.noise_multiplier / 2  # in sensitivities, which are twice the clip
     if privacy.mechanism in _GAUSSIAN:
         delta = delta_of_alike(privacy.delta)
@@ -85,6 +92,11 @@ def _unit(privacy: Privacy, unit: str | None) -> str:
         return f"whether any one {unit}, with all rows of that {unit}, was in a site's training data (added or removed)"
     if privacy.mechanism == "dp_sgd":
         return "whether any one example was among a site's training data (added or removed)"
+    if privacy.mechanism == "dp_ftrl":
+        return (
+            "everything that one site contributes to the run, in rounds at least "
+            f"{privacy.min_separation} apart, against any other contributions to them (not that it takes part)"
+        )
     return "everything that one site contributes to a round, against any other contribution (not that it takes part)"
 
 

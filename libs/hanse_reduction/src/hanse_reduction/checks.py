@@ -45,7 +45,9 @@ def within(strategy: Strategy, job: ReduceJob) -> Strategy:
     if not isinstance(strategy.reduction, PrivateMean):
         return strategy
     updates = (f"{update.participant}/{update.ref.digest}" for update in job.updates)
-    return replace(strategy, reduction=strategy.reduction.within(job.project, job.run, job.step, *updates))
+    names = [update.participant for update in job.updates]
+    reduction = strategy.reduction.within(job.project, job.run, job.step, *updates, participants=names)
+    return replace(strategy, reduction=reduction)
 
 
 def check_private(strategy: Strategy, layout: Layout) -> None:

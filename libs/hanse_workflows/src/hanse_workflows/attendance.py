@@ -103,11 +103,16 @@ LARGEST_MASKED_COHORT = 2_500
 """The same where answers are masked: each has a sealed seed and a tally besides (300 bytes, at most 400)."""
 
 
-def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
+def sample(
+    present: tuple[str, ...], job: Job, number: int, *, resting: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
     """A round's participants, sorted: the job's share of those present, by the run's seed. Pure.
 
+    Args:
+        resting: who may not take part in this round.
+
     Raises:
-        RunFailure: TOO_LARGE for more than a round can have.
+        RunFailure: TOO_LARGE for more than a round can have; QUORUM where too few are not resting.
     """
     count = job.participants.sampled(len(present))
     most = LARGEST_COHORT if job.secure_aggregation is None else LARGEST_MASKED_COHORT
@@ -117,6 +122,16 @@ def sample(present: tuple[str, ...], job: Job, number: int) -> tuple[str, ...]:
             f"participants: {count} of {len(present)} would take part in a round, at most {most} can",
             hint=f"set participants.fraction to {math.floor(10_000 * most / len(present)) / 10_000:.4f} or less",
         )
+    if resting:
+        present = tuple(name for name in present if name not in resting)
+        if len(present) < job.participants.minimum:
+            raise RunFailure(
+                ErrorCode.QUORUM,
+                f"round {number}: {len(present)} of those present may take part again, the job's minimum is "
+                f"{job.participants.minimum}; privacy.min_separation keeps {len(resting)} away",
+                hint="enrol more participants, or lower participants.fraction, participants.minimum or min_separation",
+            )
+        count = min(count, len(present))
     if count == len(present):
         return present
     chooser = random.Random(derive_seed(job.seed, number, "sample"))  # noqa: S311 - repeatable, not secret

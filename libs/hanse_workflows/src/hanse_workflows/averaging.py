@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hanse_workflows.first_model import first_model
 from hanse_workflows.masking import protocol_of
+from hanse_workflows.noise import correlated_seed
 from hanse_workflows.round_asks import training
 from hanse_workflows.round_end import RoundEnds
 from hanse_workflows.round_state import RoundState
@@ -24,14 +25,15 @@ async def federated_averaging(run: Verbs) -> None:
     Raises:
         RunFailure: QUORUM, TIMEOUT, or why an answer, a sum or a version was refused.
     """
-    job, state, masked = run.job, RoundState(), run.job.secure_aggregation
+    job, state, masked = run.job, RoundState(seed=await correlated_seed(run)), run.job.secure_aggregation
     protocol = None if masked is None else protocol_of(run, masked)
     ends = RoundEnds(run, protocol)
     model = await first_model(run)
     for number in range(1, job.rounds + 1):
         with run.round(number):
             present = await run.participants(f"r{number}-participants")
-            chosen, state = ends.choose(present, number), state.seeing(present)
+            chosen = ends.choose(present, number, resting=state.resting(job, number))
+            state = state.seeing(present).asking(number, chosen)
             run.note("round-started", f"r{number}", round=number, participants=list(chosen), rounds=job.rounds)
             asked = replace(training(job, chosen, number, model), trained=state.counted)
             trained = await train(run, protocol, asked, state)

@@ -31,8 +31,10 @@ class RoundEnds:
         self._stopping, self.lines = EarlyStopping(run.job.stop), LineBudget(run.job)
         self._parent: str | None = run.job.initial_model
 
-    def choose(self, present: tuple[str, ...], number: int) -> tuple[str, ...]:
-        """A round's participants, of those present whose lines suffice.
+    def choose(
+        self, present: tuple[str, ...], number: int, *, resting: frozenset[str] = frozenset()
+    ) -> tuple[str, ...]:
+        """A round's participants, of those present whose lines suffice, and who are not resting.
 
         Raises:
             RunFailure: QUORUM where these are too few; TOO_LARGE for more than a round can have.
@@ -47,7 +49,7 @@ class RoundEnds:
                 f"{number} (participants.bytes_each), the job's minimum is {wanted.minimum}",
                 hint="raise participants.bytes_each, or let a codec make updates smaller",
             )  # fmt: skip
-        return sample(able, self._run.job, number)
+        return sample(able, self._run.job, number, resting=resting)
 
     async def end(self, number: int, chosen: tuple[str, ...], trained: TrainedRound, state: RoundState) -> bool:
         """End a round; returns whether it was the last.

@@ -92,6 +92,9 @@ class RoundState:
         counted: the last round in which each participant's answer is in the model.
         known: all participants that were present at any round so far: SCAFFOLD's and FedDyn's N.
         before: how many these were when `extras` were made.
+        seed: of all rounds' noise, in hexadecimal, where it is correlated from round to round.
+        reduced: whose updates were reduced, round by round, where it is.
+        asked: the last round in which each participant was asked to train.
     """
 
     state: Mapping[str, ObjectRef] = field(default_factory=dict)
@@ -100,6 +103,18 @@ class RoundState:
     counted: Mapping[str, int] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     before: int = 0
+    seed: str | None = None
+    reduced: tuple[tuple[str, ...], ...] = ()
+    asked: Mapping[str, int] = field(default_factory=dict)
+
+    def asking(self, round_number: int, chosen: Iterable[str]) -> RoundState:
+        """The same, once these were asked to train."""
+        return replace(self, asked={**self.asked, **dict.fromkeys(chosen, round_number)})
+
+    def resting(self, job: Job, round_number: int) -> frozenset[str]:
+        """Who may not train in a round, for noise that is correlated hides those alone who rest between."""
+        separation = 1 if job.privacy is None else job.privacy.min_separation or 1
+        return frozenset(name for name, last in self.asked.items() if round_number < last + separation)
 
     def seeing(self, present: Iterable[str]) -> RoundState:
         """The same, with those who are present now."""
@@ -111,6 +126,7 @@ class RoundState:
         return replace(
             self, state=reduction.state, clip=reduction.clip, extras=reduction.extras, counted=counted,
             before=len(self.known),
+            reduced=() if self.seed is None else (*self.reduced, reduction.participants),
         )  # fmt: skip
 
 

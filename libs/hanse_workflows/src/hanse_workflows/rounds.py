@@ -58,7 +58,7 @@ async def train(
     ask = await carrying(run, f"{prefix}-model", ask)
     if protocol is None:
         gathered = await gather_updates(run, step, with_noise(run, ask, 1))
-        strategy = await central_strategy(run, f"{prefix}-noise", ask, state.clip)
+        strategy = await central_strategy(run, f"{prefix}-noise", ask, state)
         reduction = await reduce(
             run, reduce_step, round=ask.round, answers=gathered.answers, model=ask.model, state=state.state,
             needed=ask.needed, options=reduce_options(run.job, state, strategy),

@@ -45,27 +45,48 @@ class Correlation(Frozen):
         return self
 
 
+class BandedMatrix(Frozen):
+    """The best matrix with so many bands, at most `min_separation` (`hanse_privacy.correlated`). One: the identity."""
+
+    name: Literal["banded"]
+    bands: int = Field(ge=1, le=4097)
+
+
+class BufferedMatrix(Frozen):
+    """The best matrix with so many buffers (BLT)."""
+
+    name: Literal["blt"]
+    buffers: int = Field(ge=1, le=16)
+
+
+Matrix = Annotated[BandedMatrix | BufferedMatrix, Field(discriminator="name")]
+
+
 class Privacy(Frozen):
     """Differential privacy of a run.
 
     Attributes:
         placement: `local`: each site makes its own answer private, by itself; `distributed`: each adds a share of the
             noise within the masked sum; `central`: the hub clips and adds noise, and is trusted with plain updates.
-        mechanism: `dp_sgd` (local, per example or unit, within training), or noise on the clipped update.
+        mechanism: `dp_sgd` (local, per example or unit, within training), or noise on the clipped update; `dp_ftrl`
+            (central): normal noise that is correlated from round to round, for the whole run together.
         clip: norm to which the update (dp_sgd: the gradient of each example) is clipped: L2 for Gaussian kinds, L1 for
             Laplace kinds and staircase.
         epsilon, delta: the whole run's guarantee; or
-        noise_multiplier: noise per unit of `clip` (standard deviation for Gaussian, scale for the others) per round.
+        noise_multiplier: noise per unit of `clip` (standard deviation for Gaussian, scale for the others) per round;
+            for dp_ftrl of the independent noise that correlated noise is made of.
         adaptive_clip: central: the quantile of the updates' norms that the clipping norm is moved to; None: fixed.
         noise: distributed: how the sites' shares of it are made (docs/privacy.md).
         colluding: `distributed-gamma`: how many sites may collude, without the noise of the others becoming short.
         scale: `calibrated`, or `literal`: as Mugunthan (2022) prints it, of which the true epsilon is larger.
         metrics: what is told beside updates, with noise; None: nothing by sites with `privacy.required`.
+        matrix: dp_ftrl: how noise is correlated.
+        min_separation: dp_ftrl: rounds from one in which a site takes part to the next, at least; 1: every round.
         site_epsilon: by participant, where it differs from `epsilon` (local placements; Mugunthan, 2022, Table 5.2).
     """
 
     placement: Literal["local", "distributed", "central"]
-    mechanism: Literal["dp_sgd", "gaussian", "laplace", "staircase", "discrete_gaussian", "discrete_laplace"]
+    mechanism: Literal["dp_sgd", "gaussian", "laplace", "staircase", "discrete_gaussian", "discrete_laplace", "dp_ftrl"]
     clip: float = Field(default=1.0, gt=0, le=1e6)
     epsilon: float | None = Field(default=None, gt=0, le=1e6)
     delta: float = Field(default=1e-5, ge=0, lt=1)
@@ -76,9 +97,14 @@ class Privacy(Frozen):
     scale: Literal["calibrated", "literal"] = "calibrated"
     site_epsilon: dict[Slug, float] = {}
     metrics: PrivateMetrics | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    matrix: Matrix | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    min_separation: int | None = Field(default=None, ge=1, exclude_if=lambda given: given is None)  # since 0.2.0
 
     @model_validator(mode="after")
     def _determined(self) -> Privacy:
+        for name, given in (("matrix", self.matrix), ("min_separation", self.min_separation)):
+            if (given is None) == (self.mechanism == "dp_ftrl"):
+                raise ValueError(f"give {name} with mechanism dp_ftrl, and with no other")
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError("give epsilon or noise_multiplier, one of them")
         return self
@@ -93,6 +119,7 @@ class PrivacyTerms(Frozen):
         round: this one, from 1.
         active: how many participants share the noise of a distributed placement.
         attempt: from 1; noise is drawn anew for each, and each is charged.
+        correlation: dp_ftrl: the matrix that the hub has found.
     """
 
     privacy: Privacy
@@ -100,6 +127,7 @@ class PrivacyTerms(Frozen):
     round: int = Field(ge=1)
     active: int = Field(ge=1)
     attempt: int = Field(default=1, ge=1)
+    correlation: Correlation | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
 
 
 class LedgerHead(Frozen):

@@ -16,17 +16,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages.privacy import PrivacyTerms
+from hanse_fabric.messages.privacy import Correlation, PrivacyTerms
 from hanse_learning.server.norm_clipping import clipping_factors, squared_norms
 from hanse_learning.server.reduction import TILE, Array, Rows, tiles
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.accounting.terms import round_noise
+from hanse_privacy.correlated.matrix import round_name
+from hanse_privacy.correlated.mechanism import CorrelatedNoise
+from hanse_privacy.correlated.stream import source_of
 from hanse_privacy.noise.mechanisms import Gaussian, Laplace, Mechanism, add
 from hanse_privacy.noise.source import NoiseSource
 
@@ -35,6 +39,8 @@ LEARNING_RATE = 0.2
 _SHARE = 1 / 20
 """Standard deviation of the count's noise, per site (Andrew et al., section 3.1)."""
 _COUNT = b"count"
+_CHUNK = 1 << 16
+"""Bytes of a file whose correlated noise is drawn at once. Reductions of other rounds are cut into other blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,8 @@ class PrivateMean:
         seed: secret, 32 bytes.
         quantile: where the norm is moved to; None: it stays.
         context: what identifies the reduction: set by whoever reduces (`within`).
+        matrix: by which noise is correlated from round to round; None: it is independent.
+        before: names of the rounds before this one (`round_name`), and `within` a reduction of this one.
     """
 
     clip: float
@@ -55,25 +63,32 @@ class PrivateMean:
     seed: bytes
     quantile: float | None = None
     context: bytes = b""
+    matrix: Correlation | None = None
+    before: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, terms: PrivacyTerms, seed: bytes, clip: float | None) -> PrivateMean:
+    def of(cls, terms: PrivacyTerms, seed: bytes, clip: float | None, before: tuple[str, ...] = ()) -> PrivateMean:
         """From a job's terms; `clip` is this round's norm where it is moved.
 
         Raises:
             HanseError: INVALID_INPUT for terms that are not central, or that no noise keeps.
         """
         privacy = terms.privacy
-        if privacy.placement != "central" or privacy.mechanism not in ("gaussian", "laplace"):
-            raise invalid("privacy", f"{privacy.placement}, {privacy.mechanism}", "central, gaussian or laplace")
-        normal = privacy.mechanism == "gaussian"
+        if privacy.placement != "central" or privacy.mechanism not in ("gaussian", "laplace", "dp_ftrl"):
+            raise invalid("privacy", f"{privacy.placement}, {privacy.mechanism}", "central; gaussian, laplace, dp_ftrl")
+        if privacy.mechanism == "dp_ftrl" and len(before) != terms.round - 1:
+            raise invalid("reduction.before", len(before), f"a name for each round before round {terms.round}")
+        normal = privacy.mechanism != "laplace"
         # Distributions of Laplace noise need a library that hubs do not install.
         made = round_noise(terms, "", accountant="pld" if normal else "rdp")
-        return cls(clip or privacy.clip, made.multiplier / 2, normal, seed, privacy.adaptive_clip if normal else None)
+        quantile = privacy.adaptive_clip if normal else None
+        noise = made.multiplier / 2
+        return cls(clip or privacy.clip, noise, normal, seed, quantile, matrix=terms.correlation, before=before)
 
-    def within(self, *names: str) -> PrivateMean:
-        """The same for one reduction, of these very updates."""
-        return replace(self, context=hashlib.sha256("\n".join(names).encode()).digest())
+    def within(self, *names: str, participants: Iterable[str] = ()) -> PrivateMean:
+        """The same for one reduction, of these very updates, which are those participants'."""
+        now = () if self.matrix is None else (*self.before, round_name(len(self.before) + 1, participants))
+        return replace(self, context=hashlib.sha256("\n".join(names).encode()).digest(), before=now)
 
     def measure(self, updates: Rows) -> Mapping[str, Array]:
         """See `Measured.measure`: squares, or absolute values."""
@@ -90,14 +105,29 @@ class PrivateMean:
         """See `Reduction.combine`: without the noise, which depends on where the columns are."""
         WeightedMean().combine(updates, weights, out)
 
-    def add_noise(self, change: Array, at: int, count: int) -> None:
+    def add_noise(self, change: Array, at: int, count: int, size: int = 4) -> None:
         """Add noise to the mean of `count` updates, (n,) in place.
 
         Args:
             at: offset of the columns in the file (bytes): noise is drawn by it.
+            size: of a column's number in the file (bytes).
         """
-        mechanism = self._mechanism(count)
-        change[...] = add(change.astype(np.float64), mechanism, self._source(at.to_bytes(8, "big")))
+        source, wide = self._source(at.to_bytes(8, "big")), change.astype(np.float64)
+        if self.matrix is None:
+            change[...] = add(wide, self._mechanism(count), source)
+            return
+        # Noise is correlated in sums, for the number of updates differs from round to round.
+        sigma = 2 * self.noise * self.clip
+        wide *= count
+        for chunk in range(at // _CHUNK, -(-(at + wide.size * size) // _CHUNK)):  # as they lie in every round's file
+            first = max(0, chunk * _CHUNK - at) // size
+            part = wide[first : ((chunk + 1) * _CHUNK - at) // size]
+            noise = CorrelatedNoise(
+                sigma, self.matrix, len(self.before), partial(self._noise_of, chunk, size), _CHUNK // size,
+                (at + first * size) % _CHUNK // size,
+            )  # fmt: skip
+            part[...] = add(part, noise, source)
+        change[...] = wide / count
 
     def next_clip(self, totals: Mapping[str, Array]) -> float | None:
         """The norm of the next round; None where it stays."""
@@ -124,6 +154,10 @@ class PrivateMean:
         if self.quantile is not None:
             noise = (noise**-2 - self._count_noise(count) ** -2) ** -0.5
         return Gaussian(noise * sensitivity)
+
+    def _noise_of(self, chunk: int, size: int, number: int) -> NoiseSource:
+        """What the independent noise of a round's columns is made of: the same whenever the round is looked back at."""
+        return source_of(self.seed, number, self.before[number - 1], chunk, size)
 
     def _source(self, which: bytes) -> NoiseSource:
         if not self.context:

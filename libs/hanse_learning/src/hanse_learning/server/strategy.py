@@ -58,7 +58,7 @@ class Strategy:
             rows = [row[part] for row in updates]
             self.reduction.combine(rows, weights, moved)
             if isinstance(self.reduction, PrivateMean):
-                self.reduction.add_noise(moved, at + part.start * block.itemsize, len(updates))
+                self.reduction.add_noise(moved, at + part.start * block.itemsize, len(updates), block.itemsize)
             mask = None
             if self.mask is not None:
                 mask = self.mask.of([row for row, weight in zip(rows, weights, strict=True) if weight], wide)

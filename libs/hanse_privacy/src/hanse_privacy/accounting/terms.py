@@ -7,6 +7,8 @@ What is hidden, and the sensitivity that follows:
   by at most `clip`.
 - every other mechanism: a site's whole contribution to a round, replaced by any other one. (That a site takes part is
   no secret.) It changes the update, or the sum of updates, by at most 2 `clip` in the mechanism's norm.
+- `dp_ftrl`: all that a site contributes to the run, replaced by any other contributions to the same rounds. It changes
+  C X (`hanse_privacy.correlated`) by at most 2 `clip` times the matrix's sensitivity. It is charged once for the run.
 
 So a `noise_multiplier` z means standard deviation (or scale) z `clip`, which is z sensitivities for `dp_sgd` and z / 2
 for the others.
@@ -22,8 +24,9 @@ from hanse_fabric.messages.privacy import PrivacyTerms
 from hanse_privacy.accounting.accountant import AccountantName
 from hanse_privacy.accounting.calibration import amount_of, noise_for, noise_of_amount
 from hanse_privacy.accounting.events import Event, Kind
+from hanse_privacy.correlated.sensitivity import sensitivity
 
-Unit = Literal["example", "unit", "site"]
+Unit = Literal["example", "unit", "site", "run"]
 LENGTHENED = 2.0**-64
 """Probability with which rounding to the ring's grid may make an update longer than its clip (`noise.rounding`), where
 the job has a delta; without, it never does."""
@@ -69,7 +72,7 @@ class RoundNoise:
         multiplier: standard deviation, or scale, per unit of `clip`; for `staircase`: 2 / epsilon of a coordinate.
         event, count: what is charged.
         chance: charged besides: a probability with which the update is longer than the clip (`LENGTHENED`); 0: never.
-        unit: what the guarantee is about.
+        unit: what the guarantee is about; `run`: a site's contributions to a whole run, for which it is charged once.
         work: for `dp_sgd`.
     """
 
@@ -133,6 +136,8 @@ def round_noise(
         if coordinates is None:
             raise invalid("privacy.mechanism", "staircase", "a mechanism for updates of unknown size")
         count = coordinates
+    if privacy.mechanism == "dp_ftrl":
+        return _whole_run(terms, accountant)
     kind = _KINDS[privacy.mechanism]
     chance = LENGTHENED if privacy.placement == "distributed" and privacy.delta else 0.0
     if privacy.placement == "distributed" and kind == "laplace":
@@ -148,6 +153,18 @@ def round_noise(
         noise /= terms.active  # the printed scale is for a mean over n: n times too small for the sum
     event = Event(kind, amount_of(kind, noise))
     return RoundNoise(privacy.mechanism, privacy.clip, 2 * noise, event, count, "site", chance=chance)
+
+
+def _whole_run(terms: PrivacyTerms, accountant: AccountantName) -> RoundNoise:
+    privacy = terms.privacy
+    if terms.correlation is None or privacy.min_separation is None:
+        raise invalid("privacy.correlation", None, "the numbers of the matrix, with dp_ftrl")
+    change = 2 * sensitivity(terms.correlation, rounds=terms.rounds, separation=privacy.min_separation)
+    if privacy.epsilon is None:
+        multiplier = _given(privacy.noise_multiplier)
+    else:
+        multiplier = change * noise_for("gaussian", privacy.epsilon, privacy.delta, 1, accountant=accountant)
+    return RoundNoise("dp_ftrl", privacy.clip, multiplier, Event("gaussian", multiplier / change), 1, "run")
 
 
 _KINDS: dict[str, Kind] = {

@@ -26,7 +26,7 @@ from hanse_privacy.noise.source import NoiseSource
 from hanse_privacy.noise.tables import Table
 from hanse_privacy.noise.weights import gaussian_weights, half_width
 
-LEAST_SIGMA, LARGEST_SIGMA = 4, 2**36
+LEAST_SIGMA, LARGEST_SIGMA = 4, 2**40
 _ADDED = SMOOTH * sum(Fraction(1, 4**bit) for bit in range(FRACTION))
 
 
@@ -38,10 +38,10 @@ def centred_gaussian(sigma: int, centres: Integers, source: NoiseSource) -> Inte
         centres: c, in units of 2^-8 steps: (count,).
 
     Raises:
-        HanseError: INVALID_INPUT for a sigma below 4 or above 2^36.
+        HanseError: INVALID_INPUT for a sigma below 4 or above 2^40.
     """
     if not LEAST_SIGMA <= sigma <= LARGEST_SIGMA:
-        raise invalid("noise", f"of deviation {sigma} steps of the grid", f"{LEAST_SIGMA} to 2^36 steps")
+        raise invalid("noise", f"of deviation {sigma} steps of the grid", f"{LEAST_SIGMA} to 2^40 steps")
     wide = math.isqrt(math.floor((sigma**2 - _ADDED) * 4**FRACTION)) + 1
     made: Integers = centres + discrete_gaussian(wide, centres.size, source)
     (even, least_even), (odd, least_odd) = _tables()

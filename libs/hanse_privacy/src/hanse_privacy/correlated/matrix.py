@@ -9,7 +9,9 @@ Their first column c has c_0 = 1, and
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Iterable
 from itertools import accumulate
 
 from hanse_fabric.messages.privacy import Correlation
@@ -43,6 +45,11 @@ def inverse_column(matrix: Correlation, rounds: int) -> list[float]:
         buffers = [decay * kept + made for decay, kept in zip(matrix.decays, buffers, strict=True)]
         found.append(made)
     return found
+
+
+def round_name(number: int, participants: Iterable[str]) -> str:
+    """What a round's noise is known by: another for other participants, whose updates are other ones."""
+    return hashlib.sha256("\n".join((str(number), *sorted(participants))).encode()).hexdigest()[:32]
 
 
 def prefix_error(matrix: Correlation, rounds: int) -> float:

@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 
 from hanse_fabric.errors import invalid
-from hanse_fabric.messages.privacy import Correlation
+from hanse_fabric.messages.privacy import BandedMatrix, BufferedMatrix, Correlation, Privacy
 from hanse_privacy.correlated.descent import least
 from hanse_privacy.correlated.matrix import FRACTION
 from hanse_privacy.correlated.sensitivity import most_participations, sensitivity, summed_columns
@@ -20,6 +20,22 @@ LARGEST_WORK = 2_000_000
 _WIDEST_LOGIT = 12.0
 
 Floats = list[float]
+
+
+def matrix_of(privacy: Privacy, rounds: int) -> Correlation | None:
+    """The matrix that a job's section asks for; None where its noise is not correlated.
+
+    Raises:
+        HanseError: INVALID_INPUT for one that does not fit the rounds.
+    """
+    separation = privacy.min_separation
+    match privacy.matrix:
+        case BandedMatrix(bands=bands) if separation is not None:
+            return banded(bands, rounds=rounds, separation=separation)
+        case BufferedMatrix(buffers=buffers) if separation is not None:
+            return buffered(buffers, rounds=rounds, separation=separation)
+        case _:
+            return None
 
 
 @lru_cache(maxsize=64)

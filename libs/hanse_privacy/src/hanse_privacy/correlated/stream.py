@@ -36,7 +36,7 @@ def correlated_steps(matrix: Correlation, sigma: int, count: int, number: int, s
     """Noise W of round `number` (from 1): (count,) steps of the grid.
 
     Args:
-        sigma: of Z, in steps: 4 to 2^36.
+        sigma: of Z, in steps: 4 to 2^40.
         sources: of every round up to this one.
     """
     memory: _Bands | _Buffers = _Buffers(matrix, count) if matrix.decays else _Bands(matrix, count)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from hanse_fabric.errors import HanseError
 from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy.correlated.optimum import matrix_of
 from hanse_privacy.noise.aggregate import OBLIVIOUS, WHOLE
 from hanse_privacy.rules.sections import (
     LAYERS,
@@ -21,13 +23,14 @@ from hanse_privacy.rules.sections import (
 from hanse_schemas.job import LEAST_COHORTS, Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 
+AVERAGING = "federated_averaging"
 Condition = Callable[[Job], str | None]
 
 GAUSSIAN = frozenset({"gaussian", "discrete_gaussian"})
 MECHANISMS: Mapping[str, frozenset[str]] = {
     "local": GAUSSIAN | {"dp_sgd", "laplace", "discrete_laplace", "staircase"},
     "distributed": GAUSSIAN | {"laplace", "discrete_laplace"},
-    "central": frozenset({"gaussian", "laplace"}),
+    "central": frozenset({"gaussian", "laplace", "dp_ftrl"}),
 }
 """Which mechanisms a placement has."""
 MEANS = frozenset({"loss", "accuracy", "mse"})
@@ -153,7 +156,7 @@ def mechanism(_job: Job, privacy: Privacy) -> str | None:
 
 
 def no_delta(_job: Job, privacy: Privacy) -> str | None:
-    normal = privacy.mechanism in GAUSSIAN | {"dp_sgd"}
+    normal = privacy.mechanism in GAUSSIAN | {"dp_sgd", "dp_ftrl"}
     return f"privacy.delta: 0 with {privacy.mechanism}" if normal and privacy.delta == 0 else None
 
 
@@ -309,6 +312,23 @@ def adaptive(_job: Job, privacy: Privacy) -> str | None:
     if privacy.adaptive_clip is None or (privacy.placement == "central" and privacy.mechanism == "gaussian"):
         return None
     return f"privacy.adaptive_clip: {privacy.adaptive_clip} with {privacy.mechanism}, {privacy.placement}"
+
+
+def unfit_matrix(job: Job, privacy: Privacy) -> str | None:
+    try:
+        matrix_of(privacy, job.rounds)
+    except HanseError as error:
+        return error.message
+    return None
+
+
+def too_many(job: Job, privacy: Privacy) -> str | None:
+    share = job.participants.fraction * (privacy.min_separation or 1)
+    return f"participants.fraction: {job.participants.fraction:g}" if share > 1 + 1e-9 else None
+
+
+def unknown_turns(job: Job, privacy: Privacy) -> str | None:
+    return None if privacy.mechanism != "dp_ftrl" or job.workflow == AVERAGING else f"workflow: {job.workflow}"
 
 
 def per_site(_job: Job, privacy: Privacy) -> str | None:

@@ -54,6 +54,11 @@ LEGAL: tuple[Pair, ...] = (
     Pair("privacy.placement local", "weighting examples", "the weights are not hidden: the report says so"),
     Pair("privacy, any", "strategy.optimizer, any", "whatever is made of private sums is private"),
     Pair("privacy, any", "initial_model", "it is covered only as far as it was trained privately itself"),
+    Pair(
+        "privacy.mechanism dp_ftrl",
+        "participants.fraction of at most 1/min_separation",
+        "who has rested is sampled, and no randomness of that is counted on",
+    ),
     Pair("privacy, any", "participants.fraction below 1", "who is sampled is known, so no amplification is claimed"),
     Pair(
         "privacy.mechanism dp_sgd",

@@ -144,12 +144,12 @@ RULES: tuple[Rule, ...] = (
         "privacy.placement",
         "a mechanism of another placement",
         "dp_sgd and staircase noise are made at the site, shares are of Laplace or Gaussian kinds, and the hub "
-        "adds gaussian or laplace noise",
+        "adds gaussian, laplace or correlated (dp_ftrl) noise",
         "choose a mechanism of the placement",
         private(at.mechanism),
     ),
     Rule(
-        "privacy.mechanism gaussian, discrete_gaussian, dp_sgd",
+        "privacy.mechanism gaussian, discrete_gaussian, dp_sgd, dp_ftrl",
         "privacy.delta 0",
         "normal noise keeps no epsilon at delta 0",
         "give a delta above 0, or use a Laplace kind",
@@ -329,5 +329,26 @@ RULES: tuple[Rule, ...] = (
         "all sites share the noise of a sum",
         "use placement local, or one epsilon for all",
         private(at.per_site),
+    ),
+    Rule(
+        "privacy.matrix, min_separation",
+        "rounds that they do not fit",
+        "a matrix has at most as many bands as lie between two turns of a site, and these within the run",
+        "lower bands, buffers or min_separation, or raise rounds",
+        private(at.unfit_matrix),
+    ),
+    Rule(
+        "privacy.min_separation",
+        "participants.fraction above one over it",
+        "those who took part in a round rest in the next ones, and too few would be left",
+        "lower participants.fraction or min_separation",
+        private(at.too_many),
+    ),
+    Rule(
+        "privacy.mechanism dp_ftrl",
+        "workflows other than federated_averaging",
+        "it is this workflow that gives each site its turns",
+        "leave workflow out, or use mechanism gaussian",
+        private(at.unknown_turns),
     ),
 )

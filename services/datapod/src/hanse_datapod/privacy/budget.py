@@ -6,6 +6,7 @@ is told to do (clip, noise) is decided here, from the very number that was charg
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +27,10 @@ from hanse_privacy.accounting.events import Event
 
 if TYPE_CHECKING:
     from hanse_privacy.ledger import Balance, Budget, Budgets, Charge, Ledger
+    from hanse_privacy.turns import Turn
 
+WHOLE_RUN = "whole run"
+"""Names the one charge of a run whose noise is correlated over its rounds. It stays open to the run's end."""
 WHOLE_SITE = "(site)"
 """In the metrics' label `project`: the budget over all projects."""
 
@@ -132,9 +136,10 @@ class SiteBudget:
             epsilon, names = covered.asked.epsilon, ", ".join(sorted(covered.asked.bounds))
             charges.append(_charge(task, Event("pure", epsilon), 1, f"{names}: epsilon {epsilon:g}", "/metrics"))
             told |= covered.told
+        turn = _turn(task)
         ledger = self._open()
         self._look_back(ledger, task)
-        _report_metrics(task.project, ledger.reserve(*charges))
+        _report_metrics(task.project, ledger.reserve(*charges, turn=turn))
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
         return Reservation(tuple(charges), told, covered)
@@ -142,7 +147,8 @@ class SiteBudget:
     def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""
         for charge in () if reserved is None else reserved.charges:
-            self._open().settle(charge)
+            if charge.work != WHOLE_RUN:
+                self._open().settle(charge)
 
     def with_head(self, task: Task, result: Result) -> Result:
         """The result of a task, with how far the ledger has come where the task was charged."""
@@ -194,9 +200,28 @@ def _charge(task: Task, event: Event, count: int, note: str, part: str = "") -> 
     """What a task costs, or a part of it by a name of its own."""
     from hanse_privacy.ledger import Charge
 
+    if _turn(task) is not None:
+        return Charge(task.project, task.run, WHOLE_RUN, event, count, note)
     session = task.masking.session if task.masking is not None else "plain"
     attempt = 1 if task.privacy is None else task.privacy.attempt
     return Charge(task.project, task.run, f"{task.step}/{attempt}/{session}/{task.id}{part}", event, count, note)
+
+
+def _turn(task: Task) -> Turn | None:
+    """The site's part in a run whose noise is correlated over its rounds; None where it is not."""
+    terms = task.privacy
+    if terms is None or terms.privacy.min_separation is None or task.kind is not TaskKind.TRAIN:
+        return None
+    from hanse_fabric.canonical import canonical
+    from hanse_learning.binding import work_digest
+    from hanse_privacy.turns import Turn
+
+    if terms.round != task.round:
+        raise invalid("privacy.round", terms.round, f"the task's, {task.round}")
+    same = terms.model_dump(mode="json", include={"privacy", "rounds", "correlation"})
+    digest = hashlib.sha256(canonical(same)).hexdigest()
+    work = work_digest(task).hex()
+    return Turn(task.project, task.run, task.round, terms.rounds, terms.privacy.min_separation, digest, work)
 
 
 def _report_metrics(scope: str, balance: Balance) -> None:

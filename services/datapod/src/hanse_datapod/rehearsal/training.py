@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hanse_datapod.data.settings import DataSettings
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.privacy import BandedMatrix
 from hanse_fabric.names import derive_seed
 from hanse_schemas.job import Job
 from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
@@ -126,8 +127,13 @@ def _alone(job: Job, told: Callable[[str], None]) -> Job:
         )
     alone = {"minimum": 1, "fraction": 1.0, "quorum": 1.0, "retries": 0}
     participants = job.participants.model_copy(update=alone)
+    privacy = job.privacy
+    if privacy is not None and privacy.matrix is not None:
+        every = {"matrix": BandedMatrix(name="banded", bands=1), "min_separation": 1}
+        privacy = privacy.model_copy(update=every)
+        told("privacy.min_separation: a rehearsal has this site in every round, and noise that is not correlated")
     return job.model_copy(
-        update={"participants": participants, "secure_aggregation": None, "strategy": strategy}
+        update={"participants": participants, "secure_aggregation": None, "strategy": strategy, "privacy": privacy}
     )  # fmt: skip
 
 

@@ -173,16 +173,18 @@ class PrivateMeanConfig(_Measuring):
     Attributes:
         seed: secret, 32 bytes, of this round's noise.
         clip: this round's norm, where it is moved from round to round.
+        before: names of the rounds before it, where noise is correlated.
     """
 
     name: Literal["private_mean"]
     terms: PrivacyTerms
     seed: Base64Bytes
     clip: float | None = Field(default=None, gt=0)
+    before: tuple[str, ...] = ()
     examples: ClassVar = ()
 
     def build(self) -> Reduction:
         """See `ReductionConfig`."""
         from hanse_learning.server.private_mean import PrivateMean
 
-        return PrivateMean.of(self.terms, self.seed, self.clip)
+        return PrivateMean.of(self.terms, self.seed, self.clip, self.before)
