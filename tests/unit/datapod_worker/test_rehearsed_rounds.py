@@ -207,3 +207,16 @@ def test_a_model_file_is_evaluated_without_adapting_it_first(tmp_path: Path, dat
     plain = evaluate_file(tmp_path / "model", check_job(body | {"train": STEPS}), [data[1]])[str(data[1])]
     assert given == plain
     assert given["loss"] > adapted["loss"]
+
+
+def test_a_site_alone_has_no_turns_and_is_told_so(tmp_path: Path, data: tuple[Path, Path]) -> None:
+    matrix = {"name": "banded", "bands": 3}
+    privacy = {"placement": "central", "mechanism": "dp_ftrl", "noise_multiplier": 1e-6, "clip": 1e3}
+    job = check_job(
+        {"rounds": 4, "model": {"name": "mlp"}, "train": STEPS, "weighting": "uniform",
+         "privacy": privacy | {"min_separation": 3, "matrix": matrix}, "participants": {"minimum": 2, "fraction": 0.3}}
+    )  # fmt: skip
+    told: list[str] = []
+    metrics = rehearse(job, data[0], [data[1]], output=tmp_path / "model", told=told.append)
+    assert metrics[str(data[1])]["accuracy"] > 0.5
+    assert any("privacy.min_separation" in line for line in told)

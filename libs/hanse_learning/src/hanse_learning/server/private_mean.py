@@ -98,7 +98,8 @@ class PrivateMean:
         """See `Reweighed.reweigh`."""
         if not np.allclose(weights, 1 / len(weights), rtol=1e-12, atol=0):
             raise invalid("weighting", weights.tolist(), "uniform: with other weights the noise would be too little")
-        # A little below the norm, so that rounding cannot lift an update above it.
+        # A little below the norm, so that rounding cannot lift an update above it. With dp_ftrl it covers the rounding
+        # of all rounds, of up to 2^38 numbers in all of them over the square of the noise in sensitivities.
         return weights * clipping_factors(self._norms(totals), self.clip) * (1 - 2.0**-20)
 
     def combine(self, updates: Rows, weights: Array, out: Array) -> None:
