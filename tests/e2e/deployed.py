@@ -19,7 +19,7 @@ import numpy as np
 import hanse
 from hanse.embedded.datapods import datapod
 from hanse.embedded.hub import EmbeddedHub
-from hanse.embedded.processes import Child
+from hanse.embedded.processes import Child, ChildSpec
 from hanse.hub import Hub, Project, Run
 from hanse.site import Site, SiteTask
 from hanse_fabric.messages import ObjectRef
@@ -39,6 +39,7 @@ class DeployedHub:
     def __init__(self, folder: Path, **options: Any) -> None:
         self.hub = EmbeddedHub(folder, **options)
         self.folder = folder
+        self._datapods: list[ChildSpec] = []
         self._stop = asyncio.Event()
         self._started: threading.Event = threading.Event()
         self._failure: BaseException | None = None
@@ -67,12 +68,13 @@ class DeployedHub:
         policy.write_text(json.dumps({"masking": {"compensator": self.hub.compensator_key}}))
         token = project.invite(name)
         spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
+        self._datapods.append(spec)
+        self._start(spec)
 
-        async def start() -> None:
-            self.hub.supervisor.start(spec)
-
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(start(), self._loop).result(60)
+    def start_datapods_of(self, former: DeployedHub) -> None:
+        """Start the datapods of a hub that was stopped in the same folder."""
+        for spec in former._datapods:
+            self._start(spec)
 
     def end_datapods(self) -> None:
         """End the datapods that were started, also those that were killed for good."""
@@ -112,11 +114,8 @@ class DeployedHub:
     def let_up(self, name: str) -> None:
         """Start a process again that was held down."""
 
-        async def start() -> None:
-            self.hub.supervisor.start(self._child(name).spec)
-
         children = self.hub.supervisor._children
-        self._in_loop(start())
+        self._start(self._child(name).spec)
         children.remove(next(pair for pair in children if pair[0].spec.name == name))
 
     def wait_ready(self, name: str, timeout: float) -> None:
@@ -125,6 +124,12 @@ class DeployedHub:
 
     def _child(self, name: str) -> Child:
         return next(child for child, _ in self.hub.supervisor._children if child.spec.name == name)
+
+    def _start(self, spec: ChildSpec) -> None:
+        async def start() -> None:
+            self.hub.supervisor.start(spec)
+
+        self._in_loop(start())
 
     def _in_loop(self, work: Coroutine[Any, Any, None], timeout: float = 60.0) -> None:
         assert self._loop is not None

@@ -21,6 +21,7 @@ from hanse.site import SiteTask
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.subjects import Role
 from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.digits import write_shares
 from hanse_operations.__main__ import main
 from hanse_operations.servers.nats import nats_program
 
@@ -158,5 +159,48 @@ def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst
                 back(second.hub.url, tmp_path / "south", training(SITES["south"], opened, spare)),
             ):
                 assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
+    finally:
+        second.stop()
+
+
+def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_works_that_it_asks_again(
+    tmp_path: Path,
+) -> None:
+    """They have summed rounds that the hub has forgotten. The hub asks them the same again, which they may answer."""
+    names = ["east", "north", "south"]
+    folder, saved, shares = tmp_path / "hub", tmp_path / "saved", tmp_path / "shares"
+    write_shares(shares, names, seed=3)
+    first = DeployedHub(folder)
+    first.start()
+    try:
+        with first.client() as client:
+            schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
+            project = client.projects.create("p", schema=schema)
+            for name in names:
+                first.start_datapod(project, name, home=tmp_path / name, data=shares / name / "train.npz")
+            run = project.run(
+                {
+                    "rounds": 40,
+                    "model": {"name": "logistic"},
+                    "evaluate": {"every": 0},
+                    "participants": {"minimum": 3, "deadline": 120},
+                    "seed": 7,
+                    "secure_aggregation": {"mode": "compensator"},
+                }
+            )
+            next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
+            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+            undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
+    finally:
+        first.stop()
+    Bus(folder).restored(saved)
+    second = DeployedHub(folder)
+    second.start()
+    try:
+        with second.client() as client:
+            again = client.projects.get("p").get_run(run.id)
+            assert again.state == "running"
+            second.start_datapods_of(first)
+            assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
     finally:
         second.stop()

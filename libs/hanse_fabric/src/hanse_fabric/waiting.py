@@ -33,8 +33,11 @@ async def all_of(work: Iterable[Coroutine[Any, Any, Any]], *, at_once: int = 128
         async with slots:
             await piece
 
-    tasks = [asyncio.ensure_future(one(piece)) for piece in work]
+    pieces = [*work]
+    tasks = [asyncio.ensure_future(one(piece)) for piece in pieces]
     try:
         await asyncio.gather(*tasks)
     finally:
         await stop(*tasks)
+        for piece in pieces:
+            piece.close()  # those that were never begun
