@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hanse_coordinator.api.submission import object_key
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.records import Buckets
 from hanse_coordinator.runs.settings import WorkflowSettings
@@ -24,7 +25,9 @@ from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.names import derive_id, new_run_id
 from hanse_fabric.store.s3 import S3Store
 from hanse_fabric.store.transfer import HttpTransfer
+from hanse_fabric.store.uploads import go_on
 from hanse_fabric.subjects import LINK, TASK
+from hanse_fabric.tensors.digest import LEAF_BYTES
 from links import unlimited
 from masked_sites import MaskedSite
 
@@ -154,6 +157,32 @@ async def test_after_the_run_a_link_stores_nothing(hub: Hub) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
     assert (await hub.ask(HOSTILE, put, UploadStep(upload=state.upload, etags=(etag,)))).code == "gone"
     assert not list(hub.admin.keys(f"updates/{PROJECT}/{hub.run}/"))
+
+
+async def test_an_owner_writes_nothing_over_a_model_that_is_there_by_an_upload_that_was_begun_before(hub: Hub) -> None:
+    """Of a model in several parts the owner says the parts' digests, and may say those of other bytes."""
+    model, other = (os.urandom(LEAF_BYTES + 100) for _ in range(2))
+    ref = ObjectRef(digest=hashlib.sha256(model).hexdigest(), size=len(model))
+    key = object_key(PROJECT, ref.digest)
+
+    def begun(content: bytes) -> tuple[UploadState, bytes]:
+        digests = tuple(hashlib.sha256(part).hexdigest() for part in (content[:LEAF_BYTES], content[LEAF_BYTES:]))
+        return go_on(hub.store, key, ref, UploadStep(digests=digests), MINUTE), content
+
+    def ended(upload: tuple[UploadState, bytes]) -> UploadState:
+        state, content = upload
+        (hub.folder / "sent").write_bytes(content)
+        etags = tuple(
+            hub.transfer.send_part(hub.folder / "sent", part, start, min(LEAF_BYTES, len(content) - start))
+            for part, start in zip(state.parts, (0, LEAF_BYTES), strict=True)
+        )
+        return go_on(hub.store, key, ref, UploadStep(upload=state.upload, etags=etags), MINUTE)
+
+    first, second = begun(model), begun(other)
+    for upload in (first, second):
+        assert ended(upload).stored
+        assert hub.admin.get(key, limit=len(model)) == model
+    assert go_on(hub.store, key, ref, UploadStep(digests=("0" * 64,) * 2), MINUTE).parts == ()
 
 
 async def test_control_by_a_link_of_release_0_1_0_each_of_these_succeeds(hub: Hub) -> None:

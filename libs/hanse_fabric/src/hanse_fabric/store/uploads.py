@@ -103,10 +103,7 @@ class FileUpload:
                 await asyncio.to_thread(self._send, state)
             except HanseError as error:
                 if error.code is ErrorCode.NOT_FOUND:
-                    self._upload, self._etags = (
-                        "",
-                        {},
-                    )  # the hub has given it up
+                    self._upload, self._etags = "", {}  # the hub has given it up
                 elif error.code is not ErrorCode.GONE:
                     raise
                 raise HanseError(ErrorCode.UNAVAILABLE, error.message, hint=error.hint) from None
