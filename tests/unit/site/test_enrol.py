@@ -19,6 +19,7 @@ from hanse_fabric.durable import sole_owner
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_join_token
 from hanse_site import enrol, identity, load_identity
+from hanse_site.joining import check_clock
 
 TOKEN = make_join_token().text
 
@@ -157,3 +158,15 @@ def test_two_processes_do_not_share_a_home(tmp_path: Path) -> None:
     with sole_owner(tmp_path), pytest.raises(HanseError, match="another process") as caught, sole_owner(tmp_path):
         pass
     assert caught.value.code is ErrorCode.LOCKED
+
+
+@pytest.mark.parametrize("zone", ["GMT", "+0200", "-0000"])
+def test_a_clock_is_held_against_the_hubs_date_in_whatever_zone_it_is_told(zone: str) -> None:
+    there = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+    date = f"Fri, 01 May 2026 {'14' if zone == '+0200' else '12'}:00:00 {zone}"
+    check_clock(date, there)
+    with pytest.raises(HanseError, match="3600 s apart") as refused:
+        check_clock(date, there + timedelta(hours=1))
+    assert refused.value.code is ErrorCode.CLOCK_SKEW
+    check_clock(None, there)
+    check_clock("yesterday", there)

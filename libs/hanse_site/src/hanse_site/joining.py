@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
@@ -139,4 +139,6 @@ def check_clock(date: str | None, here: datetime) -> None:
         theirs = parsedate_to_datetime(date)
     except ValueError:
         return
+    if theirs.tzinfo is None:  # of "-0000": UTC, at a place that is not told
+        theirs = theirs.replace(tzinfo=UTC)
     check_clocks(here, theirs, field="clock")
