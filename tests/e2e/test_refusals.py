@@ -254,7 +254,9 @@ def test_a_forged_signature_is_refused_and_is_no_answer(project: Project, tmp_pa
     published = threading.Event()
 
     def bad(task: SiteTask) -> None:
-        unsigned = result_for(task._found.task, Outcome.DONE, update=ref_of_bytes(tensors(GOOD)), examples=1)
+        update = tensors(GOOD)
+        unsigned = result_for(task._found.task, Outcome.DONE, update=ref_of_bytes(update), examples=1)
+        task._site._worker.do(task._site._link.send_update_bytes(task._found.task, ref_of_bytes(update), update))
         signature = SigningKey.create().sign(unsigned.canonical(without=frozenset({"signature"})))
         publish_result(task, unsigned.model_copy(update={"signature": signature}).encode())
         published.set()
