@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from hanse_fabric.subjects import JOURNAL, Role
+import pytest
+from nats.errors import NoRespondersError
+
+from hanse_fabric.subjects import JOURNAL, OPENED, Role
 from hanse_operations.__main__ import main
+from hanse_operations.backup.snapshots import connected
 from servers import NatsCluster, NatsServer
 
 ENTRIES = JOURNAL.of(project="p", run="r")
@@ -53,3 +57,28 @@ async def test_one_server_becomes_three_and_three_become_one(
     assert await asyncio.to_thread(deploy, alone, Role.RESTORER, *words) == 0
     assert await asyncio.to_thread(deploy, alone, Role.PROVISIONER, "state", "--replicas", "1") == 0
     assert await entries(alone) == [b"entry 0", b"entry 1", b"entry 2"]
+
+
+async def test_a_request_that_nobody_hears_yet_is_asked_again_until_its_time_is_over(nats_server: NatsServer) -> None:
+    """As where a server of a cluster has not learnt yet who listens at another."""
+    creds = nats_server.authority.service_credentials(Role.AGGREGATOR).read_text()
+    subject = OPENED.of(**dict.fromkeys(OPENED.tokens, "x"))
+    hub = await nats_server.connect(Role.COORDINATOR)
+    try:
+        async with connected(nats_server.url, creds, Role.AGGREGATOR) as link:
+            link.unheard_s = 0.2
+            with pytest.raises(NoRespondersError):
+                await link.request(subject, b"")
+            link.unheard_s = 30.0
+            asking = asyncio.ensure_future(link.request(subject, b"now?"))
+            await asyncio.sleep(0.2)
+            assert not asking.done()
+            serving = await hub.serve(OPENED.wildcard(), _echo, group="test")
+            assert await asking == b"now?"
+            await serving.stop()
+    finally:
+        await hub.close()
+
+
+async def _echo(_subject: str, data: bytes) -> bytes:
+    return data

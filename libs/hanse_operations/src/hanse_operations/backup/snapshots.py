@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import IO, Any
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from hanse_fabric.bus.permissions import inbox_prefix
 from hanse_fabric.bus.plain import plain_client
@@ -48,14 +50,20 @@ class Snapshot:
 
 
 class Link:
-    """A plain connection, whose requests fail at once where the credentials do not permit them."""
+    """A plain connection, whose requests fail at once where the credentials do not permit them.
+
+    Attributes:
+        unheard_s: how long a request that nobody hears is asked again.
+    """
+
+    unheard_s = 10.0
 
     def __init__(self, client: Client, refused: asyncio.Future[str]) -> None:
         self.client, self._refused = client, refused
 
     async def request(self, subject: str, data: bytes) -> bytes:
-        """Raises HanseError FORBIDDEN; nats.errors.TimeoutError."""
-        asking = asyncio.ensure_future(self.client.request(subject, data, timeout=_PIECE_S))
+        """Raises HanseError FORBIDDEN; nats.errors.TimeoutError; nats.errors.NoRespondersError."""
+        asking = asyncio.ensure_future(self._ask(subject, data))
         either: set[asyncio.Future[Any]] = {asking, self._refused}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
@@ -67,6 +75,17 @@ class Link:
             f"bus: {self._refused.result()}",
             hint="backup needs the credentials bus-backup, restore those of bus-restorer",
         )
+
+    async def _ask(self, subject: str, data: bytes) -> Msg:
+        """Asks again while nobody hears: in a cluster, this server learns a little later who listens at another."""
+        ends = time.monotonic() + self.unheard_s
+        while True:
+            try:
+                return await self.client.request(subject, data, timeout=_PIECE_S)
+            except nats.errors.NoRespondersError:
+                if time.monotonic() > ends:
+                    raise
+                await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
