@@ -47,6 +47,17 @@ def test_more_noise_costs_less_and_learns_less() -> None:
     assert more.metrics["loss"][-1] > less.metrics["loss"][-1]
 
 
+def test_noise_that_is_correlated_over_a_run_is_charged_once_and_its_sites_rest() -> None:
+    correlated = {"mechanism": "dp_ftrl", "matrix": {"name": "banded", "bands": 2}, "min_separation": 2}
+    found = played(
+        **STEPS, sites=6, rounds=4, participants={"fraction": 0.5}, privacy=CENTRAL | correlated,
+        algorithms={"a": {}, "again": {"rounds": 4}},
+    )  # fmt: skip
+    assert found["a"].rounds == (1, 2, 3, 4)
+    assert found["a"].epsilon == pytest.approx(4.0, rel=0.01)
+    assert found["a"].metrics == found["again"].metrics
+
+
 def test_a_row_takes_the_experiments_codec_changes_it_or_has_none() -> None:
     found = played(
         codec={"up": [{"name": "float16"}]},

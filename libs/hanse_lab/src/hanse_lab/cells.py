@@ -131,7 +131,7 @@ def _job(experiment: Experiment, name: str, sites: int) -> Job:
         job = Job.model_validate(
             {
                 "rounds": variant.rounds or experiment.rounds,
-                "participants": {"minimum": needed, "quorum": among.quorum},
+                "participants": {"minimum": needed, "fraction": among.fraction, "quorum": among.quorum},
                 "model": merged(experiment.model, variant.model),
                 "train": merged(experiment.train, variant.train),
                 "strategy": merged(experiment.strategy, variant.strategy),

@@ -24,8 +24,10 @@ class Spent:
         self._charging = threading.Lock()  # sites that sum inside a step train side by side
 
     def charge(self, site: str, noise: RoundNoise) -> None:
-        """Add a round of a site."""
+        """Add a round of a site; of noise that is charged once a run, the first."""
         with self._charging:
+            if noise.unit == "run" and site in self._by_site:
+                return
             accountant = self._by_site.setdefault(site, make_accountant())
             for event, count in noise.charged:
                 accountant.compose(event, count)
