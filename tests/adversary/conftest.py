@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from adversary.lying_hub import LyingHub, lying_hub
+from adversary.site_league import League
 from adversary.stage import staged
 from servers import NatsServer
 
@@ -30,3 +31,9 @@ def attacked(nats_server: NatsServer, tmp_path: Path) -> Attacked:
             yield hub
 
     return play
+
+
+@pytest.fixture
+async def league(nats_server: NatsServer) -> AsyncIterator[League]:
+    async with League(nats_server) as made:
+        yield made

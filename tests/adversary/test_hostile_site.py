@@ -6,43 +6,26 @@ import asyncio
 import hashlib
 import json
 import secrets
-import zlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from hanse_coordinator.auth import KeyRing, register_bootstrap
-from hanse_coordinator.authority import BusCredentials
-from hanse_coordinator.boards import PresenceBoard
-from hanse_coordinator.records import Buckets
-from hanse_fabric.bus.jwt import credentials, user_jwt
+from adversary.site_league import League, new_run, presence
 from hanse_fabric.bus.nats import NatsBus
-from hanse_fabric.bus.nkeys import KeyKind, KeyPair
-from hanse_fabric.clock import SYSTEM_CLOCK
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.doors.frames import write_request
 from hanse_fabric.doors.serving import Shares
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.identity.secrets import make_api_key
-from hanse_fabric.messages import Asked, Presence, Progress
-from hanse_fabric.messages.state import RevocationRecord
+from hanse_fabric.messages import Asked
 from hanse_fabric.names import derive_id
-from hanse_fabric.records import Bucket
-from hanse_fabric.set_aside import kept
 from hanse_fabric.subjects import (
     DOORS,
     EVENT,
     JOURNAL,
     KEYS,
-    PRESENCE,
     PROGRESS,
     PROJECTS,
     RESULT,
-    REVOCATIONS,
     TASK,
     TELL,
     UPDATE,
@@ -51,115 +34,15 @@ from hanse_fabric.subjects import (
     Stream,
 )  # fmt: skip
 from hanse_operations.bus.provision import provision
-from hanse_site.incoming import Incoming
-from hub_doors import hub_doors
 from overhearing import with_all_rights
 from servers import NatsServer
 
 FILLING = bytes(1 << 19)
-RUBBISH = b'{"stream":"HANSE_PROGRESS","seq":7}'
-"""What JetStream writes where a site names a record as the place for its acknowledgement."""
-
-
-def presence(**other: Any) -> bytes:
-    said = {
-        "schema": "hanse.presence/1", "project": "triage", "participant": "bad", "version": "1",
-        "sent_at": SYSTEM_CLOCK.now().isoformat(),
-    }  # fmt: skip
-    return json.dumps(said | other).encode()
-
-
-NAIVE = presence(sent_at="2026-05-01T12:00:00")
-DEEP = presence().replace(b'"version": "1"', b'"version": ' + b"[" * 100_000 + b"]" * 100_000)
-HALF = presence(device="\ud800")
-BOMB = zlib.compress(presence()[:-1] + b', "device": [' + b"[]," * 10_000_000 + b"1]}", 9)
-
-
-@pytest.fixture
-async def hub(nats_server: NatsServer) -> AsyncIterator[NatsBus]:
-    """The coordinator's connection."""
-    creds = nats_server.authority.service_credentials(Role.COORDINATOR)
-    bus = await NatsBus.connect(nats_server.url, "coordinator", creds=creds)
-    yield bus
-    await bus.close()
-
-
 ODD = (
     b"HPUB hanse.v1.door.hub.result.triage.bad 16 17\r\nNATS/1.0 100\r\n\r\nx\r\n",
     b"HPUB hanse.v1.door.hub.result.triage.bad 22 23\r\nNATS/1.0 503 \xff\xfe\xff\xfe\xff\r\n\r\nx\r\n",
     b"HPUB hanse.v1.door.hub.result.triage.bad 18 19\r\nNATS/1.0\r\n\xff: \xff\r\n\r\nx\r\n",
 )
-
-
-@dataclass
-class Site:
-    """An enrolled site with its own credentials, and what it can do with them."""
-
-    bus: NatsBus
-    doors: Doors
-
-    def write(self, raw: bytes) -> None:
-        """Anything at all, on its connection."""
-        transport = self.bus._connection.client._transport
-        assert transport is not None
-        transport.write(raw)
-
-    async def say(self, subject: str, data: bytes, reply: str, **headers: str) -> None:
-        await self.bus._connection.client.publish(subject, data, reply=reply, headers=headers or None)
-
-
-class League:
-    """The hub's doors on a real server, and sites of project triage."""
-
-    def __init__(self, server: NatsServer) -> None:
-        self.server, self.keys = server, dict[str, bytes]()
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> League:
-        self.hub, self.aggregator = [
-            await self._kept(await self.server.connect(role)) for role in (Role.COORDINATOR, Role.AGGREGATOR)
-        ]
-        await self._stack.enter_async_context(hub_doors(self.hub, self.aggregator, keys=self.keys))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def _kept(self, bus: NatsBus) -> NatsBus:
-        self._stack.push_async_callback(bus.close)
-        return bus
-
-    async def site(self, name: str) -> Site:
-        bus, _ = await self.server.enrol("triage", name)
-        key = SigningKey.create()
-        self.keys[name] = key.public_bytes
-        return Site(await self._kept(bus), Doors(bus, "triage", name, key))
-
-    async def former(self, name: str, *subjects: str) -> NatsBus:
-        """A site as release 0.1.0 enrolled it: in the hub's own account. What it may publish there is given."""
-        account = KeyPair.from_seed((self.server.authority.folder / "account.seed").read_text())
-        key = KeyPair.create(KeyKind.USER)
-        granted = {"publish": list(subjects), "subscribe": [f"_INBOX.triage.{name}.>"]}
-        creds = credentials(user_jwt(account, key.public, name, granted), key)
-        return await self._kept(await NatsBus.connect(self.server.url, f"triage.{name}", creds=creds))
-
-    async def open(self, name: str, run: str, step: str = "r1-train") -> None:
-        await self.hub.publish(TASK.of(project="triage", participant=name, run=run, step=step), b"open")
-
-    async def results(self, run: str) -> dict[str, bytes]:
-        assert RESULT.stream is not None
-        found = await self.hub.snapshot(RESULT.stream, RESULT.wildcard(project="triage", run=run))
-        return {RESULT.parse(record.subject)["participant"]: record.data for record in found}
-
-
-@pytest.fixture
-async def league(nats_server: NatsServer) -> AsyncIterator[League]:
-    async with League(nats_server) as made:
-        yield made
-
-
-def new_run() -> str:
-    return secrets.token_hex(6)
 
 
 @pytest.mark.parametrize("odd", ODD, ids=["status", "status's words", "header"])
@@ -336,94 +219,6 @@ async def test_a_request_that_another_has_signed_is_refused(league: League) -> N
     with pytest.raises(HanseError) as refusal:
         await forged.ask(Door.PRESENCE, presence(), timeout=30)
     assert refusal.value.code is ErrorCode.TAMPERED
-
-
-async def say(league: League, participant: str, data: bytes) -> None:
-    """A site's sign of life, sent by its own credentials."""
-    site = await league.site(participant)
-    await site.doors.ask(Door.PRESENCE, data, timeout=30)
-
-
-@pytest.mark.parametrize("message", [NAIVE, DEEP, HALF, BOMB], ids=["naive time", "deep", "half", "bomb"])
-async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site_is_seen(
-    league: League, hub: NatsBus, message: bytes
-) -> None:
-    seen = asyncio.Event()
-    board = PresenceBoard(hub, SYSTEM_CLOCK, told=lambda: seen.set() if board.of("triage", "good") else None)
-    with pytest.raises(HanseError, match=r"hanse\.presence/1"):
-        await say(league, "bad", message)
-    await hub.publish(PRESENCE.of(project="triage", participant="bad"), message)  # as a hub of before wrote it down
-    await say(league, "good", presence(participant="good"))
-    watching = asyncio.create_task(board.watch())
-    try:
-        await asyncio.wait({watching, asyncio.create_task(seen.wait())}, timeout=20, return_when="FIRST_COMPLETED")
-        assert not watching.done(), watching.exception()
-    finally:
-        watching.cancel()
-    assert board.of("triage", "good") is not None
-    assert board.of("triage", "bad") is None
-    bad = PRESENCE.of(project="triage", participant="bad")
-    [found] = [each for each in await kept(hub) if each.subject == bad]
-    assert found.size == len(message)
-    assert message.startswith(found.head)
-    assert found.reason
-
-
-async def test_a_site_is_told_that_its_progress_was_refused_although_that_has_no_answer(
-    league: League, hub: NatsBus, caplog: pytest.LogCaptureFixture
-) -> None:
-    site, run = await league.site("bad"), new_run()
-    about = {"project": "triage", "run": run, "participant": "bad"}
-    other = Progress(step="r1-train", fraction=0.5, **(about | {"participant": "good"}))
-    async with Incoming(site.doors).open(), asyncio.timeout(20):
-        await site.doors.say(Door.PROGRESS, other.encode(), run=run, step="r1-train")
-        while "the hub refused what was sent" not in caplog.text:  # noqa: ASYNC110 - a line of a log
-            await asyncio.sleep(0.05)
-    assert PROGRESS.of(**about) in [each.subject for each in await kept(hub)]
-
-
-async def test_rubbish_in_place_of_a_record_is_passed_over_and_named(hub: NatsBus) -> None:
-    buckets = Buckets.on(hub)
-    await hub.publish(PROJECTS.of(project="rubbish"), RUBBISH)
-    assert "rubbish" not in [entry.tokens["project"] for entry in await buckets.projects.list()]
-    _, unreadable = await buckets.projects.scan()
-    assert "rubbish" in [each.tokens["project"] for each in unreadable]
-    with pytest.raises(HanseError, match=r"KV\.hanse_projects\.rubbish"):
-        await buckets.projects.get(project="rubbish")
-
-
-async def test_rubbish_in_place_of_the_operators_key_lets_nobody_in_and_the_coordinator_starts(
-    hub: NatsBus, tmp_path: Any
-) -> None:
-    key = make_api_key()
-    file = tmp_path / "key"
-    file.write_text(key.text)
-    buckets = Buckets.on(hub)
-    await register_bootstrap(file, buckets.keys, SYSTEM_CLOCK)
-    await hub.publish(f"$KV.hanse_keys.{key.id}", RUBBISH)
-    await register_bootstrap(file, buckets.keys, SYSTEM_CLOCK)
-    ring = KeyRing(buckets.keys, SYSTEM_CLOCK)
-    watching = asyncio.create_task(ring.watch())
-    try:
-        async with asyncio.timeout(20):
-            await ring.ready.wait()
-        with pytest.raises(HanseError, match="not known"):
-            await ring.identify(f"Bearer {key.text}", "10.0.0.1")
-    finally:
-        watching.cancel()
-
-
-async def test_rubbish_in_place_of_a_revocation_leaves_the_key_revoked(hub: NatsBus, nats_server: NatsServer) -> None:
-    key = KeyPair.create(KeyKind.USER).public
-    await Bucket(hub, REVOCATIONS, RevocationRecord).create(RevocationRecord(bus_key=key, at=5), key=key)
-    authority = BusCredentials(nats_server.authority, hub, nats_server.url)
-    assert (await authority.revoked())[key] == 5
-    await hub.publish(REVOCATIONS.of(key=key), RUBBISH)
-    assert (await authority.revoked())[key] >= 5
-
-
-async def test_the_sign_of_life_that_stands_for_all_others_is_read() -> None:
-    assert Presence.decode(presence()).participant == "bad"
 
 
 async def test_full_streams_that_sites_write_leave_room_for_journals_and_records(tmp_path: Any) -> None:
