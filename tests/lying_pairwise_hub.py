@@ -42,7 +42,6 @@ class Remembering:
         if self.live != number:
             return False
         self.past.check(order)
-        self.past.check_survivors(order, order.members)
         self.past = self.past.after_answer(order).after_reveal(order, order.members)
         return True
 
@@ -88,9 +87,7 @@ class LyingHub(RuleBasedStateMachine):
     def has_sums_in_the_middle(self, data, all_of_them):
         number = data.draw(st.sampled_from(sorted(self.orders)))
         sites = sorted(self.orders[number])
-        for site in sites if all_of_them else data.draw(st.sets(st.sampled_from(sites))):
-            if site in self.colluding or allowed(self.sites[site].begin, number, self.order(number)):
-                self.begun.setdefault(number, set()).add(site)
+        self.sum_within(number, sites if all_of_them else data.draw(st.sets(st.sampled_from(sites))))
 
     @precondition(lambda self: self.orders)
     @rule(data=st.data())
@@ -115,6 +112,10 @@ class LyingHub(RuleBasedStateMachine):
             self.reveal(number, self.drawn_survivors(data, number), self.orders[number])
 
     def drawn_session(self, data):
+        """Any, or one with the members and the threshold of an earlier one."""
+        earlier = [(sorted(numbers), opened.threshold) for opened, numbers in self.sessions]
+        if earlier and data.draw(st.booleans()):
+            return data.draw(st.sampled_from(earlier))
         least = max(3, MINIMUM + self.k + 1)
         numbers = data.draw(st.lists(st.sampled_from(list(SITES)), min_size=least, unique=True))
         return numbers, data.draw(st.integers(len(numbers) // 2 + 1, len(numbers)))
@@ -127,18 +128,28 @@ class LyingHub(RuleBasedStateMachine):
     def open(self, data):
         """The number of a session in which enough have shared secrets, of whom the hub names some as those who are to
         mask with each other; None: there are too few."""
-        numbers, threshold = self.drawn_session(data)
+        found = self.shared(*self.drawn_session(data))
+        if found is None:
+            return None
+        number, shared, threshold = found
+        some = st.frozensets(st.sampled_from(sorted(shared)), min_size=threshold)
+        self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
+        return number
+
+    def shared(self, numbers, threshold, asked=None):
+        """A session's number, who has shared secrets in it, and its threshold; None: too few have.
+
+        Args:
+            asked: of the members; None: all.
+        """
         opened = session(numbers, threshold, gap=MINIMUM + self.k, colluding=self.k)
         if threshold <= self.k or opened.smallest < MINIMUM + self.k:
             return None  # sites refuse such a threshold
         number = len(self.sessions)
         self.sessions.append((opened, frozenset(numbers)))
-        shared = {site for site in numbers if allowed(self.sites[site].share, number, opened) or site in self.colluding}
-        if len(shared) < threshold:
-            return None
-        some = st.frozensets(st.sampled_from(sorted(shared)), min_size=threshold)
-        self.orders[number] = data.draw(st.just(frozenset(shared)) | some)
-        return number
+        asked = numbers if asked is None else asked
+        shared = {site for site in asked if allowed(self.sites[site].share, number, opened) or site in self.colluding}
+        return None if len(shared) < threshold else (number, shared, threshold)
 
     def order(self, number: int) -> Session:
         """Among whom a session's masks are."""
@@ -149,6 +160,11 @@ class LyingHub(RuleBasedStateMachine):
         for site in sites:
             if site in self.colluding or allowed(self.sites[site].answer, number, self.order(number)):
                 self.answered.setdefault(number, set()).add(site)
+
+    def sum_within(self, number, sites):
+        for site in sites:
+            if site in self.colluding or allowed(self.sites[site].begin, number, self.order(number)):
+                self.begun.setdefault(number, set()).add(site)
 
     def reveal(self, number, survivors, sites):
         for site in (set(sites) & self.answered[number]) - self.colluding if survivors else ():
@@ -173,6 +189,27 @@ class LyingHub(RuleBasedStateMachine):
                         one = {site for site in own if own[site] and not wrap[site]} | set(extra)
                         if one <= self.answered[number] | self.colluding:
                             yield one
+
+    def has_three_of_seven_go_on(self, *, within: bool) -> None:
+        """Seven answer, any four of whom unmask. Three go on in a session that a fourth was to be in, and the others
+        unmask the sum of the three and one more.
+
+        Args:
+            within: they go on with sums in the middle of the work; else with answers that are unmasked.
+        """
+        seven, three, rest = list(range(1, 8)), {1, 2, 3}, {4, 5, 6, 7}
+        self.shared(seven, 4)
+        self.orders[0] = frozenset(seven)
+        self.answer(0, seven)
+        self.shared([*three, 4], 3, asked=three)
+        self.orders[1] = frozenset(three)
+        if within:
+            self.sum_within(1, three)
+        else:
+            self.answer(1, three)
+            if 1 in self.answered:
+                self.reveal(1, three, three)
+        self.reveal(0, three | {4}, rest)
 
     @invariant()
     def what_is_unmasked_speaks_of_no_few(self):

@@ -201,12 +201,17 @@ FEDTAN = {
 
 
 async def sum_within(
-    hub: LyingHub, session: str, names: list[str], number: int, sent: Array = MODEL
+    hub: LyingHub, session: str, names: list[str], number: int, sent: Array = MODEL, opened: list[str] | None = None
 ) -> tuple[Array | None, str]:
-    """The sum of what sites contribute in the middle of a round, which needs no unmasking."""
+    """The sum of what sites contribute in the middle of a round, which needs no unmasking.
+
+    Args:
+        opened: for whom the session is, of whom `names` share secrets and take part; None: for these.
+    """
     run, ring = f"runof{session:0>7}", sum_ring(hub.plan(mode="pairwise"))
     model = hub.task(TARGET, model=sent, config=FEDTAN)
-    request = hub.share_request(await hub.adverts(names, run=run), session, run=run, work=work_digest(model))
+    adverts = await hub.adverts(opened or names, run=run)
+    request = hub.share_request(adverts, session, run=run, work=work_digest(model))
     shared = await hub.ask(*(hub.protocol(name, TaskKind.SHARE, request, request.encode()) for name in names))
     if refusals(shared):
         return None, "; ".join(refusals(shared).values())
@@ -255,6 +260,33 @@ async def test_control_sites_that_forget_what_they_began_tell_one_sites_statisti
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
     async with attacked(worker=Normalised) as hub:
         read, why = await next_round_without_one(hub)
+        assert read is not None, why
+        assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
+
+
+async def session_without_one(hub: LyingHub) -> tuple[Array | None, str]:
+    """The same numbers in another session, which is opened for all; one is not named among those who take part."""
+    first, why = await sum_within(hub, "s0", hub.stage.names, 1)
+    assert first is not None, why
+    second, why = await sum_within(hub, "s1", without(hub, TARGET), 1, opened=hub.stage.names)
+    return (None, why) if second is None else (first - second, "")
+
+
+async def test_sums_within_a_round_are_begun_with_those_alone_with_whom_they_were_before_whoever_shared(
+    attacked: Attacked,
+) -> None:
+    async with attacked(worker=Normalised) as hub:
+        read, why = await session_without_one(hub)
+        assert read is None
+        assert "was unmasked already" in why
+
+
+async def test_control_sites_that_ask_their_memory_before_they_share_alone_tell_one_sites_statistics(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Works, "begin", lambda *_, **__: None)
+    async with attacked(worker=Normalised) as hub:
+        read, why = await session_without_one(hub)
         assert read is not None, why
         assert np.abs(read - hub.stage.sites[TARGET].worker.x.mean(axis=0)).max() < 1e-8
 

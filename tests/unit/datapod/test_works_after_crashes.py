@@ -13,6 +13,7 @@ from hanse_datapod.home.place import require_place
 from hanse_datapod.home.works import FILE, MaskedWork, Works
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import HanseError
+from hanse_privacy.works.pairwise import Past
 from lying_pairwise_hub import SITES, LyingHub, allowed
 
 WORKS, TAG, COPY = (b"w" * 32, b"v" * 32), b"t" * 16, "copy"
@@ -115,3 +116,25 @@ class LyingHubOfDatapods(LyingHub):
 
 LyingHubOfDatapods.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
 TestALyingHubOfDatapods = LyingHubOfDatapods.TestCase
+
+
+@pytest.fixture
+def hub():
+    made = LyingHubOfDatapods()
+    made.begin(0)
+    yield made
+    made.teardown()
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_few_of_those_who_answered_do_not_go_on_with_a_near_work(hub, within):
+    hub.has_three_of_seven_go_on(within=within)
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_control_without_the_check_few_of_those_who_answered_tell_one_more_members_part(hub, within, monkeypatch):
+    monkeypatch.setattr(Past, "check", lambda *_: None)
+    hub.has_three_of_seven_go_on(within=within)
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()

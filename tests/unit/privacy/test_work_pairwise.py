@@ -1,11 +1,14 @@
 """A hub that lies to sites whose masks cancel: whatever it unmasks of one work speaks of no fewer than the minimum."""
 
+from typing import Any
+
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.works.pairwise import Past
-from lying_pairwise_hub import LyingHub, session
+from lying_pairwise_hub import LyingHub, Remembering, session
 from spans import members
 
 
@@ -58,3 +61,72 @@ def test_an_answer_that_was_not_unmasked_is_left_only_with_enough_of_its_members
 
 LyingHub.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 TestALyingHub = LyingHub.TestCase
+
+
+class Begins(Remembering):
+    """A site that does not ask its memory before sums in the middle of a work."""
+
+    def begin(self, number: int, order: Any) -> bool:
+        if self.live == number:
+            self.past = self.past.after_answer(order).after_reveal(order, order.members)
+        return self.live == number
+
+
+class Answers(Remembering):
+    """A site that does not ask its memory before it answers."""
+
+    def answer(self, number: int, order: Any) -> bool:
+        if self.live == number:
+            self.past = self.past.after_answer(order)
+            self.answered.add(number)
+        return self.live == number
+
+
+class Reveals(Remembering):
+    """A site that does not ask its memory before it helps to unmask."""
+
+    def reveal(self, number: int, order: Any, survivors: Any) -> bool:
+        known = self.live == number and number in self.answered
+        if known:
+            self.past, self.live = self.past.after_reveal(order, survivors), None
+        return known
+
+
+def hub_of(site: type[Remembering]) -> type[LyingHub]:
+    class Hub(LyingHub):
+        def site(self, number: int) -> Any:
+            return site()
+
+    return Hub
+
+
+@pytest.mark.parametrize("site", [Begins, Reveals])
+def test_control_the_hub_finds_which_check_was_taken_away(site: type[Remembering]) -> None:
+    tried = settings(
+        max_examples=1000, stateful_step_count=20, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate], print_blob=False,
+    )  # fmt: skip
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(hub_of(site), settings=tried)
+
+
+def three_of_seven(site: type[Remembering], *, within: bool) -> LyingHub:
+    hub = hub_of(site)()
+    hub.begin(0)
+    hub.has_three_of_seven_go_on(within=within)
+    return hub
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_few_who_go_on_leave_the_sum_that_they_answered_alive_and_are_refused(within: bool) -> None:
+    hub = three_of_seven(Remembering, within=within)
+    assert list(hub.sums()) == [{1, 2, 3, 4}]
+    hub.what_is_unmasked_speaks_of_no_few()
+
+
+@pytest.mark.parametrize(("site", "within"), [(Answers, False), (Begins, True)])
+def test_control_few_who_go_on_unasked_tell_one_more_members_part(site: type[Remembering], within: bool) -> None:
+    hub = three_of_seven(site, within=within)
+    assert sorted(map(len, hub.sums())) == [3, 4]
+    with pytest.raises(AssertionError):
+        hub.what_is_unmasked_speaks_of_no_few()
