@@ -134,3 +134,30 @@ def test_closing_a_joined_site_ends_its_loop_over_tasks_and_later_answers_are_er
     with pytest.raises(HanseError) as refusal:
         held[0].report(examples=1, metrics={})
     assert refusal.value.code is ErrorCode.GONE
+
+
+def test_the_best_model_outlives_the_worse_ones_that_follow(project: Project, tmp_path: Path) -> None:
+    """Each round adds one to the model, whose distance from three is the metric; the registry keeps five newest."""
+
+    def answer(task: SiteTask) -> None:
+        if task.kind == "train":
+            honest()(task)
+        else:
+            task.report(examples=1, metrics={"distance": float(abs(task.model()["weight"].mean() - 3))})
+
+    job = start_job(
+        project, {"weight": np.zeros(4, np.float32)}, rounds=30, evaluate={"every": 1}, keep="best",
+        stop={"metric": "distance", "mode": "min", "patience": 8},
+    )  # fmt: skip
+    with site(project, "north", tmp_path, answer), site(project, "south", tmp_path, answer):
+        run = completed(project.run(job))
+    assert run.view.reason == "stopped after round 11 of 30: distance has not improved on 0 for 8 evaluations"
+    deadline = time.monotonic() + 60
+    while len(kept := sorted(model.view.lineage.round for model in project.models())) > 7:
+        assert time.monotonic() < deadline, kept
+        time.sleep(0.2)
+    assert kept == [3, 6, 7, 8, 9, 10, 11]
+    run.best.download(tmp_path / "best.safetensors")
+    assert read_tensors(tmp_path / "best.safetensors")[1]["weight"].tolist() == [3.0] * 4
+    run.model.download(tmp_path / "last.safetensors")
+    assert read_tensors(tmp_path / "last.safetensors")[1]["weight"].tolist() == [11.0] * 4

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hanse_coordinator.records import RunRecord
+from hanse_fabric.messages import ModelVersion
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.schema import DataSchema
 from simulation.league import OPEN, League, MakeWorker, league
@@ -26,6 +27,7 @@ class Played:
         takings: how often a coordinator took up the run.
         messages: subjects of all that is on the bus, in order, stream by stream.
         model: the newest version.
+        versions: all of them, the newest last.
         made: the league as it was at the end.
     """
 
@@ -36,6 +38,7 @@ class Played:
     takings: int
     messages: list[str]
     model: dict[str, np.ndarray]
+    versions: list[ModelVersion]
     made: League
 
 
@@ -80,6 +83,7 @@ def play(
                 made.takings(),
                 made.messages(),
                 await made.model(),
+                await made.versions(),
                 made,
             )
 

@@ -134,5 +134,12 @@ def test_metrics_are_means_weighted_by_examples_with_the_worst_site_beside() -> 
 def test_early_stopping_counts_evaluations_without_gain() -> None:
     stopping = EarlyStopping(EarlyStop(metric="loss", mode="min", patience=2, min_delta=0.1))
     verdicts = [stopping.observe({"loss": loss}) for loss in (1.0, 0.95, 0.8, 0.75, 0.74)]
-    assert verdicts[:4] == ["", "", "", ""]
-    assert "has not improved on 0.8 for 2 evaluations" in verdicts[4]
+    assert [verdict.stop for verdict in verdicts[:4]] == ["", "", "", ""]
+    assert "has not improved on 0.8 for 2 evaluations" in verdicts[4].stop
+
+
+def test_the_best_evaluation_is_the_best_of_all_however_little_the_gain() -> None:
+    stopping = EarlyStopping(EarlyStop(metric="loss", patience=9, min_delta=0.1))
+    best = [stopping.observe({"loss": loss}).best for loss in (1.0, 0.95, 0.95, 0.97, 0.94, 2.0)]
+    assert best == [True, True, False, False, True, False]
+    assert not EarlyStopping(None).observe({"loss": 1.0}).best

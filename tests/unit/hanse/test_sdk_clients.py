@@ -38,7 +38,7 @@ def script(hub: ScriptedHub) -> None:
     hub.answer("POST", f"{PROJECT}/runs", (201, run_view("waiting")))
     hub.answer("POST", f"{PROJECT}/check", (200, {"valid": True, "warnings": []}))
     hub.answer("GET", f"{PROJECT}/runs", (200, {"runs": [run_view()]}))
-    hub.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view("completed", model_version=1)))
+    hub.answer("GET", f"{PROJECT}/runs/run000000001", (200, run_view("completed", model_version=1, best_version=1)))
     for action, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
         hub.answer("POST", f"{PROJECT}/runs/run000000001/{action}", (200, run_view(state)))
     hub.answer(
@@ -70,7 +70,8 @@ def use_sync(url: str) -> list[Any]:
         found += [run.pause().state, run.resume().state, run.cancel().state]
         found += [run.metrics.to_dict(), repr(run)]
         model = run.model
-        found += [model.version, model.digest, [one.version for one in project.models()], project.model(1).version]
+        found += [model.version, model.digest, run.best.version]
+        found += [[one.version for one in project.models()], project.model(1).version]
         model.promote("staging", reason="good")
         found += [model.view.stage, project.rollback(reason="bad").version, project.audit()]
         return [*found, repr(hub), repr(project)]
@@ -90,7 +91,8 @@ async def use_async(url: str) -> list[Any]:
         found += [(await run.pause()).state, (await run.resume()).state, (await run.cancel()).state]
         found += [(await run.metrics()).to_dict(), repr(run)]
         model = await run.model()
-        found += [model.version, model.digest, [one.version for one in await project.models()]]
+        found += [model.version, model.digest, (await run.best()).version]
+        found.append([one.version for one in await project.models()])
         found.append((await project.model(1)).version)
         await model.promote("staging", reason="good")
         found += [model.view.stage, (await project.rollback(reason="bad")).version, await project.audit()]

@@ -26,7 +26,13 @@ RUN = "abcdefghijkl"
 
 
 def a_model(
-    number: int, *, run: str = RUN, content: bytes | None = None, parent: str | None = None, final: bool = False
+    number: int,
+    *,
+    run: str = RUN,
+    content: bytes | None = None,
+    parent: str | None = None,
+    final: bool = False,
+    best: bool = False,
 ) -> PublishModel:
     data = content or f"model {run} {number}".encode()
     return PublishModel(
@@ -38,7 +44,7 @@ def a_model(
             strategy={}, seed=1, parent=parent,
         ),
         metrics={"accuracy": 0.5},
-        final=final,
+        final=final, best=best,
     )  # fmt: skip
 
 

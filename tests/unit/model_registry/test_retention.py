@@ -42,6 +42,19 @@ async def test_retention_keeps_newest_final_staged_and_referenced_versions(tmp_p
     assert await hub.replica().sweep(PROJECT) == []
 
 
+async def test_retention_keeps_the_best_version_of_each_run(tmp_path: Path) -> None:
+    hub = Hub(tmp_path, keep=2)
+    for number in range(1, 8):
+        await hub.put(number, best=number in (1, 3))
+    await hub.put(1, run="zzzzzzzzzzzz", best=True)
+    for number in range(2, 5):
+        await hub.put(number, run="zzzzzzzzzzzz")
+    # Version 1 was the best once, until 3 was better; 8 is the other run's.
+    assert await hub.registry.sweep(PROJECT) == [1, 2, 4, 5, 9]
+    assert sorted(await hub.stages()) == [3, 6, 7, 8, 10, 11]
+    await hub.registry.delete(PROJECT, 3, actor="key:o", reason="its owner does not want it")
+
+
 async def test_bytes_that_a_living_version_shares_are_not_deleted(tmp_path: Path) -> None:
     hub = Hub(tmp_path, keep=1)
     same = b"the same bits"

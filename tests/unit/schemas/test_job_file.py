@@ -25,7 +25,10 @@ def test_the_defaults_make_a_whole_job() -> None:
         ({"participants": {"fraction": 0}}, "participants.fraction"),
         ({"participants": {"grace": 60, "deadline": 30}}, "grace of 60 s is longer than the deadline of 30 s"),
         ({"stop": {"metric": "accuracy"}}, "give patience, target, or both"),
-        ({"stop": {"metric": "auc", "patience": 2}, "evaluate": {"every": 0}}, "stop.metric 'auc' is never measured"),
+        ({"stop": {"metric": "auprc", "patience": 2}}, "max or min is needed for 'auprc'"),
+        ({"keep": "best"}, "keep: best is given without a section stop"),
+        ({"keep": "newest"}, "'last' or 'best'"),
+        ({"stop": {"metric": "loss", "patience": 2}, "evaluate": {"every": 0}}, "stop.metric 'loss' is never measured"),
         ({"stop": {"target": 0.9}, "evaluate": {"every": 9}}, "never decided before the last round"),
         ({"model": {}}, "model: a mapping with a name is needed"),
         ({"code": {"name": "../x", "digest": "0" * 64}}, "code.name"),
@@ -38,6 +41,30 @@ def test_a_job_that_cannot_run_is_refused_by_name(change: dict[str, object], tol
         check_job({**GOOD, **change})
     assert refusal.value.code is ErrorCode.INVALID_INPUT
     assert told in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [("loss", "min"), ("mse", "min"), ("loss_min", "min"), ("accuracy", "max"), ("r2", "max"), ("accuracy_min", "max")],
+)
+def test_a_stop_follows_its_metric(metric: str, mode: str) -> None:
+    job = check_job({**GOOD, "stop": {"metric": metric, "patience": 2}})
+    assert job.stop is not None
+    assert job.stop.mode == mode
+    assert check_job(job.model_dump(mode="json")) == job
+
+
+def test_what_a_job_says_of_its_metric_counts() -> None:
+    for metric, mode in (("loss", "max"), ("auprc", "max"), ("distance", "min")):
+        stop = check_job({**GOOD, "stop": {"metric": metric, "mode": mode, "patience": 2}}).stop
+        assert stop is not None
+        assert stop.mode == mode
+
+
+def test_a_stop_may_only_say_which_model_is_the_best() -> None:
+    job = check_job({**GOOD, "stop": {"metric": "loss"}, "keep": "best"})
+    assert job.stop is not None
+    assert not job.stop.ends_runs
 
 
 @pytest.mark.parametrize("text", ["- a list", "", "rounds: [", "!!python/object/apply:os.system ['true']"])

@@ -34,6 +34,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "a median": {"strategy": {"reduction": {"name": "median"}}},
     "clipped updates": {"strategy": {"reduction": {"name": "norm_clipping", "norm": 0.2}}},
     "stopped early": {"rounds": 9, "stop": {"metric": "loss", "mode": "min", "target": 1.0}},
+    "the best one kept": {
+        "rounds": 9,
+        "stop": {"metric": "loss", "patience": 2},
+        "keep": "best",
+        "checkpoint_every": 0,
+        "strategy": {"optimizer": {"name": "adam", "lr": 0.5}},
+    },
     "cyclic": {"workflow": "cyclic_weight_transfer"},
 }
 

@@ -14,7 +14,7 @@ from hanse.files import save_model, save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
-from hanse.views import Event, RunView, unpublished
+from hanse.views import Event, RunView, unmarked, unpublished
 from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import Invite, IssuedInvitation
 from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
@@ -250,6 +250,13 @@ class AsyncRun:
         if self.view.model_version is None:
             raise unpublished(self.view)
         return await AsyncProject(self._transport, self.view.project).model(self.view.model_version)
+
+    async def best(self) -> AsyncModel:
+        """The version of the run's best evaluation; NOT_FOUND where there is none, or its job does not keep it."""
+        await self.refresh()
+        if self.view.best_version is None:
+            raise unmarked(self.view)
+        return await AsyncProject(self._transport, self.view.project).model(self.view.best_version)
 
     async def outputs(self) -> list[OutputView]:
         """What a study has made, by name; empty before it has completed."""

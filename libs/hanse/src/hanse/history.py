@@ -7,12 +7,12 @@ from typing import Any
 
 from hanse.display import Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.metrics import known
 from hanse_schemas.targets import Reached, reached
 
 Values = list[float | None]
 """Of one metric by finished round; None where it was not measured."""
 _FIRST = ("accuracy", "r2", "loss", "mse", "train_accuracy", "train_r2", "train_loss", "train_mse")
-_SMALLER_IS_BETTER = frozenset({"loss", "mse"})
 _BARS = "▁▂▃▄▅▆▇█"
 _WAYS = ("down", "up")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -174,7 +174,8 @@ class History:
 
 def larger_is_better(metric: str) -> bool:
     """Whether a metric is to rise. Pure."""
-    return metric.removeprefix("train_").removesuffix("_min") not in _SMALLER_IS_BETTER
+    found = known(metric.removeprefix("train_"))
+    return found is None or found.better == "max"
 
 
 def sparkline(values: Values) -> str:

@@ -155,6 +155,11 @@ class Run(_Waiting[AsyncRun]):
         return Model(_loop().do(self._asked.model()))
 
     @property
+    def best(self) -> Model:
+        """The version of the run's best evaluation; NOT_FOUND where there is none, or its job does not keep it."""
+        return Model(_loop().do(self._asked.best()))
+
+    @property
     def outputs(self) -> list[OutputView]:
         """What a study has made, by name; empty before it has completed."""
         return _loop().do(self._asked.outputs())

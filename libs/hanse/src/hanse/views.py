@@ -27,6 +27,16 @@ def unpublished(run: RunView) -> HanseError:
     )
 
 
+def unmarked(run: RunView) -> HanseError:
+    """The error for a run of which no model is marked as the best."""
+    kept = run.job.get("keep") == "best"
+    return HanseError(
+        ErrorCode.NOT_FOUND,
+        f"run {run.run} has no best model ({run.state})",
+        hint="wait for its first evaluation" if kept and not run.ended else "keep: best in a job marks it",
+    )
+
+
 class Event(body.Event):
     """Something that happened in a run; `sequence` is where watching resumes."""
 

@@ -13,6 +13,7 @@ from hanse_fabric.messages.base import Frozen, explain
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest
 from hanse_fabric.text_files import read_yaml
+from hanse_schemas import metrics
 from hanse_schemas.resources import FIELD, Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -27,7 +28,7 @@ LEAST_COHORTS = 3
 
 _OF_TRAINING = (
     "rounds", "model", "train", "code", "strategy", "weighting", "evaluate", "stop", "checkpoint_every",
-    "initial_model", "utility_preserving", "codec",
+    "initial_model", "utility_preserving", "codec", "keep",
 )  # fmt: skip
 """What a study has nothing to do with."""
 
@@ -78,7 +79,11 @@ class Evaluation(Frozen):
 
 class EarlyStop(Frozen):
     """Stop when `metric` (example-weighted mean over sites) has not improved by `min_delta` for `patience`
-    evaluations, or has reached `target`."""
+    evaluations, or has reached `target`.
+
+    Attributes:
+        mode: whether more or less of the metric is better; a job need not say it of a metric that Hanse knows.
+    """
 
     metric: str = "accuracy"
     mode: Literal["max", "min"] = "max"
@@ -86,11 +91,25 @@ class EarlyStop(Frozen):
     min_delta: float = Field(default=0.0, ge=0)
     target: float | None = None
 
-    @model_validator(mode="after")
-    def _does_something(self) -> EarlyStop:
-        if self.patience is None and self.target is None:
-            raise ValueError("give patience, target, or both")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _mode_of_the_metric(cls, body: Any) -> Any:
+        if not isinstance(body, dict) or body.get("mode") is not None:
+            return body
+        name = body.get("metric", "accuracy")
+        if not isinstance(name, str):
+            return body
+        if (metric := metrics.known(name)) is None:
+            raise ValueError(
+                f"mode: none is given, max or min is needed for {name!r}, which is none of Hanse's own metrics "
+                f"({', '.join(metrics.METRICS)})"
+            )
+        return {**body, "mode": metric.better}
+
+    @property
+    def ends_runs(self) -> bool:
+        """Whether a run may end by it; else it says only which model is the best."""
+        return self.patience is not None or self.target is not None
 
 
 class Codec(Frozen):
@@ -138,6 +157,8 @@ class Job(Frozen):
         privacy: differential privacy; None: none.
         utility_preserving: refuse the job unless it equals training on pooled data (`hanse run check` says why not).
         codec: in how few bytes models and updates travel; None: as they are.
+        keep: `best`: the model of the best evaluation by `stop.metric` is published and stays, whichever round is the
+            last; `last`: which versions stay is the registry's to say.
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
@@ -158,6 +179,7 @@ class Job(Frozen):
     privacy: Privacy | None = None
     utility_preserving: bool = False
     codec: Codec | None = None
+    keep: Literal["last", "best"] = Field(default="last", exclude_if=lambda given: given == "last")  # since 0.2.0
     study: Study | None = None
 
     @model_validator(mode="before")
@@ -197,6 +219,13 @@ class Job(Frozen):
     def _can_meet(self) -> Job:
         if self.study is not None:
             return self
+        if self.keep == "best" and self.stop is None:
+            raise ValueError(
+                "keep: best is given without a section stop, whose metric says which model is the best; "
+                "for example stop: {metric: loss}"
+            )
+        if self.stop is not None and not self.stop.ends_runs and self.keep != "best":
+            raise ValueError("stop: give patience, target, or both; or keep: best, to have the best model marked")
         if self.stop is not None and self.evaluate.every == 0:
             raise ValueError(
                 f"stop.metric {self.stop.metric!r} is never measured: evaluate.every is 0, 1 or more is needed"

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from hanse_fabric.frozen import Frozen
+from hanse_schemas.metrics import METRICS
 
 LARGEST_WEIGHT = 1_000_000
 """Examples of one site, where the job does not say how many there can be."""
@@ -38,7 +39,7 @@ class SecureAggregation(Frozen):
     bound: float = Field(default=8.0, gt=0, le=2.0**30)
     buffer_bound: float = Field(default=65_536.0, gt=0, le=2.0**40)
     largest_weight: int | None = Field(default=None, ge=1, le=2**40)
-    metrics: tuple[str, ...] = Field(default=("loss", "accuracy", "matthews", "mse", "r2"), max_length=32)
+    metrics: tuple[str, ...] = Field(default=tuple(METRICS), max_length=32)
     rounding: Literal["nearest", "stochastic"] = "nearest"
     out_of_range: Literal["clip", "refuse"] = "clip"
     threshold: int | None = Field(default=None, ge=2)

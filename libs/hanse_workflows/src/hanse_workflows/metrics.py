@@ -47,23 +47,37 @@ def _mean(pairs: Sequence[tuple[float, int]]) -> float:
     return float(sum(Fraction(value) * weight for value, weight in pairs) / total)
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an evaluation says of the run.
+
+    Attributes:
+        stop: why to stop; empty: the run goes on.
+        best: whether no evaluation before was as good.
+    """
+
+    stop: str = ""
+    best: bool = False
+
+
 class EarlyStopping:
     """Watches one metric over the evaluations; never stops where the job does not ask for it."""
 
     def __init__(self, rule: EarlyStop | None) -> None:
         self._rule = rule
         self._best: float | None = None
+        self._to_beat: float | None = None
         self._without_gain = 0
 
-    def observe(self, metrics: Mapping[str, float]) -> str:
-        """Take in an evaluation; returns why to stop, or nothing.
+    def observe(self, metrics: Mapping[str, float]) -> Verdict:
+        """Take in an evaluation.
 
         Raises:
             RunFailure: INVALID_INPUT when the sites do not report the metric.
         """
         rule = self._rule
         if rule is None:
-            return ""
+            return Verdict()
         if rule.metric not in metrics:
             raise RunFailure(
                 ErrorCode.INVALID_INPUT,
@@ -72,12 +86,15 @@ class EarlyStopping:
             )
         value = metrics[rule.metric]
         sign = 1.0 if rule.mode == "max" else -1.0
+        best = self._best is None or sign * (value - self._best) > 0
+        self._best = value if best else self._best
         if rule.target is not None and sign * value >= sign * rule.target:
-            return f"{rule.metric} reached {value:g} (target {rule.target:g})"
-        if self._best is None or sign * (value - self._best) > rule.min_delta:
-            self._best, self._without_gain = value, 0
+            return Verdict(f"{rule.metric} reached {value:g} (target {rule.target:g})", best)
+        if self._to_beat is None or sign * (value - self._to_beat) > rule.min_delta:
+            self._to_beat, self._without_gain = value, 0
         else:
             self._without_gain += 1
         if rule.patience is not None and self._without_gain >= rule.patience:
-            return f"{rule.metric} has not improved on {self._best:g} for {rule.patience} evaluations"
-        return ""
+            waited = f"{rule.metric} has not improved on {self._to_beat:g} for {rule.patience} evaluations"
+            return Verdict(waited, best)
+        return Verdict(best=best)

@@ -10,7 +10,7 @@ from hanse_workflows.attendance import sample
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.line_budget import LineBudget
 from hanse_workflows.masking.protocols import MaskingProtocol
-from hanse_workflows.metrics import EarlyStopping, RoundMetrics
+from hanse_workflows.metrics import EarlyStopping, RoundMetrics, Verdict
 from hanse_workflows.round_asks import due, evaluation
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, evaluate
@@ -62,19 +62,20 @@ class RoundEnds:
                 that the sites do not report.
         """
         run, job, model = self._run, self._run.job, trained.reduction.model
-        evaluated, stop = RoundMetrics(), ""
+        evaluated, verdict = RoundMetrics(), Verdict()
         if due(job.evaluate.every, number, job.rounds):
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
             evaluated = await evaluate(run, self._protocol, asked)
-            stop = self._stopping.observe(evaluated.overall)
+            verdict = self._stopping.observe(evaluated.overall)
         self.lines.charge(trained.metrics.traffic, evaluated.traffic)
-        stop = stop or self.lines.over(state.known)
+        stop = verdict.stop or self.lines.over(state.known)
+        best = verdict.best and job.keep == "best"
         final = bool(stop) or number == job.rounds
         overall = trained.metrics.overall | evaluated.overall
-        if final or (job.checkpoint_every and number % job.checkpoint_every == 0):
+        if final or best or (job.checkpoint_every and number % job.checkpoint_every == 0):
             lineage = lineage_of(run, number, trained, self._parent)
             version = await run.publish(
-                f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final
+                f"r{number}-publish", model=model, lineage=lineage, metrics=overall, final=final, best=best
             )  # fmt: skip
             self._parent = version.digest
         run.note(

@@ -89,9 +89,20 @@ class Verbs(Protocol):
         ...
 
     async def publish(
-        self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
+        self,
+        key: str,
+        *,
+        model: ObjectRef,
+        lineage: Lineage,
+        metrics: dict[str, float],
+        final: bool,
+        best: bool = False,
     ) -> Published:
         """Record a model version in the registry. Publishing twice is storing once.
+
+        Args:
+            final: whether it is the run's last.
+            best: whether it is the best so far, by the metric that the job names; it stays until a better one comes.
 
         Raises:
             RunFailure: what the registry refused it for, or UNAVAILABLE when it does not answer.

@@ -89,6 +89,8 @@ class RunRecord(Message):
     metrics: dict[str, Any] = {}
     model_version: int | None = None
     model_digest: Digest | None = None
+    best_version: int | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    """Of the best evaluation, where the job says `keep: best`."""
     outputs: dict[str, Any] = {}
     """References to the objects that a study has made, by name; they rest in the store."""
     trace: str | None = Field(default=None, max_length=100)

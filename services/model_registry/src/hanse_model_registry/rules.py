@@ -68,10 +68,10 @@ def parents_in_use(versions: Collection[ModelVersion]) -> set[str]:
 def expired(versions: Sequence[ModelVersion], keep: int) -> list[ModelVersion]:
     """Candidates that retention deletes: all but the `keep` newest of their run.
 
-    Never: a final, staged, promoted or archived version, the parent of one, and the newest version of a run, which
-    the run may still need.
+    Never: a final, staged, promoted or archived version, the parent of one, the best version of a run, and the newest,
+    which the run may still need.
     """
-    needed = parents_in_use(versions)
+    needed = parents_in_use(versions) | _best_of_runs(versions)
     by_run: dict[str, list[ModelVersion]] = defaultdict(list)
     for version in versions:
         if not version.deleted and not version.final and version.stage is Stage.CANDIDATE:
@@ -81,6 +81,17 @@ def expired(versions: Sequence[ModelVersion], keep: int) -> list[ModelVersion]:
         candidates.sort(key=lambda version: (version.lineage.round, version.version))
         old += [version for version in candidates[: -max(keep, 1)] if version.digest not in needed]
     return old
+
+
+def _best_of_runs(versions: Collection[ModelVersion]) -> set[str]:
+    """Digests of the last version of each run that was its best."""
+    best: dict[str, ModelVersion] = {}
+    for version in versions:
+        if version.best and not version.deleted:
+            best[version.lineage.run] = max(
+                version, best.get(version.lineage.run, version), key=lambda each: (each.lineage.round, each.version)
+            )
+    return {version.digest for version in best.values()}
 
 
 def dead_keys(versions: Collection[ModelVersion]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from hanse.cli.output import emit_json, emit_table
 from hanse.files import record_path
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.text_files import read_text
+
+if TYPE_CHECKING:
+    from hanse_schemas.http.models import ModelView
 
 app = typer.Typer(no_args_is_help=True, help="Model versions: list, download, verify, promote, roll back.")
 
@@ -25,8 +28,11 @@ def list_models(project: str, url: Url = None, api_key: ApiKey = None, json: Jso
     if json:
         emit_json(views)
     else:
-        rows = [(v.version, v.stage, v.lineage.run, v.lineage.round, v.digest[:12], _shown(v.metrics)) for v in views]
-        emit_table("Models", ("version", "stage", "run", "round", "digest", "metrics"), rows)
+        rows = [
+            (v.version, v.stage, v.lineage.run, v.lineage.round, _marks(v), v.digest[:12], _shown(v.metrics))
+            for v in views
+        ]
+        emit_table("Models", ("version", "stage", "run", "round", "", "digest", "metrics"), rows)
 
 
 @app.command()
@@ -90,6 +96,10 @@ def rollback(project: str, reason: str = "", url: Url = None, api_key: ApiKey = 
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).rollback(reason=reason)
     print(f"Version {model.version} of {project} is in production again.")
+
+
+def _marks(version: ModelView) -> str:
+    return ", ".join(mark for mark, has in (("best so far", version.best), ("last", version.final)) if has)
 
 
 def _shown(metrics: dict[str, float]) -> str:

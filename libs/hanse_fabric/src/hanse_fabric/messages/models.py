@@ -54,6 +54,7 @@ class PublishModel(Message):
     lineage: Lineage
     metrics: dict[str, float] = {}
     final: bool = False
+    best: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
 
 
 class ModelVersion(Message):
@@ -62,6 +63,8 @@ class ModelVersion(Message):
     Attributes:
         version: 1, 2, ... within the project.
         architecture: the job's `model` section: what is needed to load the parameters.
+        best: no version of its run before it was as good, by the metric that the job names; it outlives retention until
+            there is a better one.
         promoted_at: when it last entered PRODUCTION from another stage; rollback goes back along these times.
         signature: Ed25519 by the registry's key over `statement()`; promotion does not change it.
     """
@@ -81,6 +84,7 @@ class ModelVersion(Message):
     created_at: Time
     stage: Stage = Stage.CANDIDATE
     final: bool = False
+    best: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
     deleted: bool = False
     promoted_at: Time | None = None
     public_key: Base64Bytes

@@ -23,6 +23,7 @@ from hanse_learning.config.schedules import check_schedule
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.config.training import TrainConfig
 from hanse_schemas.job import Job
+from hanse_schemas.metrics import reported
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
 
 _MODEL: TypeAdapter[AnyModel] = TypeAdapter(ModelConfig)
@@ -92,6 +93,19 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
         train = check_train(job.train, schema)
         check_together(model, train)
         check_schedule(train.schedule, job.rounds)
+        _check_stop(job, schema)
+
+
+def _check_stop(job: Job, schema: DataSchema | None) -> None:
+    """Refuse a metric to stop by that sites with built-in evaluation and such data will not report."""
+    known = learnable(schema) if schema is not None else OpenSchema()
+    if job.stop is None or isinstance(known, OpenSchema):
+        return
+    names = reported(known.task, by_site=job.secure_aggregation is None)
+    if job.stop.metric not in names:
+        raise invalid(
+            "stop.metric", job.stop.metric, f"a metric that a run of {known.task} will have: {', '.join(names)}"
+        )
 
 
 def has_own_model(job: Job) -> bool:

@@ -21,6 +21,7 @@ from hanse_privacy.rules.sections import (
     stay,
 )
 from hanse_schemas.job import LEAST_COHORTS, Job
+from hanse_schemas.metrics import METRICS
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 AVERAGING = "federated_averaging"
@@ -33,7 +34,7 @@ MECHANISMS: Mapping[str, frozenset[str]] = {
     "central": frozenset({"gaussian", "laplace", "dp_ftrl"}),
 }
 """Which mechanisms a placement has."""
-MEANS = frozenset({"loss", "accuracy", "mse"})
+MEANS = frozenset(name for name, metric in METRICS.items() if metric.mean)
 """Metrics that are means over examples."""
 _PLAIN = frozenset({"fedavg", "fedsgd", "fedfgd", "fedsmb", "fedcmb"})
 """Local training as DP-SGD does it, by its name and its presets."""

@@ -44,7 +44,8 @@ ALL_SITES = "(all)"
 
 
 class RunSummary(Frozen):
-    """A run without its job. `outputs`: the names of what a study has made."""
+    """A run without its job. `best_version`: of the best evaluation, where the job says `keep: best`; `outputs`: the
+    names of what a study has made; `reason`: why it failed, or stopped before its last round."""
 
     project: Slug
     run: RunId
@@ -59,6 +60,7 @@ class RunSummary(Frozen):
     metrics: dict[str, Any]
     model_version: int | None
     model_digest: Digest | None
+    best_version: int | None = None
     outputs: tuple[str, ...]
 
     @property

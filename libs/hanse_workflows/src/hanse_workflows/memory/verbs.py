@@ -183,7 +183,14 @@ class MemoryVerbs:
         return ref
 
     async def publish(
-        self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
+        self,
+        key: str,
+        *,
+        model: ObjectRef,
+        lineage: Lineage,
+        metrics: dict[str, float],
+        final: bool,
+        best: bool = False,
     ) -> Published:
         """See `Verbs.publish`. A version is listed in `versions`."""
 
@@ -191,7 +198,8 @@ class MemoryVerbs:
             self._published(self._objects.read(model), lineage)
             return Published(version=len(self.versions) + 1, digest=model.digest).body()
 
-        asked = {"model": model, "lineage": lineage, "metrics": metrics, "final": final}
+        marked = {"final": final} | ({"best": best} if best else {})
+        asked = {"model": model, "lineage": lineage, "metrics": metrics} | marked
         version = Published.of(await self.once(key, asked, store))
         self.versions.append((model, lineage, metrics))
         return version

@@ -35,7 +35,7 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
         warnings = await asyncio.to_thread(_first_model, hub.store, key, job, project)
-    return warnings + told_by_sums(job) + await _waiting(hub, project, job)
+    return warnings + told_by_sums(job) + left_behind(job) + await _waiting(hub, project, job)
 
 
 def told_by_sums(job: Job) -> tuple[str, ...]:
@@ -50,6 +50,16 @@ def told_by_sums(job: Job) -> tuple[str, ...]:
         f"secure_aggregation: sums of rounds whose participants change (fraction {wanted.fraction:g}, quorum "
         f"{wanted.quorum:g}) tell single updates where the model hardly moves; sites refuse the nearest of them, and "
         "only noise (a section privacy) is a remedy against the rest",
+    )
+
+
+def left_behind(job: Job) -> tuple[str, ...]:
+    """Where the run goes on after its best model, which then may be deleted."""
+    if job.stop is None or job.stop.patience is None or job.keep == "best":
+        return ()
+    return (
+        f"stop.patience: the run ends {job.stop.patience} evaluations after its best model, which may be deleted by "
+        "then; write keep: best to have it published and kept",
     )
 
 

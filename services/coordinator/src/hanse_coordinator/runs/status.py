@@ -33,12 +33,13 @@ class RunStatus:
         return dict(self._fields)
 
     def progressed(self, **fields: Any) -> None:
-        """Note new values of: state, round, metrics, version, digest. None leaves a value as it was."""
+        """Note new values of: state, round, metrics, version, digest, best (a version), reason. None leaves a value as
+        it was."""
         state = fields.get("state")
         if state is not None and state != self._state:
             self._state = state
             self._notices.event("state", f"{state}/{self._epoch}", state=state)
-        names = {"version": "model_version", "digest": "model_digest"}
+        names = {"version": "model_version", "digest": "model_digest", "best": "best_version"}
         self._fields |= {names.get(name, name): value for name, value in fields.items() if value is not None}
         self._changed.set()
 

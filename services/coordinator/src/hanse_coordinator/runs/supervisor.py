@@ -216,6 +216,8 @@ class Supervisor:
                     if other.done():
                         other.result()
             state, reason = _ended(workflow, context.run)
+            if state == "completed":  # why before its last round, it has said itself
+                reason = status.fields.get("reason", "")
             return {**status.fields, "state": state, "reason": reason}
         finally:
             await stop(workflow, *others)

@@ -163,11 +163,18 @@ class DurableVerbs:
         return ObjectRef.model_validate(await self.steps.once("initial-model", {"model": digest}, verify))
 
     async def publish(
-        self, key: str, *, model: ObjectRef, lineage: Lineage, metrics: dict[str, float], final: bool
+        self,
+        key: str,
+        *,
+        model: ObjectRef,
+        lineage: Lineage,
+        metrics: dict[str, float],
+        final: bool,
+        best: bool = False,
     ) -> Published:
         request = PublishModel(
             project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
-            final=final,
+            final=final, best=best,
         )  # fmt: skip
 
         async def ask() -> Body:
@@ -179,6 +186,8 @@ class DurableVerbs:
         published = Published.of(await self.steps.once(key, {"publish": request}, ask))
         self._published.add(published.digest)
         self._progressed(version=published.version, digest=published.digest)
+        if best:
+            self._progressed(best=published.version)
         return published
 
     # Repeatable, and not recorded.
@@ -237,6 +246,8 @@ class DurableVerbs:
         if kind == "round-finished":
             ROUNDS.add(project=self.project)
             self._progressed(round=round, metrics=data.get("metrics"))
+            if stop := data.get("stop"):
+                self._progressed(reason=f"stopped after round {round} of {self.job.rounds}: {stop}")
 
     def audit(self, action: str, about: str, **detail: Any) -> None:
         self._notices.audit(action, about, **detail)
