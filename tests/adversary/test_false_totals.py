@@ -52,7 +52,7 @@ class Normalised(Regression):
         return made
 
 
-class Sums:
+class SessionSums:
     """The sums of one session, of which the hub hears each site's contribution and tells each site what it likes."""
 
     def __init__(self, hub: LyingHub) -> None:
@@ -96,7 +96,7 @@ class Sums:
 async def played(hub: LyingHub, told: Array | None) -> float:
     """How far the sum of all squares, less what the hub knows of the others', is from the target's own; they were
     `told` this total of the means, None: the true one."""
-    sums, sites = Sums(hub), hub.stage.sites
+    sums, sites = SessionSums(hub), hub.stage.sites
     asking = await sums.begin()
     means = (await sums.given(MEAN)).tobytes()
     await sums.tell(MEAN, means, sums.steps[TARGET])

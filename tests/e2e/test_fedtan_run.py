@@ -62,7 +62,7 @@ def shares() -> dict[str, Examples]:
     }
 
 
-class Sums:
+class SumsOnBus:
     """The played site's, on the bus; `before` is called before each contribution."""
 
     def __init__(self, task: SiteTask, stack: AsyncExitStack, before: Hook, patience: float) -> None:
@@ -91,7 +91,7 @@ class Played:
 
     def answer(self, task: SiteTask) -> None:
         asked, stack = check_train(task.config["train"]), AsyncExitStack()
-        sums = Sums(task, stack, self.before, patience_of(asked))
+        sums = SumsOnBus(task, stack, self.before, patience_of(asked))
         model = check_model(task.config["model"])
         module = build(model, PROBLEM, seed=0)
         entries = entries_of(module, model.buffers, model.state, task.round)

@@ -38,7 +38,7 @@ _LONGEST_S = 3600.0
 
 
 @dataclass
-class Outcome:
+class TodaysRun:
     """What today's coordinator did.
 
     Attributes:
@@ -141,11 +141,11 @@ class Moment:
         mine = [at for at in events if at is not None]
         return max(mine)
 
-    def go_on(self, folder: Path) -> Outcome:
+    def go_on(self, folder: Path) -> TodaysRun:
         """Have today's coordinator end the run from here, in virtual time: who was silent then is not waited for."""
         return self.clock.run(self._go_on(folder))
 
-    async def _go_on(self, folder: Path) -> Outcome:
+    async def _go_on(self, folder: Path) -> TodaysRun:
         story = self.story
         store = DirectoryStore(folder)
         for one in self.past:
@@ -168,7 +168,7 @@ class Moment:
             for one in self.broker.matching(self.broker.stream("HANSE_JOURNAL"), JOURNAL.of(**key))
         ]
         closed = {entry.step: entry.body for entry in entries if entry.kind == "closed"}
-        return Outcome(record, bus.asked, closed)
+        return TodaysRun(record, bus.asked, closed)
 
     def _seeds(self) -> list[str]:
         """What was drawn for noise after this moment."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clocks import in_virtual_time
-from hanse_coordinator.verbs.reductions import Limits
+from hanse_coordinator.verbs.reduction_jobs import Limits
 from hanse_fabric.messages import JobKind, ReduceJob
 from hanse_fabric.subjects import JOB, REDUCED, RESULT, TASK, UPDATE
 from hanse_fabric.virtual_time import VirtualClock

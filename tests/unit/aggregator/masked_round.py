@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse_fabric.messages import JobKind, ReduceJob, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode, MaskSum
-from hanse_fabric.messages.reductions import RingSum
+from hanse_fabric.messages.reduction_jobs import RingSum
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import digest_bytes
 from hanse_fabric.tensors.file import encode_tensors

@@ -8,7 +8,7 @@ import pytest
 
 from hanse_fabric.messages import JobKind
 from hanse_fabric.messages.privacy import Privacy, PrivacyTerms
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
+from hanse_fabric.messages.reduction_jobs import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_reduction.engine import Engine

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hanse_fabric.messages import JobKind, ObjectRef
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
+from hanse_fabric.messages.reduction_jobs import MEASURE_LEAVES, MEASURED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_learning.server.optimizers import Plain

@@ -39,7 +39,7 @@ job = ReduceJob(
 if kind == "masked":
     # The updates are masks alone, and their sum is subtracted again: all changes are 0.
     from hanse_fabric.messages.masking import MaskSum, Ring, RingPlan
-    from hanse_fabric.messages.reductions import RingSum
+    from hanse_fabric.messages.reduction_jobs import RingSum
     from hanse_fabric.tensors.refs import ref_of_bytes
     from hanse_privacy.masks.stream import MaskStream, Purpose
     from hanse_privacy.masks.total import mask_total, tally_mask_total

@@ -7,7 +7,7 @@ import pytest
 
 import hanse_learning
 from hanse_fabric.messages import JobKind
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
+from hanse_fabric.messages.reduction_jobs import MEASURE_LEAVES, MEASURED
 from hanse_fabric.plugins import STRATEGIES, find
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.layout import Entry, Layout, Rule

@@ -12,7 +12,7 @@ import pytest
 
 from hanse_fabric.messages import Reduced, Task
 from hanse_fabric.subjects import TASK
-from releases.moment import Moment, Outcome
+from releases.moment import Moment, TodaysRun
 from releases.recording import recordings, run_recording
 from releases.story import Story, is_of, says_the_same
 
@@ -27,7 +27,7 @@ def story_of(name: str) -> Story:
     return Story(run_recording(RELEASE, name))
 
 
-def check_end(outcome: Outcome, story: Story) -> None:
+def check_end(outcome: TodaysRun, story: Story) -> None:
     """The run has ended as it had, and each step says what it said."""
     record, header = outcome.record, story.header
     assert (record.state, record.model_digest) == (header["state"], header["digest"]), record.reason
@@ -122,6 +122,6 @@ def test_an_answer_that_is_not_the_recorded_one_is_noticed(tmp_path: Path) -> No
         Moment(story, 3).go_on(tmp_path)
 
 
-def asked_of(outcome: Outcome) -> list[str]:
+def asked_of(outcome: TodaysRun) -> list[str]:
     """What was asked of anybody. That a study is over is told, not asked."""
     return [subject for subject in outcome.asked if not subject.endswith(".forget")]

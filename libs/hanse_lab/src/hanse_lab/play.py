@@ -87,13 +87,13 @@ class _PlayedCell:
         bad = hostile(task.attack, task.sites, task.seed)
         names = {number: f"site{number:04d}" for number, share in enumerate(shares.train) if len(share)}
         self.job = _job(task, len(names))
-        together = isinstance(train.algorithm, FedTanConfig)
+        sums_within_rounds = isinstance(train.algorithm, FedTanConfig)
         strategy = check_strategy(task.job.strategy)
         self.setting = Setting(
             check_model(task.job.model), train, shares.problem, task.job.seed,
             frozenset(strategy.reduction.needs()) & {"first_loss"},
             Tally(None if strategy.sign_mask is None else strategy.sign_mask.tau),
-            Meetings(partial(sample, tuple(names.values()), self.job)) if together else None,
+            Meetings(partial(sample, tuple(names.values()), self.job)) if sums_within_rounds else None,
             absent=task.absent,
         )  # fmt: skip
         self.sites = [

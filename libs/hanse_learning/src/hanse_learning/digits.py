@@ -48,8 +48,8 @@ def write_shares(folder: Path, sites: list[str], seed: int) -> dict[str, int]:
         _save(folder / name / "train.npz", images[share[tested:]], labels[share[tested:]])
         counts[name] = len(share) - tested
         pooled.append(share[tested:])
-    together = np.concatenate(pooled)
-    _save(folder / "pooled.npz", images[together], labels[together])
+    rows = np.concatenate(pooled)
+    _save(folder / "pooled.npz", images[rows], labels[rows])
     return counts
 
 

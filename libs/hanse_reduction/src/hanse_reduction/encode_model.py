@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ObjectRef, ReduceJob
-from hanse_fabric.messages.reductions import ENCODED
+from hanse_fabric.messages.reduction_jobs import ENCODED
 from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.writing import encode

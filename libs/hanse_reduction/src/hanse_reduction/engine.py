@@ -14,7 +14,7 @@ from functools import partial
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import JobKind, ObjectRef, Part, Reduced, ReduceJob, UpdateInput
-from hanse_fabric.messages.reductions import ENCODED, MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
+from hanse_fabric.messages.reduction_jobs import ENCODED, MEASURE_LEAVES, MEASURED, MOST_WARNING, Tally
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.reduction import Measured

@@ -14,7 +14,7 @@ import numpy as np
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import ObjectRef
-from hanse_fabric.messages.reductions import MEASURE_LEAVES
+from hanse_fabric.messages.reduction_jobs import MEASURE_LEAVES
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import DTYPES, Entry, Layout, Rule

@@ -207,9 +207,9 @@ def make_plan(job: ReduceJob, inputs: Inputs, refusals: Refusals, each: Each) ->
 
 def _info(updates: list[UpdateInput]) -> dict[str, Array]:
     """By name, the numbers that all updates carry."""
-    carried = [update.info or {} for update in updates]
-    names = set(carried[0]).intersection(*carried[1:])
-    found = {name: np.array([info[name] for info in carried], np.float64) for name in names}
+    infos = [update.info or {} for update in updates]
+    names = set(infos[0]).intersection(*infos[1:])
+    found = {name: np.array([info[name] for info in infos], np.float64) for name in names}
     return found | {"weights": np.array([update.weight for update in updates], np.float64)}
 
 

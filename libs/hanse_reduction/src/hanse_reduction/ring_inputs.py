@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import MaskingMode
-from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum
+from hanse_fabric.messages.reduction_jobs import JobKind, ReduceJob, RingSum
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean

@@ -12,7 +12,7 @@ from fractions import Fraction
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import RingPlan
 from hanse_fabric.messages.masking import Ring
-from hanse_fabric.messages.reductions import Tally
+from hanse_fabric.messages.reduction_jobs import Tally
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.total import total_layout
 from hanse_privacy.pairwise.streams import Masks

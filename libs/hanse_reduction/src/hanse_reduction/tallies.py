@@ -9,7 +9,7 @@ import numpy as np
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode
-from hanse_fabric.messages.reductions import JobKind, ReduceJob, RingSum, StudyJob, Tally
+from hanse_fabric.messages.reduction_jobs import JobKind, ReduceJob, RingSum, StudyJob, Tally
 from hanse_fabric.tensors.file import encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.pairwise.streams import Masks, residual_masks

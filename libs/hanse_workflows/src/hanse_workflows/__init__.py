@@ -6,7 +6,7 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.first_model import first_model
 from hanse_workflows.gathering import exchange, gather
-from hanse_workflows.reducing import reduce, sum_masked
+from hanse_workflows.next_model import reduce, sum_masked
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
 

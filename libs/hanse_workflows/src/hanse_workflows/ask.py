@@ -81,7 +81,7 @@ class Ask:
     keep: bool = False
     """Whether the answers' payloads, which may be large, stay on the bus instead of in the journal, until
     `Verbs.release`."""
-    carried: ObjectRef | None = None
+    encoded: ObjectRef | None = None
     """The model as it travels, where that is otherwise (encoded)."""
     before: Gathered | None = None
     """What earlier attempts at the step have brought: the outcome has it, too."""
@@ -98,7 +98,7 @@ class Ask:
     @property
     def travels(self) -> ObjectRef | None:
         """The model as tasks carry it."""
-        return self.carried or self.model
+        return self.encoded or self.model
 
     def task(self, project: str, run: str, workflow: str, step: str, issued: datetime, deadline: datetime) -> Task:
         """What all participants' tasks have in common, in the name of `all`."""

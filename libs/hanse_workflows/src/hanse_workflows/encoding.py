@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hanse_fabric.messages import JobKind, ObjectRef, ReduceJob, Task
-from hanse_fabric.messages.reductions import ENCODED
+from hanse_fabric.messages.reduction_jobs import ENCODED
 from hanse_learning.codecs.config import check_chain, sections_of
 from hanse_learning.server.config.foreign import codec_digests
 from hanse_workflows.ask import Ask
@@ -37,9 +37,9 @@ async def carrying(run: Verbs, key: str, ask: Ask) -> Ask:
         reduced = await run.combine(key, asked, job)
         return reduced.outputs[ENCODED].model_dump(mode="json")
 
-    carried = ObjectRef.model_validate(await run.once(key, asked, do))
+    encoded = ObjectRef.model_validate(await run.once(key, asked, do))
     told = {**ask.config["codec"], MODEL_SIZE: model.size}
-    return replace(ask, carried=carried, config={**ask.config, "codec": told})
+    return replace(ask, encoded=encoded, config={**ask.config, "codec": told})
 
 
 def model_of(task: Task) -> ObjectRef | None:

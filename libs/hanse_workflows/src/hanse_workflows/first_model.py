@@ -9,8 +9,8 @@ from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import sample
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
+from hanse_workflows.next_model import reduce, sent_by
 from hanse_workflows.outcomes import Gathered
-from hanse_workflows.reducing import reduce, sent_by
 from hanse_workflows.round_asks import config_of
 from hanse_workflows.verbs import Verbs
 

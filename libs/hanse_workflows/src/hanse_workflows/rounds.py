@@ -14,9 +14,9 @@ from hanse_workflows.gathering import gather, gather_updates, patience_of
 from hanse_workflows.masking.masked_sums import summed_masked
 from hanse_workflows.masking.protocols import MaskingProtocol
 from hanse_workflows.metrics import RoundMetrics, summarize
+from hanse_workflows.next_model import reduce, sent_by
 from hanse_workflows.noise import central_strategy, with_noise
 from hanse_workflows.outcomes import Answer, Gathered, Reduction
-from hanse_workflows.reducing import reduce, sent_by
 from hanse_workflows.round_state import RoundState, extras_named, info_named, reduce_options
 from hanse_workflows.traffic import Traffic, of_sums, traffic
 from hanse_workflows.verbs import Verbs
@@ -102,7 +102,7 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
     ask = await carrying(run, f"{step}-model", ask)
     if protocol is None:
         gathered = await gather(run, step, with_noise(run, ask, 1))
-        run.forget(() if ask.carried is None else (ask.carried,))
+        run.forget(() if ask.encoded is None else (ask.encoded,))
         return replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
     _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
@@ -110,7 +110,7 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:
-    before = (ask.model, ask.carried, *state.state.values(), *state.extras.values())
+    before = (ask.model, ask.encoded, *state.state.values(), *state.extras.values())
     return (*(ref for ref in before if ref is not None), *sent_by(gathered.answers))
 
 

@@ -25,8 +25,8 @@ from hanse_workflows.gathering import gather
 from hanse_workflows.keys import session_key
 from hanse_workflows.masking import protocol_of
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
+from hanse_workflows.next_model import Unmasking, told
 from hanse_workflows.outcomes import Answer, Computed, Gathered
-from hanse_workflows.reducing import Unmasking, told
 from hanse_workflows.verbs import Body, Verbs
 from hanse_workflows.workflow import Workflow
 

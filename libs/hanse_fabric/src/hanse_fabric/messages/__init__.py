@@ -22,7 +22,7 @@ from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, Re
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.privacy import LedgerHead, LedgerRecord, PrivacyTerms
-from hanse_fabric.messages.reductions import (
+from hanse_fabric.messages.reduction_jobs import (
     JobKind,
     Part,
     Reduced,

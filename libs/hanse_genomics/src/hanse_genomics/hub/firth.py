@@ -12,7 +12,7 @@ import numpy as np
 
 from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.hub.ascent import ascend
-from hanse_genomics.hub.carried import ended, fail, goes_on, opened
+from hanse_genomics.hub.chunk_state import fail, finished, next_iteration, state_and_results
 from hanse_genomics.hub.newton import newton
 from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.reasons import Reason
@@ -44,7 +44,7 @@ def firth(study: Study, settings: Settings, total: Arrays, given: Given) -> Fini
         outputs `betas` (to the sites) and `state`, or `results` where nothing is left to do; facts `next`: firth,
         penalised or done, and `active`.
     """
-    _, results = opened(given["state"])
+    _, results = state_and_results(given["state"])
     iteration, rows = settings["iteration"], given["betas"]["rows"]
     step = newton(total["sums"], given["betas"]["coefficients"], inverse=True)
     done = step.definite & (step.length < SETTLED)
@@ -66,7 +66,7 @@ def firth_next(betas: Arrays, state: Arrays, results: Arrays) -> Finished:
     Args:
         betas: their rows, coefficients and packed inverse of the information.
     """
-    return goes_on("firth", state, betas, results) if len(betas["rows"]) else ended(results)
+    return next_iteration("firth", state, betas, results) if len(betas["rows"]) else finished(results)
 
 
 def penalised(study: Study, settings: Settings, total: Arrays, given: Given) -> Finished:
@@ -79,7 +79,7 @@ def penalised(study: Study, settings: Settings, total: Arrays, given: Given) -> 
     Returns:
         as `firth`.
     """
-    state, results = opened(given["state"])
+    state, results = state_and_results(given["state"])
     betas = given["betas"]
     rows, steps = betas["rows"], state["steps"] + 1
     made = ascend(total["sums"], total["third"], betas["coefficients"])
@@ -105,7 +105,7 @@ def penalised(study: Study, settings: Settings, total: Arrays, given: Given) -> 
     state |= {"base": base, "step": step, "value": either(state["value"], made.value), "steps": steps[left]}
     if left.any():
         following = {"rows": rows[left], "coefficients": base + step, "inverse": inverse}
-        return goes_on("penalised", state, following, results)
+        return next_iteration("penalised", state, following, results)
     return _next_of({name: state[name] for name in state if name.startswith("queued_")}, results)
 
 
@@ -113,7 +113,7 @@ def _next_of(queue: Arrays, results: Arrays) -> Finished:
     """Begin with as many of those who wait as a sum has room for: whole tiles, so that bits do not depend on it."""
     betas = {name: queue[f"queued_{name}"] for name in _QUEUED}
     if not len(betas["rows"]):
-        return ended(results)
+        return finished(results)
     columns = betas["coefficients"].shape[1]
     room = max(1, AT_ONCE // (thirds(columns) + 2 * packed_size(columns) + columns + 1))
     tile = betas["rows"] // TILE
@@ -126,7 +126,7 @@ def _next_of(queue: Arrays, results: Arrays) -> Finished:
         "base": first["coefficients"], "step": np.zeros((count, columns)),
         "value": np.full(count, -np.inf), "steps": np.zeros(count),
     }  # fmt: skip
-    return goes_on("penalised", state, first, results)
+    return next_iteration("penalised", state, first, results)
 
 
 def _estimated(results: Arrays, rows: Floats, coefficients: Floats, se: Floats, iterations: Floats) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hanse_genomics.arrays import Array, Arrays, Floats, Given
-from hanse_genomics.hub.carried import fail, goes_on, opened
+from hanse_genomics.hub.chunk_state import fail, next_iteration, state_and_results
 from hanse_genomics.hub.complete import Genotypes, collinear, complete_statuses, genotypes, prepared, refuse
 from hanse_genomics.hub.firth import firth_next
 from hanse_genomics.hub.linear import columns_of
@@ -91,7 +91,7 @@ def logistic(study: Study, settings: Settings, total: Arrays, given: Given) -> F
     Returns:
         as `logistic_first`.
     """
-    state, results = opened(given["state"])
+    state, results = state_and_results(given["state"])
     step = newton(total["sums"], given["betas"]["coefficients"])
     return _proceed(study, settings["iteration"], step, state, state["before"], results)
 
@@ -120,7 +120,7 @@ def _proceed(study: Study, iteration: int, step: Step, state: Arrays, before: Fl
             state["waiting"] = np.union1d(state["waiting"], rows[which])
     if left.any():
         state |= {"rows": rows[left], "length": step.length[left], "before": step.se[left]}
-        return goes_on("logistic", state, {"rows": rows[left], "coefficients": step.coefficients[left]}, results)
+        return next_iteration("logistic", state, {"rows": rows[left], "coefficients": step.coefficients[left]}, results)
     waiting = state["waiting"]
     start = np.tile(state["start"], (len(waiting), 1))
     inverse = np.zeros((len(waiting), packed_size(start.shape[1])))

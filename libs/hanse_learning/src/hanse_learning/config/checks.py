@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import explain
-from hanse_learning.config.combinations import check_groups, check_together
+from hanse_learning.config.combinations import check_groups, check_training_of
 from hanse_learning.config.models import (
     BUILT_IN,
     OF_IMAGES,
@@ -91,7 +91,7 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
     model = check_model(job.model, schema)
     if job.code is None:
         train = check_train(job.train, schema)
-        check_together(model, train)
+        check_training_of(model, train)
         check_schedule(train.schedule, job.rounds)
         _check_stop(job, schema)
 

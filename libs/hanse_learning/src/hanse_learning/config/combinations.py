@@ -47,7 +47,7 @@ def check_groups(model: AnyModel) -> None:
             )  # fmt: skip
 
 
-def check_together(model: AnyModel, train: TrainConfig) -> None:
+def check_training_of(model: AnyModel, train: TrainConfig) -> None:
     """Check a model and how it is to be trained.
 
     Raises:

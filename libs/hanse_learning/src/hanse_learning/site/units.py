@@ -47,9 +47,9 @@ class Units:
         sizes = np.minimum(self._sizes[chosen], self._largest)
         for size in (int(each) for each in np.unique(sizes)):
             alike = chosen[sizes == size]
-            together = max(1, most // size)
-            for start in range(0, len(alike), together):
-                part = alike[start : start + together]
+            at_once = max(1, most // size)
+            for start in range(0, len(alike), at_once):
+                part = alike[start : start + at_once]
                 yield self._rows[self._starts[part, None] + self._places(part, size, source)].reshape(-1), size
 
     def _places(self, units: Rows, size: int, source: NoiseSource) -> Rows:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.masking import RingPlan
-from hanse_fabric.messages.reductions import Tally
+from hanse_fabric.messages.reduction_jobs import Tally
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose

@@ -19,9 +19,9 @@ from hanse_workflows.gathering import exchange, gather, patience_of, spared
 from hanse_workflows.keys import attempt_key, session_key
 from hanse_workflows.masking.noise_exchange import exchanged, exchanges, share_step
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
+from hanse_workflows.next_model import sent_by, sum_masked
 from hanse_workflows.noise import least_members, with_noise
 from hanse_workflows.outcomes import Answer, Gathered, Summed
-from hanse_workflows.reducing import sent_by, sum_masked
 from hanse_workflows.round_state import RoundState, reduce_options
 from hanse_workflows.traffic import Traffic, traffic
 from hanse_workflows.verbs import Verbs
@@ -39,7 +39,7 @@ async def summed_masked(
     """
     patience = patience_of(run.job, ask.round) if ask.kind is TaskKind.TRAIN else None
     if patience is not None:
-        return await _together(run, protocol, step, sum_step, ask, state, patience)
+        return await _all_or_none(run, protocol, step, sum_step, ask, state, patience)
     left, refused = ask.to, dict[str, None]()
     given: tuple[str, ...] = ()
     above = 0
@@ -96,7 +96,7 @@ async def summed_masked(
     )
 
 
-async def _together(
+async def _all_or_none(
     run: Verbs, protocol: MaskingProtocol, step: str, sum_step: str, ask: Ask, state: RoundState, patience: float
 ) -> tuple[Gathered, Summed, Traffic]:
     """The same with masked sums in the middle, for which a site waits `patience` seconds: one set of sites, or none.

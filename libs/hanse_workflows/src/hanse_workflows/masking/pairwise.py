@@ -24,8 +24,8 @@ from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather
 from hanse_workflows.masking.pairwise_session import PairwiseSession
 from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol, plan_of, work_of
+from hanse_workflows.next_model import Unmasking
 from hanse_workflows.outcomes import Answer
-from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
 
 _PROTOCOL_S = 60.0

@@ -20,8 +20,8 @@ from hanse_schemas.job import Job
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.next_model import Unmasking
 from hanse_workflows.outcomes import Answer
-from hanse_workflows.reducing import Unmasking
 from hanse_workflows.verbs import Verbs
 
 _FOR_GOOD = frozenset({ErrorCode.GONE.code, ErrorCode.NO_SPACE.code})

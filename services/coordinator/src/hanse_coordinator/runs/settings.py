@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hanse_coordinator.verbs.reductions import Limits
+from hanse_coordinator.verbs.reduction_jobs import Limits
 from hanse_fabric.messages import INLINE_LIMIT
 
 

@@ -20,7 +20,7 @@ from hanse_coordinator.verbs.ledgers import Ledgers
 from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.publishing import publish
-from hanse_coordinator.verbs.reductions import Reductions
+from hanse_coordinator.verbs.reduction_jobs import ReductionJobs
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.verbs.tasks import TaskSteps
 from hanse_coordinator.watching.notices import Notices
@@ -89,10 +89,10 @@ class DurableVerbs:
         ledgers = Ledgers(bus, project)
         self._inbox = Inbox(bus, roster, notices, ledgers=ledgers, project=project, run=run)
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
-        self._reductions = Reductions(bus, clock, project=project, run=run, limits=settings.reduce)
+        self._reduction_jobs = ReductionJobs(bus, clock, project=project, run=run, limits=settings.reduce)
         self._masks = MaskSums(bus, clock, notices, project=project, run=run, patience=settings.reduce.patience)
         if journal.replaying:
-            for requests in (self._reductions.requests, self._masks.requests):
+            for requests in (self._reduction_jobs.requests, self._masks.requests):
                 requests.recover(lasting=job.study is not None)
         self._tasks = TaskSteps(
             bus, clock, self.steps, inbox=self._inbox, notices=notices, objects=objects, settings=settings,
@@ -197,9 +197,9 @@ class DurableVerbs:
         names = {"id": self.steps.job_id(key, asked), "output_key": f"models/{self.project}/{self.run}/{place}"}
         named = job.model_copy(update=names)
         with self.vitals.phase("compute" if isinstance(job, StudyJob) else "reduce", key):
-            reduced = await self._reductions.outcome(named)
+            reduced = await self._reduction_jobs.outcome(named)
         if not reduced.refused:
-            self._reductions.requests.recovered()
+            self._reduction_jobs.requests.recovered()
         if reduced.warning and reduced.warning not in self._warnings:
             # The owner is told, once, of a device that an aggregator should have used and could not.
             self._warnings.add(reduced.warning)
@@ -281,7 +281,7 @@ class DurableVerbs:
     async def follow(self) -> None:
         """Receive what others send to this run, once the workflow has come to a step that is not recorded yet."""
         await self.steps.live.wait()
-        answers = self._reductions.requests.follow(), self._masks.requests.follow()
+        answers = self._reduction_jobs.requests.follow(), self._masks.requests.follow()
         await first_of(self._inbox.follow(), *answers, self._progress.follow())
 
     async def tidy(self, outputs: Mapping[str, Any]) -> None:

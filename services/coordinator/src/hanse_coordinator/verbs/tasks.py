@@ -133,7 +133,7 @@ class TaskSteps:
     ) -> None:
         model = None if ask.travels is None else await self._resting(ask.travels, len(own))
         extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
-        resting = replace(ask, model=model, carried=None, extras=extras)
+        resting = replace(ask, model=model, encoded=None, extras=extras)
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
         async def send(name: str) -> None:

@@ -64,9 +64,9 @@ class NormalizedConvolution(torch.autograd.Function):
         constant = factor = None
         if ctx.needs_input_grad[0]:
             down = left.T @ flat  # (n, 2, windows)
-            together = torch.stack([(a * b).sum(0) for a, b in zip(flat, out.flatten(2), strict=True)])  # (n, windows)
+            weighted = torch.stack([(a * b).sum(0) for a, b in zip(flat, out.flatten(2), strict=True)])  # (n, windows)
             of_mean = down[:, :1].reshape(mean.shape) * inverse
-            of_inverse = (together - down[:, 1]).reshape(mean.shape) / inverse
+            of_inverse = (weighted - down[:, 1]).reshape(mean.shape) / inverse
             constant, factor = units.gradient(x, mean, inverse, of_mean, of_inverse)
         of_x, of_weight = _of_convolution(ctx, x, weight, given, inverse)
         if constant is not None and factor is not None and of_x is not None:

@@ -15,7 +15,7 @@ from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import JobKind, Reduced, ReduceJob, StudyJob
-from hanse_fabric.messages.reductions import MEASURE_LEAVES, MEASURED
+from hanse_fabric.messages.reduction_jobs import MEASURE_LEAVES, MEASURED
 from hanse_fabric.subjects import JOB, REDUCED
 from hanse_fabric.tensors.digest import leaf_count
 from hanse_learning.server.config import check_strategy
@@ -36,7 +36,7 @@ class Limits:
     patience: Patience = field(default_factory=Patience)
 
 
-class Reductions:
+class ReductionJobs:
     """The jobs of one run and their outcomes."""
 
     def __init__(self, bus: Bus, clock: Clock, *, project: str, run: str, limits: Limits) -> None:

@@ -12,13 +12,13 @@ from hanse_genomics.statistics import tails
 _RESULTS = "results_"
 
 
-def opened(state: Arrays) -> tuple[Arrays, Arrays]:
+def state_and_results(state: Arrays) -> tuple[Arrays, Arrays]:
     """The state and the results in it, which may be changed."""
     results = {name.removeprefix(_RESULTS): np.array(value) for name, value in state.items() if _of_results(name)}
     return {name: value for name, value in state.items() if not _of_results(name)}, results
 
 
-def goes_on(step: str, state: Arrays, betas: Arrays, results: Arrays) -> Finished:
+def next_iteration(step: str, state: Arrays, betas: Arrays, results: Arrays) -> Finished:
     """Ask the sites for sums at new coefficients.
 
     Args:
@@ -28,7 +28,7 @@ def goes_on(step: str, state: Arrays, betas: Arrays, results: Arrays) -> Finishe
     return Finished({"betas": betas, "state": {**state, **kept}}, {"next": step, "active": len(betas["rows"])})
 
 
-def ended(results: Arrays) -> Finished:
+def finished(results: Arrays) -> Finished:
     """The chunk's results, by A1."""
     sign = np.where(results["minor"] == 1, -1.0, 1.0)
     results["beta"] = results["beta"] * sign
