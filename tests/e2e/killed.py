@@ -7,13 +7,18 @@ import os
 import signal
 
 from hanse.embedded.deployment import Deployment
+from hanse.embedded.hub import EmbeddedHub
 
 
 async def kill(deployment: Deployment, name: str) -> None:
     """SIGKILL a process, and wait until its successor runs."""
-    supervisor = deployment.hub.supervisor
-    pid = supervisor.pids()[name]
+    await kill_of(deployment.hub, name)
+
+
+async def kill_of(hub: EmbeddedHub, name: str) -> None:
+    """The same, of a hub whose sites are the test's own."""
+    pid = hub.supervisor.pids()[name]
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
+        while hub.supervisor.pids().get(name, pid) == pid:  # noqa: ASYNC110 - another process's death has no event
             await asyncio.sleep(0.01)

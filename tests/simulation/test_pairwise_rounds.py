@@ -103,19 +103,6 @@ def test_who_drops_out_changes_no_bit_of_the_others_sum(tmp_path: Path, when: st
     assert trained == expected
 
 
-@in_virtual_time
-async def test_four_sites_are_too_few_for_a_second_sum_without_a_refused_one(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    """A sum of the other three would tell the fourth's update, beside the one that was unmasked."""
-    async with hub_of(clock, tmp_path, *NAMES) as made:
-        made.let("west", tampers(TaskKind.TRAIN))
-        record = await ended(made, pairwise_job(participants=TOLERANT))
-    assert record.state == "failed"
-    assert "0 participants are left" in record.reason
-    assert "r1-train-s2" not in sets(made)
-
-
 EIGHT = tuple(f"site-{number}" for number in range(8))
 
 
