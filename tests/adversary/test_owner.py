@@ -258,6 +258,12 @@ class Telling(Regression):
         return await super().work(request, on_progress)
 
 
+@pytest.fixture
+def progress_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites say how far they are more often than once in a test's work."""
+    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+
+
 async def steps_told(hub: LyingHub) -> int:
     """Of how many steps a masked task's first sign of progress speaks."""
     names = hub.stage.names
@@ -266,18 +272,16 @@ async def steps_told(hub: LyingHub) -> int:
     return Fraction(Progress.decode(said).fraction).limit_denominator(1000).denominator
 
 
-async def test_the_progress_of_a_masked_task_does_not_tell_its_number_of_steps(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+@pytest.mark.usefixtures("progress_in_time")
+async def test_the_progress_of_a_masked_task_does_not_tell_its_number_of_steps(attacked: Attacked) -> None:
     async with attacked(worker=Telling) as hub:
         assert await steps_told(hub) == 2
 
 
+@pytest.mark.usefixtures("progress_in_time")
 async def test_control_exact_progress_tells_the_number_of_steps(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
     monkeypatch.setattr(watched_work, "coarse", lambda *progress: progress)
     async with attacked(worker=Telling) as hub:
         assert await steps_told(hub) == STEPS
@@ -290,18 +294,16 @@ async def progress_that_left(hub: LyingHub) -> int:
     return (hub.stage.sites["site-0"].home / "outbox.jsonl").read_text().count('"progress"')
 
 
-async def test_a_site_with_required_privacy_does_not_tell_how_fast_its_work_goes(
-    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
+@pytest.mark.usefixtures("progress_in_time")
+async def test_a_site_with_required_privacy_does_not_tell_how_fast_its_work_goes(attacked: Attacked) -> None:
     async with attacked(worker=Telling, **PRIVATE) as hub:
         assert await progress_that_left(hub) == 0
 
 
+@pytest.mark.usefixtures("progress_in_time")
 async def test_control_where_durations_are_open_progress_tells_them(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched_work, "TICK_S", 0.01)
     monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
     async with attacked(worker=Telling, **PRIVATE) as hub:
         assert await progress_that_left(hub) > 0

@@ -156,6 +156,17 @@ class DeployedHub:
             await self._stop.wait()
 
 
+@contextmanager
+def deployed(folder: Path, **options: Any) -> Iterator[DeployedHub]:
+    """A hub that ends with the block, whatever happens in it."""
+    hub = DeployedHub(folder, **options)
+    hub.start()
+    try:
+        yield hub
+    finally:
+        hub.stop()
+
+
 def start_job(project: Project, start: Mapping[str, np.ndarray] = START, **changes: Any) -> dict[str, Any]:
     """A job of one round without evaluation that starts from an uploaded model."""
     participants = {"minimum": 2, "quorum": 0.5, "deadline": 15.0, "retries": 0, **changes.pop("participants", {})}

@@ -33,6 +33,7 @@ from e2e.algorithm_jobs import (
 )
 from e2e.jobs_in_memory import digest_in_memory
 from e2e.killed import kill
+from e2e.one_site_more import online
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -66,7 +67,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
     async with Deployment(folder, "digits", files, SCHEMA, nursery=True, policy=policy) as deployment:
         scene = Scene(deployment, folder / "data", {})
         async with asyncio.timeout(90):
-            while await online(deployment) < len(SITES):  # noqa: ASYNC110 - joining has no event
+            while len(await online(deployment)) < len(SITES):  # noqa: ASYNC110 - joining has no event
                 await asyncio.sleep(0.05)
         # Those that wait for each other in the middle of a task come one after another: a site has one task at a time.
         for name, description in sorted(JOBS.items(), key=lambda item: "fedtan" in item[0]):
@@ -213,10 +214,6 @@ async def answers(run: Run, site: str) -> list[dict[str, Any]]:
     events = await asyncio.to_thread(lambda: list(run.watch()))
     told = [event.data for event in events if event.kind == "task-answered" and event.data["participant"] == site]
     return [data for data in told if data["step"].endswith("-train")]
-
-
-async def online(deployment: Deployment) -> int:
-    return sum(view.online for view in await asyncio.to_thread(deployment.project.participants))
 
 
 async def ended(run: Run) -> bool:

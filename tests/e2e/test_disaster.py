@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import hanse
-from e2e.deployed import START, Answer, DeployedHub, completed, site
-from hanse.hub import Project, Run
+from e2e.deployed import START, Answer, completed, deployed, site
+from hanse.hub import Hub, Project, Run
 from hanse.site import SiteTask
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.subjects import Role
@@ -115,52 +114,49 @@ def weights(run: Run, path: Path) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
-@pytest.fixture
-def opened() -> threading.Event:
-    gate = threading.Event()
-    gate.set()
-    return gate
+@contextmanager
+def opening(gate: threading.Event) -> Iterator[None]:
+    """However it ends, nobody waits at the gate after it."""
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+def running(client: Hub, run: Run) -> Run:
+    """The run, which the hub that was restored has found under way."""
+    again = client.projects.get("p").get_run(run.id)
+    assert again.state == "running"
+    return again
 
 
 def test_a_run_goes_on_to_the_same_bits_from_a_backup_that_was_made_in_its_midst(
-    tmp_path: Path, opened: threading.Event
+    tmp_path: Path,
 ) -> None:
     folder, saved = tmp_path / "hub", tmp_path / "saved"
     gate, arrived = threading.Event(), threading.Semaphore(0)
-    first = DeployedHub(folder)
-    first.start()
-    try:
-        with first.client() as client:
-            project = client.projects.create("p", schema={"kind": "open"})
-            with (
-                site(project, "north", tmp_path, training(SITES["north"], gate, arrived)),
-                site(project, "south", tmp_path, training(SITES["south"], gate, arrived)),
-            ):
-                run = project.run(job(project))
-                for _ in SITES:
-                    assert arrived.acquire(timeout=240)
-                assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
-                gate.set()
-                undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
-    finally:
-        gate.set()
-        first.stop()
+    with deployed(folder) as first, first.client() as client:
+        project = client.projects.create("p", schema={"kind": "open"})
+        with (
+            site(project, "north", tmp_path, training(SITES["north"], gate, arrived)),
+            site(project, "south", tmp_path, training(SITES["south"], gate, arrived)),
+            opening(gate),
+        ):
+            run = project.run(job(project))
+            for _ in SITES:
+                assert arrived.acquire(timeout=240)
+            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+            gate.set()
+            undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
     Bus(folder).restored(saved)
-    second = DeployedHub(folder)
-    second.start()
-    try:
-        with second.client() as client:
-            project = client.projects.get("p")
-            again = project.get_run(run.id)
-            assert again.state == "running"
-            spare = threading.Semaphore(0)
-            with (
-                back(second.hub.url, tmp_path / "north", training(SITES["north"], opened, spare)),
-                back(second.hub.url, tmp_path / "south", training(SITES["south"], opened, spare)),
-            ):
-                assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
-    finally:
-        second.stop()
+    with deployed(folder) as second, second.client() as client:
+        again = running(client, run)
+        spare = threading.Semaphore(0)
+        with (
+            back(second.hub.url, tmp_path / "north", training(SITES["north"], gate, spare)),
+            back(second.hub.url, tmp_path / "south", training(SITES["south"], gate, spare)),
+        ):
+            assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
 
 
 def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_works_that_it_asks_again(
@@ -170,37 +166,26 @@ def test_a_masked_run_goes_on_from_a_backup_for_compensator_and_sites_know_the_w
     names = ["east", "north", "south"]
     folder, saved, shares = tmp_path / "hub", tmp_path / "saved", tmp_path / "shares"
     write_shares(shares, names, seed=3)
-    first = DeployedHub(folder)
-    first.start()
-    try:
-        with first.client() as client:
-            schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
-            project = client.projects.create("p", schema=schema)
-            for name in names:
-                first.start_datapod(project, name, home=tmp_path / name, data=shares / name / "train.npz")
-            run = project.run(
-                {
-                    "rounds": 40,
-                    "model": {"name": "logistic"},
-                    "evaluate": {"every": 0},
-                    "participants": {"minimum": 3, "deadline": 120},
-                    "seed": 7,
-                    "secure_aggregation": {"mode": "compensator"},
-                }
-            )
-            next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
-            assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
-            undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
-    finally:
-        first.stop()
+    with deployed(folder) as first, first.client() as client:
+        schema = {"kind": "array", "shape": [64], "task": "classification", "classes": 10}
+        project = client.projects.create("p", schema=schema)
+        for name in names:
+            first.start_datapod(project, name, home=tmp_path / name, data=shares / name / "train.npz")
+        run = project.run(
+            {
+                "rounds": 40,
+                "model": {"name": "logistic"},
+                "evaluate": {"every": 0},
+                "participants": {"minimum": 3, "deadline": 120},
+                "seed": 7,
+                "secure_aggregation": {"mode": "compensator"},
+            }
+        )
+        next(event for event in run.watch() if event.kind == "round-finished" and event.round == BACKED_UP_IN)
+        assert Bus(folder).deploy(Role.BACKUP, "backup", "--to", str(saved)) == 0
+        undisturbed = weights(completed(run), tmp_path / "undisturbed.safetensors")
     Bus(folder).restored(saved)
-    second = DeployedHub(folder)
-    second.start()
-    try:
-        with second.client() as client:
-            again = client.projects.get("p").get_run(run.id)
-            assert again.state == "running"
-            second.start_datapods_of(first)
-            assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed
-    finally:
-        second.stop()
+    with deployed(folder) as second, second.client() as client:
+        again = running(client, run)
+        second.start_datapods_of(first)
+        assert weights(completed(again), tmp_path / "again.safetensors") == undisturbed

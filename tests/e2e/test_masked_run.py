@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from e2e.killed import kill
-from hanse.embedded.datapods import datapod
+from e2e.one_site_more import add_west
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_fabric.identity.sealing import SealingKey
@@ -90,17 +90,7 @@ async def test_a_site_that_pins_another_compensator_sends_nothing_and_the_others
 ) -> None:
     """The last test of this deployment, which has one site more from here on."""
     pinned = base64.b64encode(SealingKey.create().public_bytes).decode()
-    policy = deployment.folder / "west.yaml"
-    policy.write_text(json.dumps({"masking": {"compensator": pinned}}))
-    share, token = deployment.folder / "data" / "north", await asyncio.to_thread(deployment.project.invite, "west")
-    spec = datapod(
-        "west", home=deployment.home("west"), url=deployment.hub.url, token=token, data=share / "train.npz",
-        test=share / "test.npz", policy=policy,
-    )  # fmt: skip
-    deployment.hub.supervisor.start(spec)
-    async with asyncio.timeout(60):
-        while "west" not in await online(deployment):  # noqa: ASYNC110 - joining has no event
-            await asyncio.sleep(0.05)
+    await add_west(deployment, {"masking": {"compensator": pinned}})
     description = job("compensator")
     description["participants"] |= {"quorum": 0.75}
     run = await submit(deployment, description)
@@ -112,10 +102,6 @@ async def test_a_site_that_pins_another_compensator_sends_nothing_and_the_others
     assert deployment.hub.compensator_key in west["reason"]
     log = (deployment.home("west") / "outbox.jsonl").read_text()
     assert {json.loads(line)["what"] for line in log.splitlines()} <= {"join", "presence", "result"}
-
-
-async def online(deployment: Deployment) -> set[str]:
-    return {view.participant for view in await asyncio.to_thread(deployment.project.participants) if view.online}
 
 
 def check_what_left(deployment: Deployment, run: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from hanse.embedded.datapods import datapod
+from e2e.one_site_more import add_west
 from hanse.embedded.deployment import Deployment, SiteFiles
 from hanse.hub import Run
 from hanse_datapod.policy.privacy import PrivacyPolicy
@@ -131,17 +130,7 @@ async def test_a_job_whose_settings_do_not_compose_is_refused_when_it_is_submitt
 
 async def test_a_site_whose_budget_is_too_small_refuses_and_says_what_remains(deployment: Deployment) -> None:
     """The last test of this deployment, which has one site more from here on."""
-    policy = deployment.folder / "west.yaml"
-    policy.write_text(json.dumps({"privacy": {"epsilon": 1.0}}))
-    share, token = deployment.folder / "data" / "north", await asyncio.to_thread(deployment.project.invite, "west")
-    spec = datapod(
-        "west", home=deployment.home("west"), url=deployment.hub.url, token=token, data=share / "train.npz",
-        test=share / "test.npz", policy=policy,
-    )  # fmt: skip
-    deployment.hub.supervisor.start(spec)
-    async with asyncio.timeout(60):
-        while "west" not in await online(deployment):  # noqa: ASYNC110 - joining has no event
-            await asyncio.sleep(0.05)
+    await add_west(deployment, {"privacy": {"epsilon": 1.0}})
     description = job(SGD)
     description["participants"] |= {"quorum": 0.75}
     run = await ended(deployment, description)
@@ -152,7 +141,3 @@ async def test_a_site_whose_budget_is_too_small_refuses_and_says_what_remains(de
     assert (west["outcome"], west["code"]) == ("refused", "policy")
     assert "epsilon 0 of 1 is spent" in west["reason"]
     assert "1 remains" in west["reason"]
-
-
-async def online(deployment: Deployment) -> set[str]:
-    return {view.participant for view in await asyncio.to_thread(deployment.project.participants) if view.online}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,11 +14,24 @@ from nats.aio.msg import Msg
 from hanse_fabric.bus.calls import Calls
 from hanse_fabric.bus.follower import IDLE, Follower
 from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.port import Record
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.subjects import DOORS, JOB, JOURNAL, Door, Role
 from servers import NatsServer
 
 SUBJECT = JOURNAL.of(project="p", run="r")
+
+
+async def with_three(server: NatsServer) -> NatsBus:
+    """A connection, after three records were written."""
+    bus = await server.connect(Role.COORDINATOR)
+    for number in range(3):
+        await bus.publish(SUBJECT, b"%d" % number)
+    return bus
+
+
+def numbers(stored: Sequence[Record]) -> list[int]:
+    return [int(record.data) for record in stored]
 
 
 async def test_a_follower_loses_and_repeats_nothing_when_the_server_is_killed(mortal_nats: NatsServer) -> None:
@@ -70,7 +84,7 @@ async def test_a_fenced_append_survives_a_kill_without_a_conflict_with_itself(mo
             await mortal_nats.restart()
         await writing
     stored = await writer.snapshot(JOURNAL.stream, SUBJECT)
-    assert [int(record.data) for record in stored] == list(range(200))
+    assert numbers(stored) == list(range(200))
     await writer.close()
 
 
@@ -78,9 +92,7 @@ async def test_a_snapshot_whose_request_was_answered_twice_is_whole(
     mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost, as when the connection breaks or a busy server is late, and all was sent by then."""
-    bus = await mortal_nats.connect(Role.COORDINATOR)
-    for number in range(3):
-        await bus.publish(SUBJECT, b"%d" % number)
+    bus = await with_three(mortal_nats)
     attempt = Calls.attempt
     lost: list[str] = []
 
@@ -92,21 +104,19 @@ async def test_a_snapshot_whose_request_was_answered_twice_is_whole(
         return answer
 
     monkeypatch.setattr(Calls, "attempt", losing)
-    assert [int(record.data) for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [0, 1, 2]
+    assert numbers(await bus.snapshot(JOURNAL.stream, SUBJECT)) == [0, 1, 2]
     assert lost
     await bus.close()
 
 
 async def test_snapshots_are_whole_however_the_server_is_killed(mortal_nats: NatsServer) -> None:
-    bus = await mortal_nats.connect(Role.COORDINATOR)
-    for number in range(3):
-        await bus.publish(SUBJECT, b"%d" % number)
+    bus = await with_three(mortal_nats)
     over = asyncio.Event()
 
     async def read() -> None:
         while not over.is_set():
             stored = await bus.snapshot(JOURNAL.stream, SUBJECT, timeout=60)
-            assert [int(record.data) for record in stored] == [0, 1, 2]
+            assert numbers(stored) == [0, 1, 2]
 
     async with asyncio.timeout(120), asyncio.TaskGroup() as group:
         for _ in range(8):
@@ -122,9 +132,7 @@ async def test_snapshots_are_whole_however_the_server_is_killed(mortal_nats: Nat
 async def test_a_snapshot_does_not_end_at_a_false_idle_sign_while_messages_wait(
     mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bus = await mortal_nats.connect(Role.COORDINATOR)
-    for number in range(3):
-        await bus.publish(SUBJECT, b"%d" % number)
+    bus = await with_three(mortal_nats)
     nothing_yet = Follower.open
 
     async def idle_first(follower: Follower, deadline: float) -> int:
@@ -132,7 +140,7 @@ async def test_a_snapshot_does_not_end_at_a_false_idle_sign_while_messages_wait(
         return await nothing_yet(follower, deadline)
 
     monkeypatch.setattr(Follower, "open", idle_first)
-    assert [int(record.data) for record in await bus.snapshot(JOURNAL.stream, SUBJECT)] == [0, 1, 2]
+    assert numbers(await bus.snapshot(JOURNAL.stream, SUBJECT)) == [0, 1, 2]
     await bus.close()
 
 

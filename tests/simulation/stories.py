@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hanse_coordinator.records import RunRecord
+from hanse_fabric.messages import ReduceJob
+from hanse_fabric.subjects import JOB
 from hanse_fabric.virtual_time import VirtualClock
 from simulation.faults import Fault
 from simulation.league import League, league
@@ -47,6 +49,20 @@ async def completed(made: League, job: dict[str, Any]) -> RunRecord:
     record = await ended(made, job)
     assert (record.state, record.reason) == ("completed", "")
     return record
+
+
+def reductions(made: League) -> dict[int, dict[str, Any]]:
+    """What the aggregators were asked for, by round; asked again, it is the same."""
+    asked: dict[int, dict[str, Any]] = {}
+    for job in made.published(JOB, ReduceJob):
+        if job.step.endswith("-reduce"):
+            assert asked.setdefault(job.round, job.strategy["reduction"]) == job.strategy["reduction"]
+    return asked
+
+
+def told_to_people(made: League, record: RunRecord) -> str:
+    """All that people can read of a run: its record, events and audit."""
+    return record.model_dump_json() + "".join(event.model_dump_json() for event in (*made.events(), *made.audits()))
 
 
 def answers(made: League) -> Counter[tuple[str, str]]:

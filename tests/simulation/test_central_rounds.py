@@ -7,11 +7,11 @@ from typing import Any
 
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
-from hanse_fabric.messages import Reduced, ReduceJob, Task, TaskKind
-from hanse_fabric.subjects import JOB, REDUCED, TASK
+from hanse_fabric.messages import Reduced, Task, TaskKind
+from hanse_fabric.subjects import REDUCED, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from simulation.league import League
-from simulation.stories import completed, hub_of, job_of, outcomes_when_killed
+from simulation.stories import completed, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
 
 NAMES = ("north", "south")
 PRIVATE = {"placement": "central", "mechanism": "gaussian", "noise_multiplier": 2.0, "adaptive_clip": 0.5}
@@ -19,15 +19,6 @@ PRIVATE = {"placement": "central", "mechanism": "gaussian", "noise_multiplier": 
 
 def central_job(**changes: Any) -> dict[str, Any]:
     return job_of(weighting="uniform", privacy=PRIVATE, strategy={"optimizer": {"name": "sgd"}}, **changes)
-
-
-def reductions(made: League) -> dict[int, dict[str, Any]]:
-    """What the aggregators were asked for, by round; asked again, it is the same."""
-    asked: dict[int, dict[str, Any]] = {}
-    for job in made.published(JOB, ReduceJob):
-        if job.step.endswith("-reduce"):
-            assert asked.setdefault(job.round, job.strategy["reduction"]) == job.strategy["reduction"]
-    return asked
 
 
 @in_virtual_time
@@ -42,7 +33,7 @@ async def test_each_round_has_a_seed_of_its_own_that_nobody_reads_and_the_norm_t
     assert [asked[number]["terms"]["round"] for number in (1, 2, 3)] == [1, 2, 3]
     seeds = {reduction["seed"] for reduction in asked.values()}
     assert len(seeds) == 3
-    told = record.model_dump_json() + str([event.model_dump_json() for event in (*made.events(), *made.audits())])
+    told = told_to_people(made, record)
     assert not any(seed in told for seed in seeds)
 
 

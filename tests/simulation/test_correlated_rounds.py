@@ -7,12 +7,12 @@ from typing import Any
 
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
-from hanse_fabric.messages import Reduced, ReduceJob, Task, TaskKind
-from hanse_fabric.subjects import JOB, REDUCED, TASK
+from hanse_fabric.messages import Reduced, Task, TaskKind
+from hanse_fabric.subjects import REDUCED, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_privacy.correlated.matrix import round_name
 from simulation.league import League
-from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed
+from simulation.stories import completed, ended, hub_of, job_of, outcomes_when_killed, reductions, told_to_people
 
 NAMES = ("east", "north", "south", "west")
 PRIVATE = {
@@ -35,15 +35,6 @@ def trained(made: League) -> dict[int, set[str]]:
     return asked
 
 
-def reductions(made: League) -> dict[int, dict[str, Any]]:
-    """What the aggregators were asked for, by round; asked again, it is the same."""
-    asked: dict[int, dict[str, Any]] = {}
-    for job in made.published(JOB, ReduceJob):
-        if job.step.endswith("-reduce"):
-            assert asked.setdefault(job.round, job.strategy["reduction"]) == job.strategy["reduction"]
-    return asked
-
-
 @in_virtual_time
 async def test_who_trained_in_a_round_rests_in_the_next(clock: VirtualClock, tmp_path: Path) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
@@ -62,7 +53,7 @@ async def test_aggregators_have_one_seed_for_the_run_and_the_names_of_all_rounds
         record = await completed(made, correlated_job())
     asked, names = reductions(made), trained(made)
     (seed,) = {reduction["seed"] for reduction in asked.values()}
-    told = record.model_dump_json() + str([event.model_dump_json() for event in (*made.events(), *made.audits())])
+    told = told_to_people(made, record)
     assert seed not in told
     for number, reduction in asked.items():
         assert list(reduction["before"]) == [round_name(at, names[at]) for at in range(1, number)]
