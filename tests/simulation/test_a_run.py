@@ -62,7 +62,9 @@ def test_progress_of_sites_is_passed_on_to_those_who_watch(run: Played) -> None:
 @in_virtual_time
 async def test_early_stopping_ends_a_run_at_its_target(clock: VirtualClock, tmp_path: Path) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
-        record = await completed(made, job_of(rounds=9, stop={"metric": "loss", "mode": "min", "target": 1.0}))
+        record = await ended(made, job_of(rounds=9, stop={"metric": "loss", "mode": "min", "target": 1.0}))
+    assert record.state == "completed"
+    assert record.reason.startswith(f"stopped after round {record.round} of 9: loss ")
     assert 0 < record.round < 9
 
 
@@ -71,7 +73,7 @@ async def test_a_stop_metric_that_no_site_reports_fails_the_run_and_names_those_
     clock: VirtualClock, tmp_path: Path
 ) -> None:
     async with hub_of(clock, tmp_path, *NAMES) as made:
-        record = await ended(made, job_of(stop={"metric": "auc", "target": 0.2}))
+        record = await ended(made, job_of(stop={"metric": "auc", "mode": "max", "target": 0.2}))
     assert record.state == "failed"
     assert "'auc'" in record.reason
     assert "loss" in record.reason
