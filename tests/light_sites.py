@@ -71,6 +71,7 @@ class LightSite:
         fate: what becomes of its answer to a task.
         models: the model of each round, as it was sent with the tasks; shared by all sites, which must see the same.
         begun: called with each round whose task is seen.
+        seconds: that its work took, as it will say where it may.
     """
 
     index: int
@@ -80,6 +81,7 @@ class LightSite:
     fate: Callable[[LightSite, Task], Fate]
     models: dict[int, Array]
     begun: Callable[[int], None]
+    seconds: float = 0.0
     fates: list[Fate] = field(default_factory=list)
     _answers: dict[str, FinishedTask] = field(default_factory=dict)
     _noise: SiteNoise | None = None
@@ -147,7 +149,7 @@ class LightSite:
             plain = self.home / f"{task.id}.plain"
             values = update_of(self.index, self.sites, task.round).astype(np.float32)
             write_tensors(plain, layout_of_weight(values), {"weight": values})
-        outcome = WorkOutcome(plain, weight_of(self.index), {"accuracy": 0.5}, 0.0)
+        outcome = WorkOutcome(plain, weight_of(self.index), {"accuracy": 0.5}, self.seconds)
         remembered.check(task)
         made = masked_answer(
             link, policy, task, task.masking, outcome, output, home=self.home, remembered=remembered, noise=self._noise

@@ -24,6 +24,7 @@ from adversary.lying_hub import LyingHub
 from adversary.oracle import TERMS
 from adversary.stage import FEATURES, Regression
 from hanse_datapod.agent import watched_work
+from hanse_datapod.answers import plain
 from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.privacy.budget import Reservation, restore_ledger
 from hanse_datapod.privacy.metrics import CoveredMetrics
@@ -237,6 +238,7 @@ async def test_control_where_they_are_open_exact_numbers_of_examples_seconds_and
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PrivacyPolicy, "tells", lambda *_: True)
+    monkeypatch.setattr(plain, "seconds_told", lambda _policy, _task, took: took)
     monkeypatch.setattr(Reservation, "keep_covered", lambda _, outcome: outcome)
     async with attacked(worker=Measured, **PRIVATE) as hub:
         examples, numbers, seconds = await private_numbers(hub)

@@ -96,6 +96,12 @@ def test_devices_that_fell_back_are_told_once_for_each_site_and_with_the_hubs_ow
     assert describe(story[0]) == f"round 1: north answered (0.50 s): {said}"
 
 
+def test_an_answer_that_does_not_say_how_long_it_took_is_not_said_to_have_taken_no_time() -> None:
+    data = {"participant": "north", "outcome": "done", "seconds": 0.0}
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert describe(Event(kind="task-answered", at=at, round=1, data=data)) == "round 1: north answered"
+
+
 def test_watching_in_a_terminal_shows_rounds_sites_and_metrics() -> None:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with RunDisplay(2, console=console) as display:

@@ -78,7 +78,8 @@ def answer(data: Mapping[str, Any]) -> str:
     """How a site answered its task."""
     if data.get("outcome", "done") != "done":
         return f"{data['outcome']}: {data.get('reason') or data.get('code') or 'no reason given'}"
-    return f"answered ({data.get('seconds') or 0:.2f} s)" + (f": {said}" if (said := note_of(data)) else "")
+    took = f" ({data['seconds']:.2f} s)" if data.get("seconds") else ""  # masked and private answers do not say
+    return f"answered{took}" + (f": {said}" if (said := note_of(data)) else "")
 
 
 def note_of(data: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hanse_datapod.answers.withheld import of_the_data
+from hanse_datapod.answers.withheld import of_the_data, seconds_told
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import WorkOutcome
@@ -42,7 +42,7 @@ def plain_answer(
         update=ref,
         examples=outcome.examples if counted or policy.privacy.tells("examples") else min(outcome.examples, 1),
         metrics=metrics,
-        seconds=outcome.seconds if policy.privacy.tells("seconds") else 0.0,
+        seconds=seconds_told(policy.privacy, task, outcome.seconds),
         reason=note_to_owner(withheld, outcome),
         code_digest=outcome.code_digest,
         extras={name: ref for name, (ref, _) in extras.items()},

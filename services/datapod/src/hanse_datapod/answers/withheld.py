@@ -1,7 +1,7 @@
-"""Failures that depend on the data, where the answer is hidden: the hub hears one of a few fixed codes.
+"""What a hidden answer does not say: why work failed on the data, and how long it took.
 
-A reason is an oracle. A hub that chooses the model can make an update finite or not by one value of the data, so what a
-failure says in words is said in the site's own log alone.
+Of such failures the hub hears one of a few fixed codes, for a reason is an oracle. A hub that chooses the model can
+make an update finite or not by one value of the data, so what a failure says in words is in the site's own log alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_fabric.messages import HiddenFailure, MaskingMode, Task
 
@@ -22,8 +23,20 @@ _UNABLE = frozenset(
 
 def hides(task: Task) -> bool:
     """Whether the answer tells the hub nothing of this site alone: it is masked, or has noise."""
-    masked = task.masking is not None and task.masking.mode is not MaskingMode.RING
-    return masked or task.privacy is not None
+    return _masked(task) or task.privacy is not None
+
+
+def _masked(task: Task) -> bool:
+    return task.masking is not None and task.masking.mode is not MaskingMode.RING
+
+
+def seconds_told(policy: PrivacyPolicy, task: Task, took: float) -> float:
+    """How long the work took, in seconds, or 0 where the answer hides the number of examples, of which that speaks: it
+    is masked, or private and the policy does not open durations by name."""
+    if _masked(task):
+        return 0.0
+    opened = "seconds" in (policy.uncovered or ()) if task.privacy is not None else policy.tells("seconds")
+    return took if opened else 0.0
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hanse_datapod.answers.plain import note_to_owner, reference_to, require_update_alone
-from hanse_datapod.answers.withheld import of_the_data
+from hanse_datapod.answers.withheld import of_the_data, seconds_told
 from hanse_datapod.home.folders import MASKED_SPARE
 from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.binding import asked_of
@@ -106,7 +106,7 @@ def masked_answer(
         ref, data = reference_to(link, task, output, digested=(written.digest, written.leaves))
     answered = result_for(
         task, Outcome.DONE, update=ref, reason=note_to_owner(withheld, outcome), code_digest=outcome.code_digest,
-        seconds=outcome.seconds if policy.privacy.tells("seconds") else 0.0,
+        seconds=seconds_told(policy.privacy, task, outcome.seconds),
     )  # fmt: skip
     sealed = None
     if seed is not None:

@@ -39,10 +39,10 @@ def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
 
 
 def plain_study_answer(link: SiteLink, task: Task, outcome: WorkOutcome) -> FinishedTask:
-    """The signed answer of a step that is not masked. How many people there are is not in it.
+    """The signed answer of a step that is not masked. It says neither how many people there are nor how long it took.
 
     Raises:
         HanseError: NO_SPACE.
     """
     ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)
-    return FinishedTask(link.sign(result_for(task, Outcome.DONE, update=ref, seconds=outcome.seconds)), data)
+    return FinishedTask(link.sign(result_for(task, Outcome.DONE, update=ref)), data)
