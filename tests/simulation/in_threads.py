@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hanse_datapod.worker.frames import answer_sum
+from hanse_datapod.worker.client.sums import answer_sum
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.server.answering import answer
 from hanse_datapod.worker.server.studies import StudyServer

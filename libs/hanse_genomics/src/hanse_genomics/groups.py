@@ -12,6 +12,8 @@ from typing import Literal
 from hanse_schemas.study import Study
 
 Ploidy = Literal["diploid", "x", "y", "mt"]
+AUTOSOMES = 22
+"""Chromosomes 1 to 22, of which everybody has two."""
 
 STATUS = (
     "all", "founder", "complete", "case", "control", "other", "founder_case", "founder_control", "founder_other",

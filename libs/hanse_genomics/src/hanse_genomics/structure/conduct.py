@@ -17,7 +17,6 @@ from hanse_genomics.structure import ranges
 from hanse_genomics.verbs import Asked, Fact, Handle, Made, StudyVerbs
 from hanse_schemas.study import Study
 
-AUTOSOMES = 22
 _SAMPLES_PER_COLUMN = 10
 _SLACK = 1 + 1e-6
 
@@ -107,7 +106,7 @@ async def _candidates(
 ) -> Made:
     cohorts = len(verbs.cohorts)
     # The list is in genome order: autosomes are one stretch of it.
-    autosomes = [(start, stop) for code, start, stop in spans if 1 <= code <= AUTOSOMES]
+    autosomes = [(start, stop) for code, start, stop in spans if 1 <= code <= groups.AUTOSOMES]
     if not autosomes:
         raise HanseError(
             ErrorCode.INVALID_INPUT, "structure.components: the cohorts have no autosomal SNP in common",

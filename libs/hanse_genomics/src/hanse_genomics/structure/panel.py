@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hanse_genomics.arrays import Array, Counts, Floats
-from hanse_genomics.structure.conduct import AUTOSOMES
+from hanse_genomics.groups import AUTOSOMES
 from hanse_genomics.structure.linkage import EPSILON, Candidates
 
 

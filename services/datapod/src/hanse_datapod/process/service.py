@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hanse_datapod.process.participant import read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.client.shared import SharedWorker
 from hanse_datapod.worker.pool.choice import read_pools
+from hanse_datapod.worker.port import STUDY_KINDS
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.service import Service, run_service
 from hanse_fabric.settings import load_settings
@@ -48,6 +50,9 @@ async def _main(service: Service[DatapodSettings], homes: list[Path]) -> None:
     )  # fmt: skip
     workers = [shared.participant(_data(settings, home), home) for home in listed]
     await shared.start()  # libraries load while the sites join
+    if any(worker.kinds is STUDY_KINDS for worker in workers):
+        # Every step of a study is masked: what that takes is loaded once, not while a first study waits.
+        await asyncio.to_thread(import_module, "hanse_privacy.ring.files")
     token = settings.token.get_secret_value() if not homes else ""
     waiting = set(listed)
 

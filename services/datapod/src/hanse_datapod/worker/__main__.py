@@ -1,25 +1,19 @@
 """The worker's process: reads from stdin what it may reach, then requests; trains or computes on genotypes
 (`--studies`), and answers on stdout. Started by `worker.client.process` only.
+
+It divides before it loads what it works with, so that its keeper is small.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
-import threading
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from hanse_datapod.worker.frames import pack, read_frame
-from hanse_datapod.worker.sandbox.enter import enter
-from hanse_datapod.worker.sandbox.terms import Reach
-from hanse_datapod.worker.server.answering import Do, Receive, Send, answer
+from hanse_datapod.worker.frames import read_frame
+from hanse_datapod.worker.sandbox.keeper import divide
 from hanse_fabric import garbage
-
-Requests = queue.SimpleQueue[dict[str, Any]]
 
 
 def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -34,43 +28,18 @@ def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
     return requests, answers
 
 
-def _listen(stream: BinaryIO, requests: Requests) -> None:
-    """Queue requests. The end of the stream means that the agent is gone: nothing here is worth finishing then."""
-    while (body := read_frame(stream)) is not None:
-        requests.put(body)
-    os._exit(0)
-
-
 def main() -> None:
     """Serve requests until the agent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C is the agent's to answer
     incoming, outgoing = _own_pipes()
     if (told := read_frame(incoming)) is None:
         return
-    confinement = enter(Reach.told(told["reach"]), Path(told["scratch"]))
-    requests: Requests = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(incoming, requests), daemon=True).start()
-
-    def send(body: dict[str, Any]) -> None:
-        outgoing.write(pack(body))
-        outgoing.flush()
-
+    policy = told["reach"]["policy"]
+    alone = divide(wanted=policy["mode"] != "none", network=policy["network"])
     garbage.while_loading()
-    do = _server(send, requests.get)  # libraries are loaded here, while the agent joins
-    garbage.settle()
-    send({"kind": "ready", "confinement": asdict(confinement)})
-    while True:
-        answer(requests.get(), do, send)
+    from hanse_datapod.worker.server.serving import serve
 
-
-def _server(send: Send, receive: Receive) -> Do:
-    if "--studies" in sys.argv[1:]:
-        from hanse_datapod.worker.server.studies import StudyServer
-
-        return StudyServer(send).do
-    from hanse_datapod.worker.server.training import TrainingServer
-
-    return TrainingServer(send, receive).do
+    serve(told, incoming, outgoing, studies="--studies" in sys.argv[1:], alone=alone)
 
 
 if __name__ == "__main__":

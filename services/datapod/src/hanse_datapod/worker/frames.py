@@ -1,14 +1,11 @@
-"""Frames between agent and worker: four bytes of length (big-endian), then JSON; and the agent's answer where a worker
-asks for a sum in the middle of its work. Loads neither torch nor numpy."""
+"""Frames between agent and worker: four bytes of length (big-endian), then JSON. Loads next to nothing: the worker's
+process reads its first frame before it goes into its sandbox."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import json
 from typing import Any, BinaryIO
 
-from hanse_datapod.worker.port import AskSum
 from hanse_fabric.errors import ErrorCode, HanseError
 
 MAX_FRAME = 16 << 20
@@ -63,24 +60,6 @@ def unpack(text: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise HanseError(ErrorCode.INTERNAL, f"worker frame: {len(text)} bytes that are no object in JSON")
     return body
-
-
-async def answer_sum(exchange: AskSum, asked: dict[str, Any], *, limit: float) -> dict[str, Any]:
-    """The frame that answers `asked`: the sum, or why there is none.
-
-    Args:
-        limit: seconds until the work must end.
-    """
-    try:
-        async with asyncio.timeout(max(0.0, limit)):
-            total = await exchange(asked["key"], base64.b64decode(asked["values"]))
-    except TimeoutError:
-        error = HanseError(ErrorCode.TIMEOUT, f"exchange {asked['key']}: the task's time was over before its sum came")
-    except HanseError as failure:
-        error = failure
-    else:
-        return {"values": base64.b64encode(total).decode()}
-    return error_frame(error)
 
 
 def error_frame(error: HanseError) -> dict[str, Any]:

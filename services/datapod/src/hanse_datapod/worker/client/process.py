@@ -23,7 +23,8 @@ import psutil
 
 from hanse_datapod.worker.client.adopted import AdoptedProcess, take_prepared
 from hanse_datapod.worker.client.process_tree import ProcessTree
-from hanse_datapod.worker.frames import answer_sum, error_of, length_of, pack, unpack
+from hanse_datapod.worker.client.sums import answer_sum
+from hanse_datapod.worker.frames import error_of, length_of, pack, unpack
 from hanse_datapod.worker.port import AskSum, OnProgress
 from hanse_datapod.worker.sandbox.terms import Confinement, Reach, runs_code
 from hanse_datapod.worker.told import check_frame, check_last, confinement_of

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.worker.frames import answer_sum, error_of
+from hanse_datapod.worker.client.sums import answer_sum
+from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.pool.files import VERSION, PoolFolder, read_json, write_json
 from hanse_datapod.worker.pool.heartbeats import DEAD_S, Heartbeats
 from hanse_datapod.worker.pool.staging import fetch, stage
