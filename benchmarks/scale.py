@@ -76,11 +76,13 @@ class Leaf:
     async def serve(self) -> asyncio.subprocess.Process:
         """Start the leaf node, by its region's own key."""
         authority = BusAuthority(self._hub.state.authority)
-        remote = LeafRemote(
-            self._hub.leaf_urls, authority.leaf_credentials(self.region), region=self.region, ca=self._tls.ca,
-            system_credentials=authority.leaf_system_credentials(), name=f"leaf-{self.index}",
-        )  # fmt: skip
         self._folder.mkdir(exist_ok=True)
+        name, own, system = f"leaf-{self.index}", self._folder / "leaf.creds", self._folder / "leaf-system.creds"
+        for path, text in zip((own, system), authority.leaf_credentials(self.region, name), strict=True):
+            write_durably(path, text)
+        remote = LeafRemote(
+            self._hub.leaf_urls, own, region=self.region, ca=self._tls.ca, system_credentials=system, name=name
+        )  # fmt: skip
         shown = replace(self._tls, ca=None)
         program = nats_program(
             self._folder, authority, port=self.port, leaf=remote, tls=shown, monitoring_port=self._watched_port

@@ -44,8 +44,13 @@ class FakeCredentials:
     async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:
         return f"jwt for {project}/{participant}/{bus_key} in {region}"
 
-    async def revoke(self, bus_key: str) -> None:
-        self.revoked.append(bus_key)
+    async def revoke(self, region: str, *bus_keys: str) -> None:
+        assert region in await self.regions()
+        self.revoked.extend(bus_keys)
+
+    async def revoke_leaf(self, region: str, bus_key: str) -> list[str]:
+        self.revoked.append(f"{bus_key} of {region}")
+        return ["leaf-2"]
 
 
 class Api:

@@ -145,9 +145,11 @@ class NatsCluster:
     def leaf(self, folder: Path) -> NatsServer:
         """A leaf node of the cluster's last region, not started yet."""
         urls = [f"nats-leaf://127.0.0.1:{port}" for port in self.leaf_ports]
-        system = self.authority.leaf_system_credentials()
-        region = self.authority.regions[-1]
-        remote = LeafRemote(urls, self.authority.leaf_credentials(region), system_credentials=system, region=region)
+        region, name = self.authority.regions[-1], folder.name
+        own, system = folder / "leaf.creds", folder / "leaf-system.creds"
+        for path, text in zip((own, system), self.authority.leaf_credentials(region, name), strict=True):
+            path.write_text(text)
+        remote = LeafRemote(urls, own, system_credentials=system, region=region, name=name)
         return NatsServer(folder, authority=self.authority, leaf=remote)
 
     async def connect(self, role: Role) -> NatsBus:

@@ -18,19 +18,26 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from hanse_coordinator.api import server
+from hanse_coordinator.api.route import PATH_TYPES, Route
+from hanse_coordinator.api.table import ROUTES
 from hanse_datapod.policy.site_policy import Policy
 from hanse_fabric.doors.frames import read_answer, read_request, write_answer, write_refusal, write_request
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import Message
 from hanse_fabric.messages.doors import Asked
-from hanse_fabric.strict_json import parse_json
 from hanse_fabric.tensors.layout import Entry, Layout, Rule, parse_header
 from hanse_fabric.text_files import parse_yaml
 from hanse_learning.codecs.chain import build_chain
 from hanse_learning.codecs.reading import decode
 from hanse_learning.codecs.writing import encode
+from hanse_schemas.http.invitations import Invite
 from hanse_schemas.http.joining import AskChallenge, Join, Renew
+from hanse_schemas.http.keys import CreateKey
+from hanse_schemas.http.models import Announced, Promote, Rollback
+from hanse_schemas.http.projects import CreateProject
+from hanse_schemas.http.runs import Submission
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
 from releases.recording import run_recording
@@ -47,14 +54,25 @@ _CODECS: dict[str, list[dict[str, Any]]] = {
     "top-k": [{"name": "top_k", "fraction": 0.3}, {"name": "float16"}],
     "random-k": [{"name": "random_k", "fraction": 0.3}, {"name": "ternary"}],
 }
-_BODIES: dict[type[BaseModel], dict[str, Any]] = {
+_BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes one: `_of_routes`
     AskChallenge: {"token": "join_0_0"},
     Join: {
         "token": "join_0_0", "public_key": "AAAA", "bus_key": "UAAA", "version": "0.2.0", "challenge": "c",
         "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA", "bus_signature": "AAAA",
     },
     Renew: {"project": "p", "participant": "s", "sent_at": "2026-05-01T12:00:00Z", "signature": "AAAA"},
+    CreateProject: {
+        "name": "triage", "description": "beds",
+        "schema": {"kind": "array", "shape": [64], "task": "classification", "classes": 10},
+    },
+    Invite: {"participant": "clinic", "region": "eu", "expires_in": 86400.0},
+    Submission: {"job": {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}, "participants": {"minimum": 2}}},
+    Announced: {"digest": "a" * 64, "size": 5000, "step": {"upload": "u", "etags": ["e"], "digests": ["b" * 64]}},
+    Promote: {"stage": "production", "reason": "better"},
+    Rollback: {"reason": "worse"},
+    CreateKey: {"role": "owner", "project": "triage", "name": "Ada"},
 }  # fmt: skip
+_IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55}
 _DATA_BYTES = 32  # of the seed of `header`
 _HOSTILE = (
     "NaN", "-Infinity", "1e999", "9" * 30, str(2**64), "-1", "0.5", "true", "null", '""', "[]", "{}", '"\\ud800"',
@@ -100,12 +118,34 @@ def _message(kind: type[Message]) -> Callable[[bytes], None]:
     return read
 
 
-def _body(kind: type[BaseModel]) -> Callable[[bytes], None]:
+def _body(route: Route) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
-        with suppress(ValidationError):
-            kind.model_validate(parse_json(data, "body")).model_dump_json()
+        body = server._body(route, data)
+        assert (body is None) == (route.body is None)
+        if body is not None:
+            body.model_dump_json()
 
     return read
+
+
+def _path(name: str) -> Callable[[bytes], None]:
+    def read(data: bytes) -> None:
+        server._path_value(name, data.decode("utf-8", "surrogateescape"))
+
+    return read
+
+
+def _of_routes() -> Iterator[tuple[str, Target]]:
+    """The bodies and the names in paths that the API takes. A route that is new is here by itself, and a body without
+    an honest one above ends the test of those."""
+    for route in ROUTES:
+        if route.body is not None:
+            honest = (json.dumps(_BODIES.get(route.body, {})).encode(),)
+            yield f"body-{route.body.__name__}", Target(_body(route), honest)
+    for name in PATH_TYPES:
+        yield f"path-{name}", Target(_path(name), (_IN_PATHS.get(name, b"abcdefghijkl"),))
+    unasked = next(route for route in ROUTES if route.body is None)
+    yield "body-none", Target(_body(unasked), (b"",))
 
 
 def _header(data: bytes) -> None:
@@ -181,8 +221,7 @@ def _targets() -> Mapping[str, Target]:
     found["door-request"] = Target(_request_at_door, (request,), text_at=66, width=2, order="big")
     answers = (write_answer(_REQUEST, b"{}"), write_refusal(_REQUEST, HanseError(ErrorCode.GONE, "step: closed")))
     found["door-answer"] = Target(_answer_at_door, answers, text_at=33)
-    for body, fields in _BODIES.items():
-        found[f"body-{body.__name__}"] = Target(_body(body), (json.dumps(fields).encode(),))
+    found |= _of_routes()
     jobs = [path.read_bytes() for path in sorted((_ROOT / "examples").rglob("*.yaml"))]
     found["job"] = Target(_job, (b"rounds: 3\nmodel: {name: linear}\n", *jobs))
     found["policy"] = Target(_policy, (b"projects: [triage]\nmasking: {minimum: 3}\nprivacy: {epsilon: 2}\n",))

@@ -60,7 +60,7 @@ async def coast(request: pytest.FixtureRequest, mortal_nats: NatsServer) -> Asyn
     authority.add_region("eu")
     await authority.settle({}, url=mortal_nats.url)  # as coordinators do at their start: the servers run on
     hub = await mortal_nats.connect(Role.COORDINATOR)
-    creds = authority.leaf_credentials("eu").read_text()
+    creds, _ = authority.leaf_credentials("eu", "leaf-1")
     leaf = await NatsBus.connect(mortal_nats.url, "leaf", creds=creds, inbox_prefix="_INBOX.a.b", timeout=WITHIN_S)
     keys = await take_in(hub, "north", project="triage", run="r", step="s", region=request.param)
     roster = Roster(hub, Bucket(hub, PARTICIPANTS, ParticipantRecord), SYSTEM_CLOCK)

@@ -122,7 +122,7 @@ async def test_a_site_at_a_leaf_may_do_no_more_than_at_the_hub(
 @pytest.mark.timeout(300)
 async def test_whoever_has_a_leafs_key_reaches_its_region_and_no_other(cluster: NatsCluster) -> None:
     """It plays the leaf node as a client: of its own region it may ask as any site, and answer nobody."""
-    text = cluster.authority.leaf_credentials("eu").read_text()
+    text, _ = cluster.authority.leaf_credentials("eu", "leaf-1")
     stolen = await NatsBus.connect(cluster.url, "leaf", creds=text, inbox_prefix="_INBOX.a.b", timeout=WITHIN_S)
     hub_site, _ = enrolled(cluster, "near", region="hub")
     near = await NatsBus.connect(cluster.url, "p.near", creds=hub_site, timeout=WITHIN_S)

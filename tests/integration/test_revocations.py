@@ -83,7 +83,7 @@ async def test_replicas_that_revoke_at_the_same_time_undo_nothing(mortal_nats: N
             (BusCredentials(few_keys(mortal_nats.authority, tmp_path / f"{number}"), bus, mortal_nats.url), bus)
         )
     sites = [Site(mortal_nats.authority, f"site{number}") for number in range(9)]
-    await asyncio.gather(*(replicas[number % 3][0].revoke(site.key.public) for number, site in enumerate(sites)))
+    await asyncio.gather(*(replicas[number % 3][0].revoke("hub", site.key.public) for number, site in enumerate(sites)))
     assert not any([await site.connects(mortal_nats.url) for site in sites])
     for _, bus in replicas:
         await bus.close()
@@ -95,7 +95,7 @@ async def test_a_server_that_lost_its_disk_gets_the_list_from_the_next_coordinat
     bus = await mortal_nats.connect(Role.COORDINATOR)
     replica = BusCredentials(mortal_nats.authority, bus, mortal_nats.url)
     site = Site(mortal_nats.authority, "north")
-    await replica.revoke(site.key.public)
+    await replica.revoke("hub", site.key.public)
     mortal_nats.kill()
     shutil.rmtree(mortal_nats.folder / "accounts")
     mortal_nats.start()
@@ -113,9 +113,9 @@ async def test_a_site_that_was_let_in_again_with_the_same_key_can_be_revoked_aga
     with monkeypatch.context() as earlier:
         earlier.setattr(hub, "_clock", SimpleNamespace(now=lambda: datetime.now(UTC) - timedelta(minutes=1)))
         site = Site(mortal_nats.authority, "north")
-        await hub.revoke(site.key.public)
+        await hub.revoke("hub", site.key.public)
     assert await site.connects(mortal_nats.url), "its token is newer"
-    await hub.revoke(site.key.public)
+    await hub.revoke("hub", site.key.public)
     assert not await site.connects(mortal_nats.url)
     await bus.close()
 

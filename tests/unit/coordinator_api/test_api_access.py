@@ -9,6 +9,7 @@ import pytest
 
 from hanse_coordinator.api.route import Route
 from hanse_coordinator.api.table import ROUTES
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_schemas.http.keys import ApiRole
 
@@ -20,6 +21,8 @@ PATH = {
     "key": "c" * 12,
     "version": "1",
     "output": "results",
+    "region": "hub",
+    "leaf_key": KeyPair.create(KeyKind.USER).public,
 }
 STRANGERS = ("nobody", "not a key", "unknown key", "wrong secret", "revoked key", "join token")
 HOLDERS: dict[str, tuple[ApiRole, str | None]] = {

@@ -11,6 +11,7 @@ from openapi_spec_validator import validate
 
 from hanse_coordinator.api.openapi import document
 from hanse_coordinator.api.table import ROUTES
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import VerifyKey
 from hanse_fabric.messages import Lineage, ModelVersion, ObjectRef, PublishModel
 from hanse_fabric.tensors.digest import digest_bytes
@@ -80,6 +81,7 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
     made = await walk("create_key", {"role": "owner", "project": "alpha", "name": "someone"})
     await walk("list_keys")
     await walk("revoke_key", key=made["id"])
+    await walk("revoke_leaf_key", region="hub", leaf_key=KeyPair.create(KeyKind.USER).public)
     await walk("project_audit", project="alpha")
     await walk("hub_audit", query="?after=0&limit=5")
     await walk("get_status")

@@ -172,7 +172,7 @@ EXAMPLES: tuple[Message, ...] = (
         open=("abcdefghijkl.r1-train.7",),
         tasks=(GivenTask(mark="abcdefghijkl.r1-train.7", headers={"traceparent": "00"}, data=b"AQID"),),
     ),
-    RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000),
+    RevocationRecord(bus_key="U" + "A" * 55, at=1_790_000_000, region="eu"),
     SentBytes(project="triage", run="abcdefghijkl", round=1, sites={"north": LinkBytes(bus_up=1, store_down=9)}),
 )  # fmt: skip
 BY_NAME = {type(example).__name__: example for example in EXAMPLES}

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from hanse.calls import Call, each, one, path_of
 from hanse.display import metrics_table
@@ -48,6 +49,15 @@ class AsyncHub:
     async def status(self) -> dict[str, Any]:
         """What an operator sees of the hub."""
         return await self._transport.send(Call("GET", "/v1/status", dict))
+
+    async def revoke_leaf(self, region: str, key: str) -> list[str]:
+        """End a leaf node's key, at once and for good; for operators.
+
+        Returns:
+            Names of the region's leaf nodes that are connected all the same.
+        """
+        path = f"/v1/regions/{quote(region, safe='')}/leaf-keys/{quote(key, safe='')}"
+        return await self._transport.send(Call("DELETE", path, lambda body: list(body["connected"])))
 
     async def unreadable(self) -> dict[str, Any]:
         """What the hub could not read, for its operator: `messages` that were set aside, `records` passed over."""

@@ -238,6 +238,7 @@ class Hub(_Waiting[AsyncHub]):
     info = _waits(AsyncHub.info)
     status = _waits(AsyncHub.status)
     unreadable = _waits(AsyncHub.unreadable)
+    revoke_leaf = _waits(AsyncHub.revoke_leaf)
     close = _waits(AsyncHub.close)
 
     def __enter__(self) -> Hub:

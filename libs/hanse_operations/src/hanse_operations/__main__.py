@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     state.add_to(commands)
     backup.add_to(commands)
     leaf.add_to(commands)
+    leaf.add_key_to(commands)
     former_tokens.add_to(commands)
     arguments = parser.parse_args(argv)
     quiet_transport()

@@ -7,6 +7,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
+from hanse_fabric.bus.issuing import FOR_GOOD
 from hanse_fabric.bus.nkeys import KeyKind, decode_public
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _AGAIN_S = 5.0
+_BACK_S = 3.0
+"""A leaf node that was made to connect anew is there by then: it tries after a second."""
 
 
 class Credentials(Protocol):
@@ -33,8 +36,13 @@ class Credentials(Protocol):
         """A token for the participant's public key in a region; INVALID_INPUT when that is none, or unknown."""
         ...
 
-    async def revoke(self, bus_key: str) -> None:
-        """Void the key's credentials and drop its connections."""
+    async def revoke(self, region: str, *bus_keys: str) -> None:
+        """Void the credentials of a site's keys, which are of a region, and drop their connections."""
+        ...
+
+    async def revoke_leaf(self, region: str, bus_key: str) -> list[str]:
+        """Void a leaf node's key for good, and drop its connections; returns the region's leaf nodes that are
+        connected then, by name."""
         ...
 
 
@@ -58,9 +66,20 @@ class BusCredentials:
     async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:
         return self._authority.participant_jwt(project, participant, bus_key, region=region)
 
-    async def revoke(self, bus_key: str) -> None:
+    async def revoke(self, region: str, *bus_keys: str) -> None:
+        for key in bus_keys:
+            await self._write_down(key, int(self._clock.now().timestamp()), region)
+        await self.settle()
+
+    async def revoke_leaf(self, region: str, bus_key: str) -> list[str]:
+        await self._write_down(bus_key, FOR_GOOD, region)
+        await self.settle()
+        await self._clock.sleep(_BACK_S)
+        return await self._authority.leaves_of(region, url=self._url, tls=self._tls)
+
+    async def _write_down(self, bus_key: str, at: int, region: str) -> None:
         decode_public(bus_key, KeyKind.USER)
-        record = RevocationRecord(bus_key=bus_key, at=int(self._clock.now().timestamp()))
+        record = RevocationRecord(bus_key=bus_key, at=at, region=region)
         try:
             await self._revoked.create(record, key=bus_key)
         except HanseError as error:
@@ -68,7 +87,6 @@ class BusCredentials:
                 raise
             # It was revoked before: either that push failed, or the site was let in again since, with newer tokens.
             await self._revoked.change(lambda old: record if old.at < record.at else old, key=bus_key)
-        await self.settle()
 
     async def settle(self) -> None:
         """Have the servers hold what is written down.
@@ -77,9 +95,11 @@ class BusCredentials:
             HanseError: UNAVAILABLE when they do not confirm it.
         """
         async with self._lock:
-            pushed: dict[str, int] | None = None
-            while (listed := await self.revoked()) != pushed:
-                await self._authority.settle(listed, url=self._url, tls=self._tls)
+            pushed: dict[str, tuple[int, str | None]] | None = None
+            while (listed := await self._listed()) != pushed:
+                until = {key: at for key, (at, _) in listed.items()}
+                regions = {key: region for key, (_, region) in listed.items() if region is not None}
+                await self._authority.settle(until, regions=regions, url=self._url, tls=self._tls)
                 pushed = listed
 
     async def keep_settled(self) -> None:
@@ -93,12 +113,17 @@ class BusCredentials:
 
     async def revoked(self) -> dict[str, int]:
         """Up to when (unix seconds) tokens are void, by bus key."""
+        return {key: at for key, (at, _) in (await self._listed()).items()}
+
+    async def _listed(self) -> dict[str, tuple[int, str | None]]:
+        """The same, and in which region."""
         known, unreadable = await self._revoked.scan()
         # A record that cannot be read still says whose key is void, and nothing else: up to now, then.
         now = int(self._clock.now().timestamp())
-        return {each.tokens["key"]: self._unread.setdefault(each.subject, now) for each in unreadable} | {
-            entry.value.bus_key: entry.value.at for entry in known
+        found: dict[str, tuple[int, str | None]] = {
+            each.tokens["key"]: (self._unread.setdefault(each.subject, now), None) for each in unreadable
         }
+        return found | {entry.value.bus_key: (entry.value.at, entry.value.region) for entry in known}
 
 
 class NoCredentials:
@@ -110,7 +135,10 @@ class NoCredentials:
     async def issue(self, project: str, participant: str, bus_key: str, *, region: str) -> str:  # noqa: ARG002
         raise self._absent()
 
-    async def revoke(self, bus_key: str) -> None:  # noqa: ARG002
+    async def revoke(self, region: str, *bus_keys: str) -> None:  # noqa: ARG002
+        raise self._absent()
+
+    async def revoke_leaf(self, region: str, bus_key: str) -> list[str]:  # noqa: ARG002
         raise self._absent()
 
     def _absent(self) -> HanseError:

@@ -45,6 +45,24 @@ def try_it(
         print("The hub trains.")
 
 
+@app.command("revoke-leaf")
+def revoke_leaf(
+    region: str,
+    key: Annotated[str, typer.Argument(help="The leaf node's public key: `python -m hanse_operations leaf-key`.")],
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """End a leaf node's key, for good: it is cut off at once. Other leaf nodes of its region go on."""
+    with hub(url, api_key) as connection:
+        connected = connection.revoke_leaf(region, key)
+    if json:
+        emit_json({"region": region, "key": key, "connected": connected})
+        return
+    print(f"{key} is void. Leaf nodes of {region} that are connected: {', '.join(connected) or 'none'}.")
+    print("If the one you meant is among them, the key was not its.")
+
+
 @app.command()
 def unreadable(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the messages that were set aside, and the records that are passed over, because they cannot be read."""

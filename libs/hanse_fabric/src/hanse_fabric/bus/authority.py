@@ -75,17 +75,21 @@ class BusAuthority:
             write_durably(path, text)
         return path
 
-    def leaf_credentials(self, region: str = HUB_REGION) -> Path:
-        """The `.creds` file of a region's leaf nodes, which may do what its sites may do."""
-        path = self.folder / f"leaf-{region}.creds"
-        write_durably(path, self._issuer.leaf_credentials(region, self._key(f"user-leaf-{region}", KeyKind.USER)))
-        return path
+    def leaf_key(self, region: str, name: str, number: int = 1) -> str:
+        """The public key of a leaf node, the `number`th that it has; `name` empty: the one that all leaf nodes of a
+        region shared before they had keys of their own."""
+        return self._leaf_key(region, name, number).public
 
-    def leaf_system_credentials(self) -> Path:
-        """The `.creds` file by which leaf nodes hear of changed claims, and can do nothing else."""
-        path = self.folder / "leaf-system.creds"
-        write_durably(path, self._issuer.leaf_system_credentials(self._key("user-leaf-system", KeyKind.USER)))
-        return path
+    def leaf_credentials(self, region: str, name: str, number: int = 1) -> tuple[str, str]:
+        """The texts of a leaf node's two `.creds` files: by the one it may do what its region's sites may do, by the
+        other it hears of changed claims, and can do nothing else."""
+        key = self._leaf_key(region, name, number)
+        return self._issuer.leaf_credentials(region, key), self._issuer.leaf_system_credentials(key)
+
+    def _leaf_key(self, region: str, name: str, number: int) -> KeyPair:
+        if not name:
+            return self._key(f"user-leaf-{region}", KeyKind.USER)
+        return self._issuer.leaf_key(region, name, number)
 
     def system_credentials(self) -> Path:
         """Credentials of the system account, which changes accounts' claims, in a file."""
@@ -110,14 +114,33 @@ class BusAuthority:
         decode_public(bus_key, KeyKind.USER)
         await self.settle({bus_key: int(time.time())}, url=url, timeout=timeout, tls=tls)
 
+    async def leaves_of(
+        self, region: str, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None
+    ) -> list[str]:
+        """Names of the leaf nodes of a region that are connected to the servers, sorted.
+
+        Raises:
+            HanseError: UNAVAILABLE when no server answers within `timeout` seconds.
+        """
+        from hanse_fabric.bus.claims import leaves_of
+
+        return await leaves_of(url, self._issuer, self.account_of(region), timeout=timeout, tls=tls)
+
     async def settle(
-        self, revoked: Mapping[str, int], *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None
+        self,
+        revoked: Mapping[str, int],
+        *,
+        regions: Mapping[str, str] | None = None,
+        url: str,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
     ) -> bool:
         """Have the accounts' claims, as the servers keep them, be those of this release, with these revocations beside
         those that they hold.
 
         Args:
             revoked: unix seconds up to which a key's tokens are void, by public key.
+            regions: where a key has tokens, by public key; one that is not here is void in all accounts.
 
         Returns:
             Whether they lacked anything.
@@ -127,7 +150,8 @@ class BusAuthority:
         """
         from hanse_fabric.bus.claims import settle
 
-        return await settle(url, self._issuer, self.revoked() | dict(revoked), timeout=timeout, tls=tls)
+        listed = self.revoked() | dict(revoked)
+        return await settle(url, self._issuer, listed, regions=regions, timeout=timeout, tls=tls)
 
     async def end_tokens_of_before(
         self, since: int, *, url: str, timeout: float = 10.0, tls: ssl.SSLContext | None = None

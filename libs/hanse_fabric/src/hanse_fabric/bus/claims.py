@@ -14,15 +14,17 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from hanse_fabric.bus.issuing import EVERYBODY, TOKEN_S, Issuer, next_issue, region_key, revocations_of
+from hanse_fabric.bus.issuing import EVERYBODY, FOR_GOOD, TOKEN_S, Issuer, next_issue, region_key, revocations_of
 from hanse_fabric.bus.jwt import claims_of
 from hanse_fabric.bus.plain import plain_client
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.names import HUB_REGION
 
 _OTHERS_S = 0.3
 """How long the answers of other servers are waited for after the first one's."""
@@ -31,15 +33,23 @@ _TRIES = 5
 
 
 async def settle(
-    url: str, issuer: Issuer, revoked: Mapping[str, int], *, timeout: float, tls: ssl.SSLContext | None = None
+    url: str,
+    issuer: Issuer,
+    revoked: Mapping[str, int],
+    *,
+    regions: Mapping[str, str] | None = None,
+    timeout: float,
+    tls: ssl.SSLContext | None = None,
 ) -> bool:
     """Have every server hold the accounts as this release has them, with these and all held revocations.
 
-    A region's tokens last TOKEN_S, so its revocations of before that are forgotten; all of the hub's account are, once
-    EVERYBODY's tokens are void there.
+    A region's tokens last TOKEN_S, so its revocations of before that are forgotten, but for those FOR_GOOD; all of the
+    hub's account are, once EVERYBODY's tokens are void there. The system account has leaf nodes' keys alone.
 
     Args:
         revoked: unix seconds by public user key.
+        regions: where a key has tokens, by the key; one that is not here is void in all accounts. Claims that lack
+            nothing are not pushed, for that costs a region's leaf nodes their connections.
         timeout: seconds for all of it.
 
     Returns:
@@ -48,12 +58,49 @@ async def settle(
     Raises:
         HanseError: UNAVAILABLE when no server answers, or one refuses the claims.
     """
-    try:
-        async with asyncio.timeout(timeout), _system(url, issuer, timeout, tls) as connection:
-            names = ["account", *(region_key(region) for region in issuer.regions)]
-            return any([await _settle(connection, issuer, name, revoked) for name in names])
-    except (OSError, TimeoutError, nats.errors.Error) as error:
-        raise HanseError(ErrorCode.UNAVAILABLE, f"bus: the account's claims could not be pushed: {error}") from None
+    names = ["account", "system", *(region_key(region) for region in issuer.regions)]
+    async with _system(url, issuer, timeout, tls, "the account's claims could not be pushed") as connection:
+        return any([await _settle(connection, issuer, name, _of(name, revoked, regions or {})) for name in names])
+
+
+async def leaves_of(
+    url: str, issuer: Issuer, account: str, *, timeout: float, tls: ssl.SSLContext | None = None
+) -> list[str]:
+    """Names of the leaf nodes that are connected in an account (its public key), sorted. Raises as `settle`."""
+    async with _system(url, issuer, timeout, tls, "nobody told which leaf nodes are connected") as connection:
+        return sorted({str(leaf["name"]) for _, leaf in await _leaves(connection, account)})
+
+
+async def _leaves(connection: Client, account: str) -> list[tuple[str, dict[str, Any]]]:
+    """The leaf nodes that are connected in an account: to which server (its id), and what it tells of each."""
+    answers = await _ask(connection, "$SYS.REQ.SERVER.PING.LEAFZ", json.dumps({"account": account}).encode())
+    told = [json.loads(answer.data) for answer in answers]
+    return [
+        (str(one["server"]["id"]), leaf)
+        for one in told
+        for leaf in one.get("data", {}).get("leafs") or ()
+        if leaf.get("account") == account
+    ]
+
+
+async def _connect_leaves_anew(connection: Client, account: str) -> None:
+    """A nats-server (2.15.1) that takes an account's claims tells its leaf nodes that nobody listens any more at what
+    the account imports, and never that somebody does: the sites there would be cut off from all doors. A leaf node that
+    connects anew, as it does within about a second, is told what there is."""
+    for server, leaf in await _leaves(connection, account):
+        kick = json.dumps({"cid": leaf["id"]}).encode()  # one that wants no answer is passed over
+        await connection.publish(f"$SYS.REQ.SERVER.{server}.KICK", kick, reply=connection.new_inbox())
+    await connection.flush()
+
+
+def _of(name: str, revoked: Mapping[str, int], regions: Mapping[str, str]) -> dict[str, int]:
+    """What concerns an account. Sites of the hub's own region may have tokens of release 0.1.0, of its account."""
+
+    def concerned(key: str) -> bool:
+        region = regions.get(key)
+        return region is None or name in ("system", region_key(region)) or (name, region) == ("account", HUB_REGION)
+
+    return {key: at for key, at in revoked.items() if concerned(key)}
 
 
 async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mapping[str, int]) -> bool:
@@ -69,6 +116,8 @@ async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mappin
         if tokens and all(_same(one, token) and _holds(revocations_of(one), wanted) for one in tokens):
             return attempt > 0
         await _push(connection, token)
+        if name.startswith("region-"):
+            await _connect_leaves_anew(connection, issuer.public(name))
     raise HanseError(
         ErrorCode.UNAVAILABLE,
         f"bus: after {_TRIES} attempts a server still does not hold the account's revocations",
@@ -77,6 +126,8 @@ async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mappin
 
 
 def _still_needed(name: str, revoked: Mapping[str, int]) -> dict[str, int]:
+    if name == "system":
+        return {key: at for key, at in revoked.items() if at >= FOR_GOOD}
     if name != "account":
         return {key: at for key, at in revoked.items() if key != EVERYBODY and at > time.time() - TOKEN_S}
     void = revoked.get(EVERYBODY)
@@ -90,14 +141,21 @@ def _same(held: str, wanted: str) -> bool:
 
 
 @asynccontextmanager
-async def _system(url: str, issuer: Issuer, timeout: float, tls: ssl.SSLContext | None) -> AsyncIterator[Client]:
-    connection = await plain_client(
-        url, issuer.system_credentials(), tls=tls, connect_timeout=int(max(1, timeout))
-    )  # fmt: skip
+async def _system(
+    url: str, issuer: Issuer, timeout: float, tls: ssl.SSLContext | None, failed: str
+) -> AsyncIterator[Client]:
+    """A connection to the system account for `timeout` seconds; UNAVAILABLE, saying what `failed`."""
     try:
-        yield connection
-    finally:
-        await connection.close()
+        async with asyncio.timeout(timeout):
+            connection = await plain_client(
+                url, issuer.system_credentials(), tls=tls, connect_timeout=int(max(1, timeout))
+            )  # fmt: skip
+            try:
+                yield connection
+            finally:
+                await connection.close()
+    except (OSError, TimeoutError, nats.errors.Error) as error:
+        raise HanseError(ErrorCode.UNAVAILABLE, f"bus: {failed}: {error}") from None
 
 
 async def _looked_up(connection: Client, account: str) -> list[str]:

@@ -45,6 +45,10 @@ EVERYBODY = "*"
 TOKEN_S = 3600
 """Seconds that a site's token lasts; the site renews it at half of them."""
 
+FOR_GOOD = 1 << 32
+"""Up to when (unix seconds, in the year 2106) the tokens of a key are void that is revoked for good, not those tokens
+alone that it has. Leaf nodes' tokens have no end, so their revocations have none either."""
+
 _SITE_LIMITS = {"subs": 8, "payload": 512 << 10, "data": -1}
 _CONNECTIONS = 200_000
 _ANSWER_S = 30
@@ -140,6 +144,10 @@ class Issuer:
             return kept
         return credentials(user_jwt(self.key("account"), user.public, role.value, permissions), user)
 
+    def leaf_key(self, region: str, name: str, number: int = 1) -> KeyPair:
+        """The key of a leaf node, by the region, its name and how many it has had: nothing needs to be kept of it."""
+        return self.key(f"user-leaf-{region}").derived(KeyKind.USER, f"leaf/{region}/{name}/{number}")
+
     def leaf_credentials(self, region: str, user: KeyPair) -> str:
         """For a leaf node of a region: it may do what that region's sites may do, and nothing else."""
         return credentials(
@@ -147,7 +155,7 @@ class Issuer:
         )  # fmt: skip
 
     def leaf_system_credentials(self, user: KeyPair) -> str:
-        """For the system account of a leaf node: it hears of claims, and can ask for them."""
+        """For the system account of a leaf node, by the same key: it hears of claims, and can ask for them."""
         granted = {
             "publish": ["$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP", "$SYS.REQ.CLAIMS.PACK", "_INBOX.>", "$SYS._INBOX.>"],
             "subscribe": ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE", "_INBOX.>", "$SYS._INBOX.>"],

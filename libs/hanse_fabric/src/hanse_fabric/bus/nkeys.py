@@ -9,6 +9,8 @@ from enum import IntEnum
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from hanse_fabric.errors import HanseError, invalid
 
@@ -49,6 +51,12 @@ class KeyPair:
         except (ValueError, HanseError):
             raise invalid("seed", "(not shown)", "a NATS seed (S...)") from None
         return cls(kind, Ed25519PrivateKey.from_private_bytes(raw[2:]))
+
+    def derived(self, kind: KeyKind, name: str) -> KeyPair:
+        """A key of its own for each name, made of this one (RFC 5869): whoever has it knows neither this key nor
+        another that was made so."""
+        raw = HKDF(SHA256(), 32, salt=None, info=b"hanse key " + name.encode()).derive(self.private.private_bytes_raw())
+        return KeyPair(kind, Ed25519PrivateKey.from_private_bytes(raw))
 
     @property
     def seed(self) -> str:

@@ -8,6 +8,7 @@ from pydantic import Base64Bytes, Field
 
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Message
+from hanse_fabric.names import Slug
 
 
 class StateRecord(Message):
@@ -26,12 +27,18 @@ class StateRecord(Message):
 
 
 class RevocationRecord(Message):
-    """A participant's key whose tokens are void up to a time (unix seconds)."""
+    """A key whose tokens are void up to a time (unix seconds): a participant's, or a leaf node's.
 
-    schema_id: ClassVar[str] = "hanse.revocation_record/1"
+    Attributes:
+        region: in whose account alone the key has any; None: not known, so it is void in all.
+    """
+
+    schema_id: ClassVar[str] = "hanse.revocation_record/2"
+    grown: ClassVar = ("hanse.revocation_record/1", frozenset({"region"}))
 
     bus_key: str
     at: int = Field(ge=0)
+    region: Slug | None = None
 
 
 class SetAside(Message):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.issuing import KEY_KINDS
+from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.names import HUB_REGION
 from hanse_operations.bus.server import LeafRemote, ServerTls, write_server_config
@@ -25,13 +25,15 @@ def write_leaf(
     monitoring_port: int | None = None,
     ca: Path | None = None,
     tls: ServerTls | None = None,
+    key_number: int = 1,
 ) -> Path:
     """Write configuration and credentials to `folder`, which must lie where the server will run.
 
     Args:
         authority: the hub's keys, as files; none of them is copied.
         urls: the hub's listeners for leaf nodes, such as `nats-leaf://hub.example:7422`.
-        name: of this server among the hub's leaf nodes.
+        name: of this server among the hub's leaf nodes. Its key is by this name.
+        key_number: which of its keys: one more than the last that was revoked.
         region: whose sites connect there, and whose account alone it can reach.
         ca: PEM file of the CA of the hub's listeners; None: they speak no TLS, or the system knows their CA.
         tls: what sites are shown.
@@ -45,21 +47,12 @@ def write_leaf(
     for url in urls:
         if not url.startswith(("nats-leaf://", "tls://", "wss://")):
             raise invalid("hub", url, "nats-leaf://host:7422, tls:// or wss://")
-    missing = [f"{key}.seed" for key in KEY_KINDS if not (authority / f"{key}.seed").exists()]
-    if missing:
-        raise HanseError(
-            ErrorCode.INVALID_INPUT,
-            f"authority {authority}: {', '.join(missing)} not there",
-            hint="give a folder with the files of the hub's Secret authority",
-        )
+    keys = _authority(authority, region)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    keys = BusAuthority(authority)
-    if region not in keys.regions:
-        raise invalid("region", region, f"one of {', '.join(keys.regions)}")
-    own, system = (
-        Path(shutil.copy(each, folder)) for each in (keys.leaf_credentials(region), keys.leaf_system_credentials())
-    )
+    own, system = folder / "leaf.creds", folder / "leaf-system.creds"
+    for path, text in zip((own, system), keys.leaf_credentials(region, name, key_number), strict=True):
+        write_durably(path, text)
     remote = LeafRemote(urls, own, system_credentials=system, name=name, region=region, ca=ca and ca.absolute())
     everywhere = "0.0.0.0"  # noqa: S104 - sites of the region are to reach it
     return write_server_config(
@@ -68,13 +61,29 @@ def write_leaf(
     )  # fmt: skip
 
 
+def _authority(folder: Path, region: str) -> BusAuthority:
+    """The hub's keys, of which none may be made here; INVALID_INPUT for a region that has none."""
+    missing = [f"{key}.seed" for key in KEY_KINDS if not (folder / f"{key}.seed").exists()]
+    if missing:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"authority {folder}: {', '.join(missing)} not there",
+            hint="give a folder with the files of the hub's Secret authority",
+        )
+    keys = BusAuthority(folder)
+    if region not in keys.regions:
+        raise invalid("region", region, f"one of {', '.join(keys.regions)}")
+    return keys
+
+
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's options."""
     parser = commands.add_parser("leaf", help="configuration and credentials of a leaf node (docs/scale.md)")
     parser.add_argument("--authority", type=Path, required=True, help="folder with the files of the Secret authority")
     parser.add_argument("--hub", required=True, help="nats-leaf://host:7422 of the hub; several: by commas")
     parser.add_argument("--ca", type=Path, help="PEM file of the CA of the hub's listener for leaf nodes")
-    parser.add_argument("--name", default="hanse-leaf", help="its name: another for each leaf node")
+    parser.add_argument("--name", default="hanse-leaf", help="its name, and its key's: another for each leaf node")
+    parser.add_argument("--key-number", type=int, default=1, help="which of its keys: 2 when the first was revoked")
     parser.add_argument("--region", default=HUB_REGION, help="whose sites connect there: another key for each region")
     parser.add_argument("--port", type=int, default=4222, help="where sites connect to")
     parser.add_argument("--websocket-port", type=int, help="where sites connect to that have only 443 (wss)")
@@ -92,6 +101,23 @@ def _run(arguments: argparse.Namespace) -> None:
     config = write_leaf(
         arguments.out, arguments.authority, arguments.hub.split(","), name=arguments.name, port=arguments.port,
         region=arguments.region, websocket_port=arguments.websocket_port, monitoring_port=arguments.monitoring_port,
-        ca=arguments.ca, tls=tls,
+        ca=arguments.ca, tls=tls, key_number=arguments.key_number,
     )  # fmt: skip
     print(f"nats-server -c {config}")
+
+
+def add_key_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The options of `leaf-key`."""
+    parser = commands.add_parser("leaf-key", help="a leaf node's public key, by which `hanse hub revoke-leaf` ends it")
+    parser.add_argument("--authority", type=Path, required=True, help="folder with the files of the Secret authority")
+    parser.add_argument("--region", default=HUB_REGION, help="whose sites connect there")
+    parser.add_argument(
+        "--name", default="", help="the leaf node's; none: the key that a region's shared, in folders of 0.1.0"
+    )
+    parser.add_argument("--key-number", type=int, default=1, help="which of its keys")
+    parser.set_defaults(run=_print_key)
+
+
+def _print_key(arguments: argparse.Namespace) -> None:
+    keys = _authority(arguments.authority, arguments.region)
+    print(keys.leaf_key(arguments.region, arguments.name, arguments.key_number))

@@ -176,8 +176,8 @@ async def _enrol(hub: Hub, invitation: InvitationRecord, body: Join) -> None:
                 hint="join with the bus key of before; or the owner revokes the site and invites it anew",
             )  # fmt: skip
         # First: whoever is cut off here does it again. A site that has lost its keys is rid of whoever has them.
-        for former in sorted(had):
-            await hub.credentials.revoke(former)
+        if had:
+            await hub.credentials.revoke(there.value.connects_in, *sorted(had))
         record = record.model_copy(update={"former_bus_keys": tuple(sorted(had)) or None})
         await hub.buckets.participants.update(record, there.revision, **name)
 

@@ -59,8 +59,7 @@ async def revoke_participant(hub: Hub, request: Request) -> ParticipantView:
     await _revoke_all(hub.buckets.invitations, record, lambda one: one.used_by is None)
     for key in await _revoke_all(hub.buckets.keys, record, lambda _: True):
         hub.keys.note(key.value, key.revision)
-    for bus_key in (record.bus_key, *(record.former_bus_keys or ())):
-        await hub.credentials.revoke(bus_key)
+    await hub.credentials.revoke(record.connects_in, record.bus_key, *(record.former_bus_keys or ()))
     return _view(hub, record)
 
 

@@ -31,6 +31,8 @@ PATH_TYPES: dict[str, TypeAdapter[Any]] = {
     "invitation": TypeAdapter(RunId),
     "key": TypeAdapter(RunId),
     "output": TypeAdapter(Slug),
+    "region": TypeAdapter(Slug),
+    "leaf_key": TypeAdapter(Annotated[str, Field(pattern=r"^U[A-Z2-7]{55}$")]),
     "version": TypeAdapter(Annotated[int, Field(ge=1, le=10**9)]),
 }
 

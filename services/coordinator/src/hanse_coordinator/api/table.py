@@ -8,6 +8,7 @@ from hanse_coordinator.api import (
     invitations,
     joining,
     keys,
+    leaves,
     models,
     outputs,
     participants,
@@ -21,6 +22,6 @@ from hanse_coordinator.api.route import Route
 
 _RESOURCES = (
     status, proof, joining, projects, invitations, participants, runs, outputs, events, models, audit, keys,
-    unreadable,
+    leaves, unreadable,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for resource in _RESOURCES for route in resource.ROUTES)
