@@ -53,6 +53,18 @@ async def test_concurrent_changes_are_all_made(notes: Bucket[Note], project: str
     assert entry.value.count == 8
 
 
+async def test_a_change_from_what_was_seen_before_loses_nothing_that_others_wrote(
+    notes: Bucket[Note], project: str
+) -> None:
+    seen = await notes.create(Note(text="a"), project=project, run="r")
+    await notes.update(Note(text="b"), seen.revision, project=project, run="r")
+    changed = await notes.change(lambda note: note.model_copy(update={"count": 1}), seen, project=project, run="r")
+    assert changed.value == Note(text="b", count=1)
+    again = await notes.change(lambda note: note.model_copy(update={"count": 2}), changed, project=project, run="r")
+    assert again == await notes.require(project=project, run="r")
+    assert again.value == Note(text="b", count=2)
+
+
 async def test_a_deleted_record_is_gone_and_can_be_created_again(notes: Bucket[Note], project: str) -> None:
     await notes.create(Note(text="a"), project=project, run="r")
     await notes.delete(project=project, run="r")

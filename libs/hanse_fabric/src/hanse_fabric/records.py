@@ -132,15 +132,19 @@ class Bucket(Generic[M]):
         """
         return Entry(value, await self._bus.publish(self._key(tokens), value.encode(), expected_last=revision), tokens)
 
-    async def change(self, alter: Callable[[M], M], **tokens: str) -> Entry[M]:
+    async def change(self, alter: Callable[[M], M], known: Entry[M] | None = None, /, **tokens: str) -> Entry[M]:
         """Read, alter, compare and set, again when another writer came between. Nothing is written where `alter`
         returns an equal value.
+
+        Args:
+            known: how the record was when this writer last saw it, which is tried before it is read.
 
         Raises:
             HanseError: NOT_FOUND where there is no record; CONFLICT after 50 lost races; what `alter` raises.
         """
         for attempt in range(_TRIES):
-            entry = await self.require(**tokens)
+            entry = known or await self.require(**tokens)
+            known = None
             value = alter(entry.value)
             if value == entry.value:
                 return entry

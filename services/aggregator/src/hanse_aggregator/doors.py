@@ -11,6 +11,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from hanse_fabric.bus.port import Bus
+from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import ledger_of
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -32,6 +33,7 @@ _PARKED_S = 5.0
 _UPDATE_PARKED_S = 1.5
 """Less than the coordinator's site waits before it asks again (`Bus.request`)."""
 
+_WRITTEN_SOON_S = 0.005
 _SUMS_A_SECOND, _SUMS_AT_ONCE = 400.0, 800.0
 """Of one site: an algorithm that talks in the middle of a step asks for as many as the link carries."""
 
@@ -45,6 +47,40 @@ class _Step:
         self.summed: dict[str, int] = {}
 
 
+class _Written:
+    """Updates that this process has lately written down. They stay on the bus while their run goes on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, float] = OrderedDict()
+        self._awaited: dict[str, asyncio.Event] = {}
+
+    def add(self, update: str) -> None:
+        """The update of this subject is written down."""
+        now = self._clock.monotonic()
+        self._until[update] = now + _BELIEVED_S
+        self._until.move_to_end(update)
+        while next(iter(self._until.values())) < now:
+            self._until.popitem(last=False)
+        if (event := self._awaited.get(update)) is not None:
+            event.set()
+
+    async def soon(self, update: str, seconds: float) -> bool:
+        """Whether it was, or is within so many seconds."""
+        if self._until.get(update, 0.0) > self._clock.monotonic():
+            return True
+        event = self._awaited.setdefault(update, asyncio.Event())
+        try:
+            async with self._clock.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return False
+        finally:
+            if self._awaited.get(update) is event:
+                del self._awaited[update]
+        return True
+
+
 class AggregatorDoors:
     """Serves updates and sums."""
 
@@ -52,6 +88,7 @@ class AggregatorDoors:
         self._bus, self._enrolled, self._ledger = bus, enrolled or Enrolled(bus), ledger_of(bus)
         self._steps: OrderedDict[tuple[str, str, str, str], _Step] = OrderedDict()
         self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._written = _Written(bus.clock)
         handlers = {Door.UPDATE: self._update, Door.EXCHANGE: self._contribution, Door.EXCHANGED: self._sum}
         sums = Shares(bus.clock, per_second=_SUMS_A_SECOND, burst=_SUMS_AT_ONCE)
         shares = {Door.UPDATE: Shares(bus.clock), Door.EXCHANGE: sums, Door.EXCHANGED: sums}
@@ -83,16 +120,17 @@ class AggregatorDoors:
         handed_in.objects.add(digest)
         subject = UPDATE.of(project=request.project, run=run, participant=request.participant, digest=digest)
         await self._bus.publish(subject, request.content, headers=inject(), timeout=10.0)
+        self._written.add(subject)
         return b""
 
     async def _whether_handed_in(self, subject: str, _: bytes) -> bytes:
         """Waits for it a little: it is on its way beside the result that names it."""
         update, clock = UPDATE.of(**HANDED_IN.parse(subject)), self._bus.clock
-        pause, ends = 0.005, clock.monotonic() + _UPDATE_PARKED_S
-        while await self._bus.last(stream_of(UPDATE), update) is None:
+        pause, ends = _WRITTEN_SOON_S, clock.monotonic() + _UPDATE_PARKED_S
+        # Mostly it came to this very process, which need not read it again.
+        while not await self._written.soon(update, pause) and await self._bus.last(stream_of(UPDATE), update) is None:
             if clock.monotonic() + pause > ends:
                 return b"0"
-            await clock.sleep(pause)
             pause *= 2
         return b"1"
 

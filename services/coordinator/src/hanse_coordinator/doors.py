@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.links import LinkServer
+from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
@@ -45,6 +46,7 @@ class SiteDoors:
     ) -> None:
         self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
         self._enrolled, self._ledger = enrolled or Enrolled(bus), ledger_of(bus)
+        self._open_steps = open_steps_of(bus)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
@@ -72,15 +74,15 @@ class SiteDoors:
         """Of the step that the request names, or all."""
         if request.asked.run is not None:
             run, step = request.where()
-            record = await self._task(request.project, request.participant, run, step)
-            return OpenTasks(open=(_mark(record),) if record else ()).encode()
+            mark = await self._open_mark(request.project, request.participant, run, step)
+            return OpenTasks(open=(mark,) if mark else ()).encode()
         known = set(KnownTasks.decode(request.content).marks)
         records = await self._bus.snapshot(_TASKS, _all_tasks(request))
         return _of(records, known).encode()
 
     async def _result(self, request: Request) -> bytes:
         run, step = request.where()
-        if await self._task(request.project, request.participant, run, step) is None:
+        if await self._open_mark(request.project, request.participant, run, step) is None:
             self._tell_late(request, run, step)
             raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
         await self._require_updates(request, run)
@@ -131,7 +133,7 @@ class SiteDoors:
             await self._tell_refused(request, error)
             raise
         if self._due("progress", request.project, run, request.participant, every=_PROGRESS_S) and (
-            await self._task(request.project, request.participant, run, step) is not None
+            await self._open_mark(request.project, request.participant, run, step) is not None
         ):
             await self._bus.publish(subject, request.content, timeout=2.0)
         return b""
@@ -177,14 +179,18 @@ class SiteDoors:
 
     async def _whether_open(self, subject: str, _: bytes) -> bytes:
         tokens = OPENED.parse(subject)
-        return b"1" if await self._task(**tokens) is not None else b"0"
+        return b"1" if await self._open_mark(**tokens) is not None else b"0"
 
-    async def _task(self, project: str, participant: str, run: str, step: str) -> Record | None:
+    async def _open_mark(self, project: str, participant: str, run: str, step: str) -> str | None:
+        """The mark of the step's open task for the participant; None where it has none."""
         where = {"project": project, "participant": participant, "run": run, "step": step}
-        found = await self._bus.last(_TASKS, TASK.of(**where))
-        if found is not None:
+        mark = self._open_steps.mark(**where)
+        if mark is None:
+            record = await self._bus.last(_TASKS, TASK.of(**where))
+            mark = None if record is None else _mark(record)
+        if mark is not None:
             self._ledger.opened(**where)
-        return found
+        return mark
 
     def _due(self, *what: str, every: float) -> bool:
         """Whether the last one is so many seconds ago; if so this one counts."""

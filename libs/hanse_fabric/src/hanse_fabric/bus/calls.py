@@ -61,8 +61,10 @@ class Calls:
                     await self._client.publish(
                         subject, data, reply=f"{self._inbox}.r.{token}", headers=dict(headers) if headers else None
                     )
+                    if again is None:
+                        break
                     await asyncio.wait((future,), timeout=again)
-                    again = again and 2 * again
+                    again *= 2
                 answer = await future
         except (TimeoutError, _LostError, nats.errors.Error, OSError):
             return None

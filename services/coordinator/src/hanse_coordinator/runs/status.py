@@ -24,6 +24,7 @@ class RunStatus:
         self._tokens = {"project": project, "run": run}
         self._epoch = epoch
         self._state = ""
+        self._stored: Entry[RunRecord] | None = None
         self._fields: dict[str, Any] = {}
         self._changed = asyncio.Event()
 
@@ -59,4 +60,5 @@ class RunStatus:
                 return record
             return record.model_copy(update={**fields, "updated_at": now})
 
-        return await self._runs.change(alter, **self._tokens)
+        self._stored = await self._runs.change(alter, self._stored, **self._tokens)
+        return self._stored

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hanse_coordinator.doors import mark_of
+from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.runs.settings import WorkflowSettings
 from hanse_coordinator.verbs.collector import Collector
@@ -73,6 +74,7 @@ class TaskSteps:
         self._inbox, self._notices, self._objects, self._settings = inbox, notices, objects, settings
         self._vitals, self._project, self._run, self._workflow = vitals, project, run, workflow
         self._ledgers, self._roster, self._ledger = ledgers, roster, ledger_of(bus)
+        self._open_steps = open_steps_of(bus)
 
     async def ask(self, step: str, ask: Ask) -> Gathered:
         if not self._steps.binds:
@@ -109,13 +111,14 @@ class TaskSteps:
         terms = Terms.of(ask, self._project, self._run, largest)
         collector = Collector(tasks, needed=ask.needed - len(before), terms=terms)
         phase = self._vitals.phase(ask.kind.value, step, collector.missing)
-        with phase, self._inbox.collecting(step, collector, ask.round):
+        known_open = self._open_steps.collecting(self._project, self._run, step)
+        with phase, self._inbox.collecting(step, collector, ask.round), known_open as marks:
             if resumed:
                 await self._inbox.recall(step)
             with BACKLOG.waiting(_EXCHANGES, self._clock) if ask.exchange else nullcontext():
                 if ask.exchange:
                     await self._open_exchange(step, ask.missing, deadline, ask)
-                await self._send(step, ask, own, issued, deadline, collector)
+                await self._send(step, ask, own, issued, deadline, collector, marks)
                 await collector.closed(self._clock, deadline, ask.grace, spare=ask.spare)
         await self._ledgers.keep(now=ask.privacy is not None)
         gathered = ask.gathered((*collector.answers.values(), *collector.failures.values()))
@@ -129,8 +132,9 @@ class TaskSteps:
         self._steps.when_live(self._purge(step, results=results), keep=_REPLAYED_STEPS_TIDIED * beside)
 
     async def _send(
-        self, step: str, ask: Ask, own: _Own, issued: datetime, deadline: datetime, collector: Collector
-    ) -> None:
+        self, step: str, ask: Ask, own: _Own, issued: datetime, deadline: datetime, collector: Collector,
+        marks: dict[str, str],
+    ) -> None:  # fmt: skip
         model = None if ask.travels is None else await self._resting(ask.travels, len(own))
         extras = {name: await self._resting(ref, len(own)) for name, ref in ask.extras.items()}
         resting = replace(ask, model=model, encoded=None, extras=extras)
@@ -145,7 +149,8 @@ class TaskSteps:
             headers = inject() | beside(await self._ledgers.outbox(name))
             data = task.encode()
             sequence = await self._bus.publish(subject, data, headers=headers, message_id=task.id)
-            told = headers | {TASK_MARK: mark_of(subject, sequence)}
+            marks[name] = mark_of(subject, sequence)
+            told = headers | {TASK_MARK: marks[name]}
             region = self._roster.region_of(task.project, name)
             self._ledger.opened(task.project, name, task.run, task.step)
             down = LinkBytes(bus_down=message_bytes(data, told))

@@ -143,37 +143,13 @@ class TaskWork:
 
     async def _work(self, opened: OpenTask) -> FinishedTask:
         task = opened.task
-        await asyncio.to_thread(self._look_back, opened)
-        self._policy.check(task)
-        self._policy.check_asking(task, self._link.identity.schema)
-        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
-        if most is not None and task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
-            await asyncio.to_thread(self._runs.begin, task.run, self._clock.now().timestamp(), most)
-        if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
-            raise HanseError(
-                ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
-                hint="upgrade the datapod, or use secure_aggregation.mode compensator",
-            )  # fmt: skip
-        if task.kind in WORKER_KINDS and task.kind not in self._worker.kinds:
-            raise _other_data(task)
-        if task.masking is not None:
-            await asyncio.to_thread(check_plan, task, task.masking)
-            await asyncio.to_thread(check_binding, self._policy, task, self._home)
+        await asyncio.to_thread(self._admit, opened)
         with of_the_data(task):
             examples = await self._data.examples()
-        if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
-            await asyncio.to_thread(self._worker.require, task.config)
         if task.kind not in WORKER_KINDS:
             given = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left)) if task.model else None
             return await asyncio.to_thread(self._finish_protocol, task, given)
-        require_new_session(self._journal, task)
-        if (mib := self._policy.limits.mib_a_day) is not None:
-            await asyncio.to_thread(self._moved.begin, task, self._clock.now().timestamp(), mib)
-        await asyncio.to_thread(self._remembered.check, task)
-        await asyncio.to_thread(self._prepare, task)
-        for ref in (task.model, *(task.extras or {}).values()):
-            if ref is not None and ref.key is not None:
-                await self._write_down(Leaving("link-request", link_subject(task), 0))
+        await asyncio.to_thread(self._begin, task)
         model = await self._link.fetch(task, seconds=max(1.0, opened.seconds_left))
         extras = await self._link.fetch_extras(task, seconds=max(1.0, opened.seconds_left))
         # Charged before any noise is drawn; the charge stays even if the work fails.
@@ -234,6 +210,40 @@ class TaskWork:
                 outcome = reserved.without_answer(task, error, examples)
         return outcome if reserved is None else reserved.keep_covered(outcome)
 
+    def _admit(self, opened: OpenTask) -> None:
+        """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
+        task = opened.task
+        self._look_back(opened)
+        self._policy.check(task)
+        self._policy.check_asking(task, self._link.identity.schema)
+        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
+        if most is not None and task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
+            self._runs.begin(task.run, self._clock.now().timestamp(), most)
+        if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
+            raise HanseError(
+                ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",
+                hint="upgrade the datapod, or use secure_aggregation.mode compensator",
+            )  # fmt: skip
+        if task.kind in WORKER_KINDS and task.kind not in self._worker.kinds:
+            raise _other_data(task)
+        if task.masking is not None:
+            check_plan(task, task.masking)
+            check_binding(self._policy, task, self._home)
+
+    def _begin(self, task: Task) -> None:
+        """What is written down, and what is still refused, before a worker's task is fetched. Blocks."""
+        if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+            self._worker.require(task.config)
+        require_new_session(self._journal, task)
+        if (mib := self._policy.limits.mib_a_day) is not None:
+            self._moved.begin(task, self._clock.now().timestamp(), mib)
+        self._remembered.check(task)
+        self._folders.prepare(task)
+        self._journal.begin(task)
+        fetched = [ref for ref in (task.model, *(task.extras or {}).values()) if ref is not None and ref.key]
+        if fetched:
+            self._outbox.append(*[Leaving("link-request", link_subject(task), 0)] * len(fetched))
+
     def _look_back(self, opened: OpenTask) -> None:
         """Hold the log of what left against its newest head that the hub has seen, if this site has signed that.
 
@@ -252,10 +262,6 @@ class TaskWork:
             entries, digest, project=task.project, participant=task.participant, key=key, of="outbox"
         )  # fmt: skip
         return beside(head)
-
-    def _prepare(self, task: Task) -> None:
-        self._folders.prepare(task)
-        self._journal.begin(task)
 
     def _finish(self, task: Task, outcome: WorkOutcome, reserved: Reservation | None) -> FinishedTask:
         """Make the answer durable. What this returns may leave."""
@@ -313,13 +319,18 @@ class TaskWork:
             HanseError: UNAVAILABLE when that time is over; what the hub answered, if it refused.
         """
         task = opened.task
-        await asyncio.to_thread(self._remembered.leave, task, finished.result)
-        await self._write_down(*outbox_entries(task, finished))
+        headers = await asyncio.to_thread(self._leave, task, finished)
+        seconds = max(5.0, opened.seconds_left)
+        await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
+
+    def _leave(self, task: Task, finished: FinishedTask) -> dict[str, str]:
+        """Write down what is about to leave; gives the headers that go beside it. Blocks."""
+        self._remembered.leave(task, finished.result)
+        self._outbox.append(*outbox_entries(task, finished))
         if self._policy.limits.mib_a_day is not None:
             made = (finished.result.update, finished.result.tally, *(finished.result.extras or {}).values())
-            await asyncio.to_thread(self._moved.sent, made, self._clock.now().timestamp())
-        seconds, headers = max(5.0, opened.seconds_left), await asyncio.to_thread(self._head, task)
-        await send(self._link, task, finished, self._folders.output(task), seconds=seconds, headers=headers)
+            self._moved.sent(made, self._clock.now().timestamp())
+        return self._head(task)
 
     async def _write_down(self, *leaving: Leaving) -> None:
         await asyncio.to_thread(self._outbox.append, *leaving)

@@ -1,0 +1,83 @@
+"""What coordinator and aggregator know of open steps and of updates without reading the bus, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from hanse_coordinator.open_steps import open_steps_of
+from hanse_fabric.bus.memory import MemoryBus
+from hanse_fabric.doors.asking import Doors
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.doors import OpenTasks
+from hanse_fabric.subjects import HANDED_IN, TASK, UPDATE, Door, Stream
+from hub_doors import hub_doors, take_in
+
+RUN, STEP = "abcdef012345", "r1-train"
+WHERE = {"project": "study", "run": RUN, "step": STEP}
+
+
+class Counting(MemoryBus):
+    """Counts what is read of tasks and updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    async def last(self, stream: Stream, subject: str, *, timeout: float = 10.0) -> Any:
+        if stream in (TASK.stream, UPDATE.stream):
+            self.read.append(subject)
+        return await super().last(stream, subject, timeout=timeout)
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[Counting]:
+    made = Counting()
+    yield made
+    await made.close()
+
+
+async def test_of_a_step_that_is_collected_here_no_task_is_read_from_the_bus(bus: Counting) -> None:
+    keys = await take_in(bus, "a", project="study", run=RUN, step=STEP)
+    site = Doors(bus, "study", "a", keys["a"])
+    async with hub_doors(bus):
+        with open_steps_of(bus).collecting(**WHERE) as marks:
+            marks["a"] = f"{RUN}.{STEP}.1"
+            await site.ask(Door.RESULT, b"an answer", run=RUN, step=STEP)
+            known = OpenTasks.decode(await site.ask(Door.TASKS, run=RUN, step=STEP))
+        assert (known.open, bus.read) == ((f"{RUN}.{STEP}.1",), [])
+        # The control: of a step that another coordinator collects, the bus says the same.
+        await site.ask(Door.RESULT, b"an answer", run=RUN, step=STEP)
+        found = OpenTasks.decode(await site.ask(Door.TASKS, run=RUN, step=STEP))
+    assert (found.open, len(bus.read)) == (known.open, 2)
+
+
+async def test_a_step_is_not_open_any_more_once_it_was_collected_and_purged(bus: Counting) -> None:
+    keys = await take_in(bus, "a", "b", project="study", run=RUN, step=STEP)
+    async with hub_doors(bus):
+        with open_steps_of(bus).collecting(**WHERE) as marks:
+            marks["a"] = f"{RUN}.{STEP}.1"
+            assert TASK.stream is not None
+            await bus.purge(TASK.stream, TASK.wildcard(project="study", run=RUN, step=STEP))
+            # Nobody else's task is open by it.
+            with pytest.raises(HanseError) as refusal:
+                await Doors(bus, "study", "b", keys["b"]).ask(Door.RESULT, b"one", run=RUN, step=STEP)
+            assert refusal.value.code is ErrorCode.GONE
+        with pytest.raises(HanseError) as refusal:
+            await Doors(bus, "study", "a", keys["a"]).ask(Door.RESULT, b"one", run=RUN, step=STEP)
+    assert refusal.value.code is ErrorCode.GONE
+
+
+async def test_an_update_that_was_just_handed_in_is_not_read_to_say_so(bus: Counting) -> None:
+    keys = await take_in(bus, "a", project="study", run=RUN, step=STEP)
+    digest, other = "ab" * 32, "cd" * 32
+    async with hub_doors(bus):
+        await Doors(bus, "study", "a", keys["a"]).ask(Door.UPDATE, b"it", run=RUN, step=STEP, digest=digest)
+        bus.read.clear()
+        asked = HANDED_IN.of(project="study", run=RUN, participant="a", digest=digest)
+        assert (await bus.request(asked, b""), bus.read) == (b"1", [])
+        # The control: of one that was not, the bus is asked, again and again for a while.
+        never = HANDED_IN.of(project="study", run=RUN, participant="a", digest=other)
+        assert (await bus.request(never, b""), len(bus.read) > 1) == (b"0", True)
