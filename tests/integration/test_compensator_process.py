@@ -230,7 +230,7 @@ async def test_masked_sums_minus_the_compensators_are_the_plain_sums(
         assert np.array_equal(masked[name] - masks[name], plain[name])
         assert not np.array_equal(masked[name], plain[name])
     tally = sum_tallies(
-        [tally for _, _, tally in answers], PLAN, await coordinator.fetch(request, answer.sum.tally)
+        [tally for _, _, tally in answers], PLAN, [await coordinator.fetch(request, answer.sum.tally)]
     )  # fmt: skip
     assert (tally.weight, tally.metrics) == (5.0, {"loss": 2.0})
     metrics = await asyncio.to_thread(replica.get, "/metrics")

@@ -134,7 +134,7 @@ class League:
             await serving.run(asyncio.Event())
 
         async def sum_masks(bus: MemoryBus) -> None:
-            await announce(bus, "compensator", self.sealing, self.clock)
+            await announce(bus, "compensator", self.sealing.public_bytes, self.clock)
             own = OwnMemory(self.folder / "compensator")
             await Compensator(bus, self.store, self.sealing, own=own, clock=self.clock).run(asyncio.Event())
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
+from hanse_compensator.openers import WithOneKey
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.tensors.file import decode_tensors
@@ -115,11 +116,13 @@ class Step:
             )
             for name in sorted(names)
         ]  # fmt: skip
-        return open_members(mask_request("triage", members, session=session), ROSTER, KEY, Limits(minimum=MINIMUM))
+        return open_members(
+            mask_request("triage", members, session=session), ROSTER, WithOneKey(KEY), Limits(minimum=MINIMUM)
+        )
 
     def tally(self, names: Sequence[str], opened: Opened) -> float:
         sent = [encode_tally(int(self.weights[name]), {}, self.plan, seed=self.sites[name].seed) for name in names]
-        return sum_tallies(sent, self.plan, tally_mask_total(opened.seeds, opened.tally)).weight
+        return sum_tallies(sent, self.plan, [tally_mask_total(opened.seeds, opened.tally)]).weight
 
 
 def layout_of(shapes: Sequence[tuple[int, ...]]) -> Layout:

@@ -237,12 +237,12 @@ async def test_no_refusal_or_log_line_shows_a_seed_or_a_key(triage, inline, capl
 
 
 async def test_a_defect_is_answered_without_its_message(triage, monkeypatch, caplog):
-    import hanse_compensator.service as service
+    import hanse_compensator.sums as sums
 
     def broken(opened, *args):
         raise ZeroDivisionError(opened.seeds[0].hex())
 
-    monkeypatch.setattr(service, "make_sums", broken)
+    monkeypatch.setattr(sums, "make_sums", broken)
     answer = await _refused(triage, triage.request(), ErrorCode.INTERNAL, "ZeroDivisionError")
     for site in triage.sites:
         assert site.seed.hex() not in answer.reason + caplog.text

@@ -138,12 +138,12 @@ async def test_a_message_that_is_no_request_is_dropped_and_the_next_is_answered(
 
 
 async def test_the_public_key_is_announced_and_renewed(triage):
-    await announce(triage.bus, "compensator", triage.key, SystemClock())
-    await announce(triage.bus, "compensator", triage.key, SystemClock())
+    await announce(triage.bus, "compensator", triage.key.public_bytes, SystemClock())
+    await announce(triage.bus, "compensator", triage.key.public_bytes, SystemClock())
     record = await triage.bus.last(COMPENSATORS.stream, COMPENSATORS.of(name="compensator"))
     assert CompensatorRecord.decode(record.data).public_key == triage.key.public_bytes
     other = type(triage.key).create()
-    await announce(triage.bus, "compensator", other, SystemClock())
+    await announce(triage.bus, "compensator", other.public_bytes, SystemClock())
     record = await triage.bus.last(COMPENSATORS.stream, COMPENSATORS.of(name="compensator"))
     assert CompensatorRecord.decode(record.data).public_key == other.public_bytes
 

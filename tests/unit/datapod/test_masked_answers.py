@@ -114,7 +114,7 @@ async def test_the_tallies_sum_to_weight_and_means(tmp_path: Path) -> None:
     found = [await answers(site, given) for site in sites]
     seeds = [opened(given, result.seed).seed for result, _, _ in found]
     assert all(result.update is None and result.seed.update is None for result, _, _ in found)
-    tally = sum_tallies([tally for _, _, tally in found], PLAN, tally_mask_total(seeds, 5))
+    tally = sum_tallies([tally for _, _, tally in found], PLAN, [tally_mask_total(seeds, 5)])
     assert tally.weight == 10 + 20 + 30
     assert tally.metrics["loss"] == pytest.approx((10 * 0.5 + 20 * 1.5 + 30 * 2.5) / 60)
     assert tally.metrics["accuracy"] == 0.25
@@ -127,7 +127,7 @@ async def test_ring_mode_is_the_same_without_masks_and_seeds(tmp_path: Path) -> 
     layout, _ = decode_tensors(update)
     by_hand = ring_of(site.worker.arrays, site.worker.examples)
     assert elements(update).tobytes() == b"".join(by_hand[entry.name].tobytes() for entry in layout)
-    assert sum_tallies([tally], PLAN, None).weight == 10
+    assert sum_tallies([tally], PLAN).weight == 10
 
 
 async def test_the_sealed_seed_carries_the_sites_conditions_and_its_signature(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_metrics_that_may_not_leave_are_not_in_the_tally_either(tmp_path: 
     site = site_of(tmp_path, 0)
     site.policy = policy().model_copy(update={"outputs": OutputPolicy(metrics=("accuracy",))})
     result, _, tally = await answers(site, masked_task(mode=MaskingMode.RING))
-    assert sum_tallies([tally], PLAN, None).metrics == {"accuracy": 0.25}
+    assert sum_tallies([tally], PLAN).metrics == {"accuracy": 0.25}
     assert result.reason == "withheld by the site's policy: metrics loss"
 
 

@@ -87,7 +87,7 @@ def test_a_service_answers_those_who_may_ask_it_and_nobody_else(monkeypatch: pyt
 
 
 def test_no_role_may_write_where_answers_to_others_go() -> None:
-    asked = {Role.COORDINATOR: {"model-registry", "aggregator"}, Role.AGGREGATOR: {"coordinator"}}
+    asked = {Role.COORDINATOR: {"model-registry", "aggregator", "compensator"}, Role.AGGREGATOR: {"coordinator"}}
     for role in Role:
         for subject in permissions_for(role, region="hub", project="p", participant="n")["publish"]:
             if subject.startswith("_INBOX") and subject != "_INBOX.*.*.*.r.*":

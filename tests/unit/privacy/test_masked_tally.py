@@ -42,9 +42,9 @@ def test_the_masked_tallies_say_the_weighted_means(sites: list[tuple[int, float,
         encode_tally(weight, metrics, plan, seed=seed)
         for weight, metrics, seed in zip(weights, given_metrics, seeds, strict=True)
     ]
-    tally = sum_tallies(tallies, plan, tally_mask_total(seeds, tally_count(plan)))
+    tally = sum_tallies(tallies, plan, [tally_mask_total(seeds, tally_count(plan))])
     plain = [encode_tally(weight, m, plan, seed=None) for weight, m in zip(weights, given_metrics, strict=True)]
-    assert sum_tallies(plain, plan, None) == tally
+    assert sum_tallies(plain, plan) == tally
     assert tally.weight == sum(weights)
     unit = 2.0 ** -metric_ring(plan).fraction
     for name in ("loss", "accuracy"):
@@ -69,7 +69,7 @@ def test_a_masked_tally_shows_nothing_of_its_numbers() -> None:
 
 def test_a_site_without_metrics_counts_with_its_weight_alone() -> None:
     plan = plan_of()
-    tally = sum_tallies([encode_tally(5, {}, plan, seed=None)], plan, None)
+    tally = sum_tallies([encode_tally(5, {}, plan, seed=None)], plan)
     assert (tally.weight, tally.metrics) == (5.0, {})
 
 
@@ -98,7 +98,7 @@ def test_the_extremes_are_summed_right() -> None:
     plan = plan_of(participants=2000, largest_weight=2**40)
     bound = metric_ring(plan).bound
     for value in (bound, -bound):
-        tally = sum_tallies([encode_tally(2**40, {"loss": value}, plan, seed=None)] * 2000, plan, None)
+        tally = sum_tallies([encode_tally(2**40, {"loss": value}, plan, seed=None)] * 2000, plan)
         assert tally.weight == 2000 * 2**40
         assert tally.metrics["loss"] == value
 
@@ -109,27 +109,27 @@ def test_a_sum_with_a_wrong_mask_is_found_out() -> None:
     tallies = [encode_tally(10, {"loss": 1.0}, plan, seed=seed) for seed in seeds]
     wrong = tally_mask_total([*seeds[:2], os.urandom(32)], tally_count(plan))
     with pytest.raises(HanseError, match="a mask or a share was wrong") as caught:
-        sum_tallies(tallies, plan, wrong)
+        sum_tallies(tallies, plan, [wrong])
     assert caught.value.code is ErrorCode.TAMPERED
     with pytest.raises(HanseError, match="a mask or a share was wrong"):
-        sum_tallies(tallies[:2], plan, tally_mask_total(seeds, tally_count(plan)))
+        sum_tallies(tallies[:2], plan, [tally_mask_total(seeds, tally_count(plan))])
 
 
 def test_tallies_of_another_plan_are_refused() -> None:
     other = encode_tally(1, {}, plan_of(metrics=("loss",)), seed=None)
     with pytest.raises(HanseError, match=r"tally: entry tally has shape \[3\], \[5\] was expected"):
-        sum_tallies([other], plan_of(), None)
+        sum_tallies([other], plan_of())
     with pytest.raises(HanseError, match="entry tally is missing"):
-        sum_tallies([tally_mask_total([bytes(32)], 5)], plan_of(), None)
+        sum_tallies([tally_mask_total([bytes(32)], 5)], plan_of())
 
 
 def test_more_tallies_than_were_announced_are_refused() -> None:
     plan = plan_of(participants=3)
     tally = encode_tally(1, {}, plan, seed=None)
     with pytest.raises(HanseError, match="1 to 3"):
-        sum_tallies([tally] * 4, plan, None)
+        sum_tallies([tally] * 4, plan)
     with pytest.raises(HanseError, match="1 to 3"):
-        sum_tallies([], plan, None)
+        sum_tallies([], plan)
 
 
 def test_a_tally_is_a_few_hundred_bytes() -> None:

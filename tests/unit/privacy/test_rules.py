@@ -91,6 +91,10 @@ REFUSED: dict[str, dict[str, Any]] = {
         "privacy": {**SHARES, "noise": "oblivious-shuffled"}, "weighting": "uniform",
         "secure_aggregation": {"mode": "pairwise"},
     },
+    "shared_choice": {
+        "privacy": {**SHARES, "noise": "oblivious-shuffled"}, "weighting": "uniform",
+        "secure_aggregation": {**MASKED, "compensators": ["one", "two", "three"], "needed": 2},
+    },
     "colluding": {"privacy": {**SHARES, "colluding": 3}, "weighting": "uniform", "secure_aggregation": MASKED},
     "literal": {"privacy": {**LOCAL, "scale": "literal"}},
     "adaptive": {"privacy": {**LOCAL, "adaptive_clip": 0.5}},

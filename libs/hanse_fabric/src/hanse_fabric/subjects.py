@@ -310,6 +310,13 @@ HANDED_IN = Subject(
 )
 """Whether a small update is written down, for the coordinator, which may not read it, and counts no result before."""
 
+SHARED_MASKS = Subject(
+    f"hanse.{VERSION}.shared-masks.{{compensator}}",
+    None,
+    _rights(coordinator={REQUEST}, compensator={SERVE}),
+)
+"""What one of several compensators, named by its lasting key in hexadecimal, is asked for; its ballots are signed."""
+
 PUBLISH_MODEL = Subject(
     f"hanse.{VERSION}.registry.publish.{{project}}",
     None,
@@ -369,9 +376,9 @@ MODELS = Subject(
 
 SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
-    MASK_REQUEST, MASK_ANSWER, MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS, MASK_RECORDS,
-    WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS, OPENED,
-    HANDED_IN, TELL, *DOORS.values(),
+    MASK_REQUEST, MASK_ANSWER, MASKS, SHARED_MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS,
+    MASK_RECORDS, WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS,
+    OPENED, HANDED_IN, TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

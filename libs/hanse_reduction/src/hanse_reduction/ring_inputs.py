@@ -9,9 +9,9 @@ from hanse_fabric.tensors.layout import Layout
 from hanse_learning.server.strategy import Strategy
 from hanse_learning.server.weighted_mean import WeightedMean
 from hanse_privacy.ring.files import ring_layout
-from hanse_reduction.ring_plan import MaskedSum, Subtrahend, open_subtrahend, stretches_of
+from hanse_reduction.ring_plan import MaskedSum, open_subtrahend, stretches_of
 from hanse_reduction.sources import Inputs
-from hanse_reduction.tallies import TALLY_MASKS, Refuse, mask_refs, residual_of, sum_of_tallies
+from hanse_reduction.tallies import Refuse, noise_sums, residual_of, sum_of_tallies, update_masks
 
 
 def check_sum(job: ReduceJob, ring: RingSum, strategy: Strategy) -> None:
@@ -48,13 +48,11 @@ def open_masked_sum(job: ReduceJob, ring: RingSum, layout: Layout, inputs: Input
         HanseError: when a sum of masks is missing, tampered with or of another shape.
     """
     updates = ring_layout(layout, ring.plan)
-    subtracted: list[Subtrahend] = []
-    if ring.mode is MaskingMode.COMPENSATOR and (ring.masks is None or ring.masks.update is None):
+    if ring.mode is MaskingMode.COMPENSATOR and not update_masks(ring):
         raise invalid("sum.masks", None, "the sum of the masks, without which nothing can be unmasked")
     residual = residual_of(ring)
-    for name, ref in mask_refs(ring).items():
-        if ref is not None and name != TALLY_MASKS:
-            subtracted.append(open_subtrahend(name, inputs.named(name, ref), updates))
+    named = {**update_masks(ring), **noise_sums(ring)}
+    subtracted = [open_subtrahend(name, inputs.named(name, ref), updates) for name, ref in named.items()]
     tally = sum_of_tallies(job, ring, inputs, refuse)
     # With a refused update there is no sum and no mean. The weight does not matter then, but all updates are still
     # checked.

@@ -22,7 +22,7 @@ from hanse_privacy.ring.files import mask_shape
 from hanse_privacy.ring.plan import check_plan, largest_sum
 from hanse_reduction.plan import Refusals
 from hanse_reduction.sources import Input, Inputs
-from hanse_reduction.tallies import mask_refs, residual_of, sum_of_tallies
+from hanse_reduction.tallies import residual_of, sum_of_tallies, update_masks
 
 Arrays = dict[str, NDArray[Any]]
 _SIGNED: dict[int, Any] = {32: np.int32, 64: np.int64}
@@ -140,10 +140,10 @@ def _unmasked(reader: Reader, ring: RingSum, layout: Layout, answers: list[bytes
     for data in answers:
         for part, elements in zip(total, _parts(memoryview(data)[len(data) - shape.nbytes :], shape), strict=True):
             np.add(part, elements, out=part)
-    if ring.mode is MaskingMode.COMPENSATOR:
-        name, ref = "sum of masks", mask_refs(ring)["sum of masks"]
-        if ref is None:
-            raise invalid("sum.masks", None, "the sum of the masks, without which nothing can be unmasked")
+    summed = update_masks(ring)
+    if ring.mode is MaskingMode.COMPENSATOR and not summed:
+        raise invalid("sum.masks", None, "the sum of the masks, without which nothing can be unmasked")
+    for name, ref in summed.items():
         masks, arrays = decode_tensors(reader.read(name, ref))
         if difference := total_layout(shape).difference(masks):
             raise HanseError(ErrorCode.INVALID_INPUT, f"{name}: {difference}")

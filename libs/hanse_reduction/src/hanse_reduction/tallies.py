@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from hanse_reduction.sources import Inputs
 MAX_TALLY_BYTES = 64 << 10
 """More than any tally has: 1,024 elements and a header."""
 
-TALLY_MASKS = "sum of the tallies' masks"
-
 Refuse = Callable[[str, HanseError], None]
 """Told of a participant that must be left out, and why."""
 
@@ -30,14 +28,28 @@ def tally_ref(job: ReduceJob | StudyJob, update: UpdateInput) -> ObjectRef | Non
     return update.ref if isinstance(job, ReduceJob) and job.kind is JobKind.TALLY else update.tally
 
 
-def mask_refs(ring: RingSum) -> dict[str, ObjectRef | None]:
+def mask_refs(ring: RingSum) -> dict[str, ObjectRef]:
     """What is subtracted from a masked sum, by what it is."""
-    masks = ring.masks
-    return {
-        "sum of masks": None if masks is None else masks.update,
-        "sum of noise": ring.noise,
-        TALLY_MASKS: None if masks is None else masks.tally,
-    }
+    return {**update_masks(ring), **noise_sums(ring), **_tally_masks(ring)}
+
+
+def update_masks(ring: RingSum) -> dict[str, ObjectRef]:
+    """The sums of the updates' masks, of each compensator."""
+    return {} if ring.masks is None else _numbered("sum of masks", ring.masks.updates)
+
+
+def noise_sums(ring: RingSum) -> dict[str, ObjectRef]:
+    """Fixed sums that are subtracted from the updates, too."""
+    return {} if ring.noise is None else {"sum of noise": ring.noise}
+
+
+def _tally_masks(ring: RingSum) -> dict[str, ObjectRef]:
+    refs = () if ring.masks is None else tuple(part.tally for part in ring.masks.parts)
+    return _numbered("sum of the tallies' masks", refs)
+
+
+def _numbered(what: str, refs: Sequence[ObjectRef]) -> dict[str, ObjectRef]:
+    return {what if number == 1 else f"{what}, part {number}": ref for number, ref in enumerate(refs, 1)}
 
 
 def sum_of_tallies(job: ReduceJob | StudyJob, ring: RingSum, inputs: Inputs, refuse: Refuse) -> Tally | None:
@@ -61,9 +73,8 @@ def sum_of_tallies(job: ReduceJob | StudyJob, ring: RingSum, inputs: Inputs, ref
                 raise
             refuse(update.participant, error)
     residual = residual_of(ring)
-    masks = None if residual is None else _residual_tally(residual, ring.plan)
-    if ring.masks is not None:
-        masks = _small(TALLY_MASKS, ring.masks.tally, inputs)
+    masks = [] if residual is None else [_residual_tally(residual, ring.plan)]
+    masks += [_small(name, ref, inputs) for name, ref in _tally_masks(ring).items()]
     if len(found) < len(job.updates):
         return None
     tally = sum_tallies(found, ring.plan, masks)

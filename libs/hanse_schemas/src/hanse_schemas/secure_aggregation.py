@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from hanse_fabric.frozen import Frozen
 from hanse_schemas.metrics import METRICS
 
+ServiceName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
 LARGEST_WEIGHT = 1_000_000
 """Examples of one site, where the job does not say how many there can be."""
 
@@ -31,6 +32,8 @@ class SecureAggregation(Frozen):
         threshold: `pairwise`: how many must help to recover the masks of those who dropped out; None: two thirds, or
             more where `minimum` and `colluding` need it.
         colluding: `pairwise`: how many sites may collude with the hub, as the sites' policies have it.
+        compensators: `compensator`: several, by the names under which they are announced, who share the masks.
+        needed: how many of them sum the masks; fewer learn nothing, and more than half are needed.
     """
 
     mode: Literal["ring", "compensator", "pairwise"]
@@ -44,6 +47,8 @@ class SecureAggregation(Frozen):
     out_of_range: Literal["clip", "refuse"] = "clip"
     threshold: int | None = Field(default=None, ge=2)
     colluding: int | None = Field(default=None, ge=0)
+    compensators: tuple[ServiceName, ...] | None = Field(default=None, min_length=2, max_length=7)
+    needed: int | None = Field(default=None, ge=2, le=7)
 
     @model_validator(mode="after")
     def _sound(self) -> SecureAggregation:
@@ -52,4 +57,24 @@ class SecureAggregation(Frozen):
         for name in ("threshold", "colluding"):
             if getattr(self, name) is not None and self.mode != "pairwise":
                 raise ValueError(f"{name} belongs to mode pairwise, mode is {self.mode}")
+        self._check_compensators()
         return self
+
+    def _check_compensators(self) -> None:
+        if self.compensators is None and self.needed is None:
+            return
+        if self.mode != "compensator":
+            raise ValueError(f"compensators and needed belong to mode compensator, mode is {self.mode}")
+        if self.compensators is None or self.needed is None:
+            missing = "compensators" if self.compensators is None else "needed"
+            raise ValueError(f"{missing}: none given; compensators and needed belong together")
+        count = len(self.compensators)
+        if len(set(self.compensators)) < count:
+            raise ValueError(f"compensators: {', '.join(self.compensators)}; each is named once")
+        if self.needed > count:
+            raise ValueError(f"needed: {self.needed} of {count} compensators; at most all of them are needed")
+        if 2 * self.needed <= count:
+            raise ValueError(
+                f"needed: {self.needed} of {count} compensators; more than half are, or two halves could sum different "
+                "sets"
+            )

@@ -110,8 +110,8 @@ async def sum_masked(
             # Runs that began under release 0.1.0 have not recorded it.
             given = tuple(answer.participant for answer in answers) if unmasking.given and run.binds else ()
             return Summed(refused=unmasking.refused, participants=given).body()
-        if unmasking.ring.masks is not None and unmasking.ring.masks.update is not None:
-            masks.append(unmasking.ring.masks.update)
+        if unmasking.ring.masks is not None:
+            masks.extend(unmasking.ring.masks.updates)
         reduced = await run.combine(step, asked, job.model_copy(update={"sum": unmasking.ring}))
         return _summed(run, step, round, reduced, job.updates, tallied=tallied).body()
 

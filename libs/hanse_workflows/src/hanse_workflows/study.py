@@ -169,8 +169,8 @@ class StudySums:
             inputs={**asked.to_sites, **asked.at_hub}, output_key=session,
         )  # fmt: skip
         leaving.extend(update.ref for update in job.updates)
-        if ring is not None and ring.masks is not None and ring.masks.update is not None:
-            leaving.append(ring.masks.update)
+        if ring is not None and ring.masks is not None:
+            leaving.extend(ring.masks.updates)
         try:
             reduced = await self._run.combine(step, self._question(asked), job)
         except RunFailure as failure:

@@ -11,7 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from hanse_fabric.messages import Lineage, MaskAnswer, ObjectRef, Reduced, ReduceJob, SealedSeed, StudyJob
+from hanse_fabric.messages import (
+    Compensators,
+    Lineage,
+    MaskAnswer,
+    ObjectRef,
+    Reduced,
+    ReduceJob,
+    SealedSeed,
+    SeedKey,
+    StudyJob,
+)
 from hanse_schemas.job import Job
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Gathered, Published
@@ -80,6 +90,14 @@ class Verbs(Protocol):
         """
         ...
 
+    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:
+        """The keys of some hours of several compensators, as they are announced at this step; sorted by owner.
+
+        Raises:
+            RunFailure: UNAVAILABLE where one has announced none, or its time is over.
+        """
+        ...
+
     async def initial_model(self, digest: str) -> ObjectRef:
         """The owner's uploaded model: verified against its digest, with the digests of its leaves.
 
@@ -122,8 +140,14 @@ class Verbs(Protocol):
         """
         ...
 
-    async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
-        """The sum of a session's masks, from the compensator, which remembers it.
+    async def mask_sum(
+        self,
+        session: str,
+        round: int,  # noqa: A002
+        members: tuple[SealedSeed, ...],
+        compensators: Compensators | None = None,
+    ) -> MaskAnswer:
+        """The sum of a session's masks, from the compensator, which remembers it, or in parts from several.
 
         Raises:
             RunFailure: what the compensator refused, where nobody's seed is the reason; TIMEOUT.

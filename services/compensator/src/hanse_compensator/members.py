@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from hanse_compensator.openers import Opener
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.keys import VerifyKey
-from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.messages.masking import MaskRequest, MaskShape, SealedSeed
 from hanse_fabric.messages.participants import ParticipantRecord
-from hanse_privacy.masks.bound import bound_seed
-from hanse_privacy.masks.seal import SeedNote, open_sealed, roster_digest, statement
-from hanse_privacy.noise.parts import Parts, coin_key, open_parts
+from hanse_privacy.masks.seal import SeedNote, roster_digest, statement
+from hanse_privacy.noise.parts import Parts, open_parts
 
 _NAMED = 5
 """Members whose faults a message tells; the rest are counted."""
@@ -55,7 +54,7 @@ class Opened:
     """A set whose masks may be summed. `repr` shows no seed.
 
     Attributes:
-        seeds: 32 bytes of each member, in the order of their names.
+        seeds: 32 bytes each, of the members in the order of their names; several of each where masks are shared.
         update: shape of their masked updates; None where there are tallies alone.
         tally: 64-bit elements of their tallies.
         parts: noise of each, in the same order, of which the coins choose; none where the job wants none.
@@ -79,7 +78,7 @@ Fault = tuple[ErrorCode, str]
 
 
 def open_members(
-    request: MaskRequest, roster: Mapping[str, ParticipantRecord], key: SealingKey, limits: Limits
+    request: MaskRequest, roster: Mapping[str, ParticipantRecord], opener: Opener, limits: Limits
 ) -> Opened:
     """Check a set, and open its seeds.
 
@@ -98,11 +97,7 @@ def open_members(
     for member in request.members:
         try:
             _check_signature(request, member, roster.get(member.participant))
-            asked = None if member.request is None else bytes.fromhex(member.request)
-            note = open_sealed(
-                key.private_bytes, member.sealed, **sum_of, participant=member.participant, request=asked
-            )
-            note = replace(note, seed=bound_seed(note.seed, asked))
+            note = opener.open(member, sum_of)
             if member.parts is not None:
                 noise[member.participant] = _open_noise(member, member.parts, note.seed, sum_of)
             notes[member.participant] = note
@@ -118,7 +113,7 @@ def open_members(
             ErrorCode.TOO_LARGE, f"update: masks of {nbytes} bytes, at most {limits.nbytes} are summed here",
             hint="raise HANSE_COMPENSATOR_MASK_MIB",
         )  # fmt: skip
-    seeds = tuple(notes[name].seed for name in sorted(notes))
+    seeds = tuple(seed for name in sorted(notes) for seed in notes[name].seeds)
     remembered: dict[str, Any] = {
         "work": notes[first.participant].work,
         "tags": tuple(note.tag for note in notes.values() if note.tag is not None),
@@ -126,7 +121,7 @@ def open_members(
     }
     if not noise:
         return Opened(seeds, first.update, first.tally, **remembered)
-    coins = coin_key(key.private_bytes, seeds, **sum_of)
+    coins = opener.coins(seeds, sum_of)
     return Opened(
         seeds, first.update, first.tally, tuple(noise[name] for name in sorted(noise)), coins, **remembered
     )  # fmt: skip

@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import traceback
 
 from hanse_compensator.members import Limits, Opened, RefusedError, open_members
 from hanse_compensator.memory import Memory
+from hanse_compensator.openers import WithOneKey
 from hanse_compensator.own_memory import OwnMemory
-from hanse_compensator.sums import MaskSums, make_sums
+from hanse_compensator.sums import TRANSIENT, MaskSums, made_sums, shortened
 from hanse_compensator.works import Claim
 from hanse_fabric import __version__, telemetry
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock, SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.sealing import SealingKey
-from hanse_fabric.messages.masking import CompensatorRecord, MaskAnswer, MaskRequest
+from hanse_fabric.messages.masking import CompensatorRecord, MaskRequest, SeedKey
 from hanse_fabric.messages.objects import INLINE_LIMIT
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.queue import QueueWorker
@@ -32,9 +32,6 @@ from hanse_fabric.telemetry import catalogue
 from hanse_privacy.works.chain import keys_of
 
 log = logging.getLogger(__name__)
-
-_TRANSIENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED)
-_REASON = 2000
 
 
 class Compensator:
@@ -84,7 +81,7 @@ class Compensator:
         try:
             sums = await self._sums(request)
         except HanseError as error:
-            if error.code in _TRANSIENT:
+            if error.code in TRANSIENT:
                 raise
             await self._refuse(request, error)
             return
@@ -99,7 +96,7 @@ class Compensator:
     async def _sums(self, request: MaskRequest) -> MaskSums:
         entries = await self._roster.list(project=request.project)
         roster = {entry.value.participant: entry.value for entry in entries}
-        opened = await asyncio.to_thread(open_members, request, roster, self._key, self._limits)
+        opened = await asyncio.to_thread(open_members, request, roster, WithOneKey(self._key), self._limits)
         # The set is remembered before it is summed. A crash between the two costs nothing; in the other order it would
         # cost secrecy.
         await self._memory.claim(request)
@@ -109,19 +106,8 @@ class Compensator:
         return await asyncio.to_thread(self._make, request, opened)
 
     def _make(self, request: MaskRequest, opened: Opened) -> MaskSums:
-        try:
-            key = f"masks/{request.project}/{request.run}/{request.session}/update"
-            return make_sums(opened, self._store, key, self._stop)
-        except HanseError as error:
-            if error.code in _TRANSIENT:
-                raise
-            # Only the store refuses at this point; its operator puts that right.
-            raise HanseError(ErrorCode.UNAVAILABLE, f"the sum cannot be stored: {error.message}") from None
-        except Exception as defect:
-            # The run must hear of our own defect, but not its message, which could show a secret.
-            frames = "".join(traceback.format_tb(defect.__traceback__))
-            log.error("the sum for session %s failed by a defect: %s\n%s", request.session, type(defect), frames)
-            raise HanseError(ErrorCode.INTERNAL, f"a defect in the compensator: {type(defect).__name__}") from None
+        key = f"masks/{request.project}/{request.run}/{request.session}/update"
+        return made_sums(opened, self._store, key, self._stop)
 
     async def _refuse(self, request: MaskRequest, error: HanseError) -> None:
         log.warning(
@@ -129,31 +115,26 @@ class Compensator:
             extra={"project": request.project, "code": error.code.code},
         )  # fmt: skip
         refused = error.participants if isinstance(error, RefusedError) else ()
-        reason = str(error)
-        reason = reason if len(reason) <= _REASON else reason[: _REASON - 3] + "..."
-        await self._publish(request, refused=refused, code=error.code.code, reason=reason)
+        await self._publish(request, refused=refused, code=error.code.code, reason=shortened(str(error)))
         catalogue.MASK_REQUESTS.add(outcome=error.code.code)
 
     async def _publish(self, request: MaskRequest, **outcome: object) -> None:
-        answer = MaskAnswer.model_validate(
-            {
-                "project": request.project,
-                "run": request.run,
-                "session": request.session,
-                "participants": tuple(member.participant for member in request.members),
-                **outcome,
-            }
-        )
+        answer = request.answered(**outcome)
         subject = MASK_ANSWER.of(project=request.project, run=request.run, session=request.session)
         # Without a message id: the hub may have purged the first answer before it asks again, and must be answered
         # again.
         await self._bus.publish(subject, answer.encode(), headers=telemetry.inject())
 
 
-async def announce(bus: Bus, name: str, key: SealingKey, clock: Clock) -> None:
-    """Make the public key known to the coordinator, which tells it to sites; they trust the one that they pin."""
+async def announce(bus: Bus, name: str, key: bytes, clock: Clock, seed_key: SeedKey | None = None) -> None:
+    """Make the public key known to the coordinator, which tells it to sites; they trust the one that they pin.
+
+    Args:
+        key: its X25519 key, 32 bytes.
+        seed_key: the same, signed, of a compensator that is one of several.
+    """
     bucket = Bucket(bus, COMPENSATORS, CompensatorRecord)
-    record = CompensatorRecord.model_construct(public_key=key.public_bytes, version=__version__, at=clock.now())
+    record = CompensatorRecord.model_construct(public_key=key, version=__version__, at=clock.now(), seed_key=seed_key)
     try:
         await bucket.create(record, name=name)
     except HanseError as error:

@@ -7,7 +7,9 @@ first sum is made.
 from __future__ import annotations
 
 import io
+import logging
 import threading
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -20,6 +22,18 @@ if TYPE_CHECKING:
     from hanse_fabric.store.port import ObjectStore
 
 
+log = logging.getLogger(__name__)
+
+TRANSIENT = (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT, ErrorCode.CANCELLED)
+"""What is worth another try."""
+_REASON = 2000
+
+
+def shortened(reason: str) -> str:
+    """A refusal's reason as a message holds it."""
+    return reason if len(reason) <= _REASON else reason[: _REASON - 3] + "..."
+
+
 @dataclass(frozen=True, slots=True)
 class MaskSums:
     """The sums of a set's masks.
@@ -30,6 +44,26 @@ class MaskSums:
 
     sum: MaskSum
     small: dict[str, bytes] = field(repr=False)
+
+
+def made_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threading.Event) -> MaskSums:
+    """`make_sums`, of which only what is worth another try, or our own defect, goes wrong.
+
+    Raises:
+        HanseError: UNAVAILABLE, TIMEOUT, CANCELLED; INTERNAL without the defect's message.
+    """
+    try:
+        return make_sums(opened, store, key, stop)
+    except HanseError as error:
+        if error.code in TRANSIENT:
+            raise
+        # Only the store refuses at this point; its operator puts that right.
+        raise HanseError(ErrorCode.UNAVAILABLE, f"the sum cannot be stored: {error.message}") from None
+    except Exception as defect:
+        # The run must hear of our own defect, but not its message, which could show a secret.
+        frames = "".join(traceback.format_tb(defect.__traceback__))
+        log.error("the sum %s failed by a defect: %s\n%s", key, type(defect), frames)
+        raise HanseError(ErrorCode.INTERNAL, f"a defect in the compensator: {type(defect).__name__}") from None
 
 
 def make_sums(opened: Opened, store: ObjectStore | None, key: str, stop: threading.Event) -> MaskSums:

@@ -8,6 +8,7 @@ one of them is never summed again. Where even the keys are too many, nothing new
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,19 @@ class WorkFile:
                 database.execute("BEGIN IMMEDIATE")
                 with database:
                     return self._claimed(database, claim, known)
+        except sqlite3.Error as error:
+            raise HanseError(ErrorCode.UNAVAILABLE, f"memory {self._path}: {error}") from None
+
+    def known(self, keys: Sequence[bytes]) -> dict[bytes, Work]:
+        """The sets of works, by those of the keys (digests, tags) that are known.
+
+        Raises:
+            HanseError: GONE where sets were forgotten; UNAVAILABLE when the file cannot be read.
+        """
+        try:
+            with closing(self._open()) as database:
+                rows = {key: _one(database, "SELECT work FROM keys WHERE key = ?", key) for key in keys}
+                return {key: self._read(database, row[0]) for key, row in rows.items() if row is not None}
         except sqlite3.Error as error:
             raise HanseError(ErrorCode.UNAVAILABLE, f"memory {self._path}: {error}") from None
 

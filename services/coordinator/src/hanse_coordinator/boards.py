@@ -72,7 +72,8 @@ class PresenceBoard:
 
 
 class CompensatorBoard:
-    """The compensators' public keys as they announce them, for showing: sites trust the key that their policy pins."""
+    """The compensators' public keys as they announce them, for showing: sites trust the key that their policy pins. Of
+    those who share masks it is the lasting one."""
 
     def __init__(self, bus: Bus) -> None:
         self._bucket = Bucket(bus, COMPENSATORS, CompensatorRecord)
@@ -88,7 +89,9 @@ class CompensatorBoard:
                 if change.value is None:
                     self._keys.pop(name, None)
                 else:
-                    self._keys[name] = base64.b64encode(change.value.public_key).decode()
+                    told = change.value
+                    pinned = told.public_key if told.seed_key is None else told.seed_key.owner
+                    self._keys[name] = base64.b64encode(pinned).decode()
 
     def keys(self) -> dict[str, str]:
         """Public keys (base64) by name."""

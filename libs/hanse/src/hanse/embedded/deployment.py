@@ -36,6 +36,8 @@ class Deployment:
         sites: data by site name.
         schema: the project's data schema.
         aggregators, coordinators, compensators, registries: replicas.
+        sharing: how many compensators share masks, each with keys and memory of its own; policies pin all but one of
+            them as needed.
         bus_servers: members of the bus's cluster.
         settings: environment that every service and datapod gets beside what is its own.
         policy: the sites' policy, beside the pinned compensator of this hub.
@@ -52,6 +54,7 @@ class Deployment:
         aggregators: int = 1,
         coordinators: int = 1,
         compensators: int = 1,
+        sharing: int = 0,
         registries: int = 1,
         bus_servers: int = 1,
         settings: Mapping[str, str] | None = None,
@@ -61,7 +64,7 @@ class Deployment:
         self.folder = folder.absolute()
         self.hub = EmbeddedHub(
             self.folder / "hub", aggregators=aggregators, coordinators=coordinators, compensators=compensators,
-            registries=registries, bus_servers=bus_servers, settings=settings,
+            sharing=sharing, registries=registries, bus_servers=bus_servers, settings=settings,
         )  # fmt: skip
         self._settings = dict(settings or {})
         self.datapods: dict[str, Child] = {}
@@ -119,7 +122,10 @@ class Deployment:
 
     def policy_file(self) -> Path:
         """The sites' policy file (JSON is YAML)."""
-        masking = {"compensator": self.hub.compensator_key, **self._policy_body.get("masking", {})}
+        masking: dict[str, Any] = {"compensator": self.hub.compensator_key}
+        if keys := list(self.hub.sharing_keys.values()):
+            masking["compensators"] = {"needed": max(2, len(keys) - 1), "keys": keys}
+        masking |= self._policy_body.get("masking", {})
         path = self.folder / "policy.yaml"
         path.write_text(json.dumps({**self._policy_body, "masking": masking}, indent=1))
         return path

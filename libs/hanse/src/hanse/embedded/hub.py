@@ -19,6 +19,7 @@ from hanse.embedded.state import StateFolder
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.durable import write_durably
 from hanse_fabric.folders import no_address
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.sealing import SealingKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.settings import ServiceSettings
@@ -41,6 +42,7 @@ class EmbeddedHub:
         folder: its state; a later start in the same folder finds everything again.
         http_port: the API's port; None for the one chosen at the first start.
         aggregators, coordinators, compensators, registries: replicas.
+        sharing: how many compensators share masks: each with a key and a memory of its own.
         bus_servers: members of the bus's cluster, each with a copy of all streams: 1, 3 or 5.
         leaves: whether leaf nodes may connect (`leaf_urls`); the bus's servers then show how they are, too.
         leaf_tls: the certificate that leaf nodes are shown; None: no TLS.
@@ -49,6 +51,7 @@ class EmbeddedHub:
 
     Attributes:
         compensator_key: the compensator's public key (base64), which sites pin in their policies.
+        sharing_keys: the lasting public keys (base64) of compensators that share masks, by name.
         bus_url: the bus's servers, separated by commas.
         leaf_urls, monitoring: of the bus's servers, for leaf nodes and for who watches, where `leaves` is set.
 
@@ -65,6 +68,7 @@ class EmbeddedHub:
         aggregators: int = 1,
         coordinators: int = 1,
         compensators: int = 1,
+        sharing: int = 0,
         registries: int = 1,
         bus_servers: int = 1,
         leaves: bool = False,
@@ -77,6 +81,7 @@ class EmbeddedHub:
         self._aggregators = aggregators
         self._coordinators = coordinators
         self._compensators = compensators
+        self._sharing = [f"sharing-{index + 1}" for index in range(sharing)]
         self._registries = registries
         self._settings = dict(settings or {})
         self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
@@ -86,6 +91,7 @@ class EmbeddedHub:
         self.url = ""
         self.api_key = ""
         self.compensator_key = ""
+        self.sharing_keys: dict[str, str] = {}
         self.bus_url = ""
         self.leaf_urls: list[str] = []
         self.monitoring: list[str] = []
@@ -125,6 +131,10 @@ class EmbeddedHub:
         self.url = f"http://{_HOST}:{ports['http']}"
         sealing = await asyncio.to_thread(SealingKey.load_or_create, self.state.compensator_key)
         self.compensator_key = base64.b64encode(sealing.public_bytes).decode()
+
+        for name in self._sharing:
+            owner = await asyncio.to_thread(SigningKey.load_or_create, self.state.identity(name))
+            self.sharing_keys[name] = base64.b64encode(owner.public_bytes).decode()
 
         bus = [self._bus_server(server, ports, authority) for server in self._bus_servers]
         store = self._server(seaweedfs_program(self.state.root / "store", port=ports["store"]))
@@ -193,6 +203,9 @@ class EmbeddedHub:
         for index in range(self._compensators):
             name = "compensator" if index == 0 else f"compensator-{index + 1}"
             yield self._service(name, "hanse_compensator", ports, Role.COMPENSATOR, authority, sealing)
+        for name in self._sharing:
+            own = {"HANSE_COMPENSATOR_IDENTITY": str(self.state.identity(name)), "HANSE_COMPENSATOR_NAME": name}
+            yield self._service(name, "hanse_compensator", ports, Role.COMPENSATOR, authority, own)
 
     def _service(
         self, name: str, module: str, ports: dict[str, int], role: Role, authority: BusAuthority, own: dict[str, str]

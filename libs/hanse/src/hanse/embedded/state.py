@@ -37,6 +37,10 @@ class StateFolder:
         """The key that sites seal their seeds to: beside the hub only here, where all parties are one machine."""
         return self.root / "compensator.key"
 
+    def identity(self, name: str) -> Path:
+        """The lasting key of one of several compensators, beside which its memory and its keys of some hours are."""
+        return self.root / name / "identity.key"
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder; the lock ends with the process, however it ends.

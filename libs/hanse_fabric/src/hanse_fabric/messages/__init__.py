@@ -6,6 +6,7 @@ from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
 from hanse_fabric.messages.masking import (
     CompensatorRecord,
+    Compensators,
     MaskAnswer,
     Masking,
     MaskingMode,
@@ -16,6 +17,7 @@ from hanse_fabric.messages.masking import (
     Ring,
     RingPlan,
     SealedSeed,
+    SeedKey,
     WorkRecord,
 )
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
@@ -58,6 +60,7 @@ __all__ = [
     "AuditEvent",
     "Bound",
     "CompensatorRecord",
+    "Compensators",
     "Contribution",
     "ExchangeJob",
     "ExchangeSum",
@@ -104,6 +107,7 @@ __all__ = [
     "RingSum",
     "RunEvent",
     "SealedSeed",
+    "SeedKey",
     "SentBytes",
     "SetAside",
     "Stage",

@@ -19,7 +19,11 @@ from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 from hanse_fabric.strict_json import LARGE
 
+MOST_COMPENSATORS = 7
+"""Of one sum. A seed is drawn for each choice of n - k + 1 of them: 35 at most."""
+
 X25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
+Ed25519Key = Annotated[Base64Bytes, Field(min_length=32, max_length=32)]
 # Limits within Annotated hold for the bytes; those of a plain field would hold for their base64.
 Signature = Annotated[Base64Bytes, Field(max_length=64)]
 
@@ -70,6 +74,57 @@ class RingPlan(Frozen):
     refuse_out_of_range: bool = False
 
 
+class SeedKey(Frozen):
+    """A compensator's sealing key of some hours, after which its private half is destroyed.
+
+    Attributes:
+        owner: the compensator's lasting Ed25519 key, which sites pin.
+        key: X25519, to which seeds are sealed.
+        until: nothing is sealed to it later.
+        signature: the owner's, over `hanse_privacy.compensators.keys.statement(...)`.
+    """
+
+    owner: Ed25519Key
+    key: X25519Key
+    until: Time
+    signature: Signature
+
+
+class Compensators(Frozen):
+    """Several compensators, of which so many as are needed can sum masks, and fewer learn nothing.
+
+    Attributes:
+        needed: k of the n.
+        keys: of each one the present key, sorted by owner.
+    """
+
+    needed: int = Field(ge=2, le=MOST_COMPENSATORS)
+    keys: tuple[SeedKey, ...] = Field(min_length=2, max_length=MOST_COMPENSATORS)
+
+
+class KnownSets(Frozen):
+    """What a compensator remembers of a work: its digest or a tag, and over which sets it was summed
+    (`hanse_privacy.works.codec.encode_whole`)."""
+
+    work: Base64Bytes = Field(max_length=64)
+    keys: Base64Bytes
+    sets: Base64Bytes
+
+
+class Ballot(Frozen):
+    """One of several compensators says that it would sum the masks of a set, and what it remembers of its work.
+
+    Attributes:
+        owner: who says so.
+        known: the sets of the work and of the works near to it, this one included.
+        signature: over `hanse_privacy.compensators.ballots.statement(...)`.
+    """
+
+    owner: Ed25519Key
+    known: tuple[KnownSets, ...]
+    signature: Signature
+
+
 class Masking(Frozen):
     """The part of a task that says how the answer is to be masked.
 
@@ -77,6 +132,7 @@ class Masking(Frozen):
         session: names the sum: all answers of a session are summed once. Seeds are bound to it.
         minimum: the sum of fewer participants is made for nobody.
         compensator: its X25519 public key (COMPENSATOR), which the site's policy pins.
+        compensators: in its place, where several share the mask.
     """
 
     mode: MaskingMode
@@ -84,6 +140,7 @@ class Masking(Frozen):
     minimum: int = Field(ge=1)
     ring: RingPlan
     compensator: X25519Key | None = None
+    compensators: Compensators | None = None
 
 
 class MaskShape(Frozen):
@@ -127,11 +184,15 @@ class SealedSeed(Frozen):
         parts: noise of which the compensator chooses (`hanse_privacy.noise.parts`), encrypted under the seed.
         request: digest of what the participant was asked (`hanse_learning.binding`): its mask serves for answers to
             that alone. None: of release 0.1.0, which binds nothing.
+        seals: in place of `sealed`, which is empty: each compensator's share of the seeds, in the order of their keys.
         signature: over `hanse_privacy.masks.statement(...)`.
     """
 
     participant: Slug
     sealed: Base64Bytes = Field(max_length=512)
+    seals: tuple[Annotated[Base64Bytes, Field(max_length=1024)], ...] | None = Field(
+        default=None, min_length=2, max_length=MOST_COMPENSATORS
+    )
     update: MaskShape | None = None
     tally: int = Field(ge=1, le=1024)
     parts: Base64Bytes | None = Field(default=None, max_length=256 << 10)
@@ -139,11 +200,23 @@ class SealedSeed(Frozen):
     signature: Signature
 
 
+class MaskStage(StrEnum):
+    """What one of several compensators is asked for."""
+
+    LOOK = "look"
+    BALLOT = "ballot"
+    SUM = "sum"
+
+
 class MaskRequest(Message):
     """Asks the compensator for the sum of the masks of one session's participants. One set is answered, once.
 
     Attributes:
         members: sorted by participant; their masks are summed.
+        compensators: among whom the members have shared their seeds; None: one has them all.
+        stage: of several compensators: LOOK says whose seals are wrong and remembers nothing; BALLOT asks for this
+            one's ballot; SUM for its part of the sum.
+        ballots: of those who sum (SUM).
     """
 
     schema_id: ClassVar[str] = "hanse.mask_request/2"
@@ -154,9 +227,18 @@ class MaskRequest(Message):
     run: RunId
     session: StepKey
     members: tuple[SealedSeed, ...] = Field(min_length=1)
+    compensators: Compensators | None = None
+    stage: MaskStage | None = None
+    ballots: tuple[Ballot, ...] | None = Field(default=None, max_length=MOST_COMPENSATORS)
+
+    def answered(self, **outcome: object) -> MaskAnswer:
+        """The answer to it, with this outcome."""
+        about = {"project": self.project, "run": self.run, "session": self.session}
+        participants = tuple(member.participant for member in self.members)
+        return MaskAnswer.model_validate({**about, "participants": participants, **outcome})
 
 
-class MaskSum(Frozen):
+class MaskPart(Frozen):
     """Sums of masks: tensor files with the arrays `u64` and `u32`, and `u16` or `u8` where there are such elements (for
     the tally `u64` alone).
 
@@ -167,12 +249,33 @@ class MaskSum(Frozen):
     tally: ObjectRef
 
 
+class MaskSum(MaskPart):
+    """All that is subtracted.
+
+    Attributes:
+        more: where several compensators share the masks, the parts of the others.
+    """
+
+    more: tuple[MaskPart, ...] | None = None
+
+    @property
+    def parts(self) -> tuple[MaskPart, ...]:
+        """One of each compensator."""
+        return (self, *(self.more or ()))
+
+    @property
+    def updates(self) -> tuple[ObjectRef, ...]:
+        """What of it belongs to the updates."""
+        return tuple(part.update for part in self.parts if part.update is not None)
+
+
 class MaskAnswer(Message):
     """The compensator's answer: the sum, or why there is none, ever, for this session.
 
     Attributes:
         refused: whose seeds are the reason (not signed by an enrolled key, do not open, other shapes): the step can be
             done again, in a new session, without them.
+        ballot: where one of several compensators was asked for it.
     """
 
     schema_id: ClassVar[str] = "hanse.mask_answer/1"
@@ -184,6 +287,7 @@ class MaskAnswer(Message):
     participants: tuple[Slug, ...]
     refused: tuple[Slug, ...] = ()
     sum: MaskSum | None = None
+    ballot: Ballot | None = None
     code: str = ""
     reason: str = Field(default="", max_length=2000)
 
@@ -224,10 +328,15 @@ class WorkRecord(Message):
 
 
 class CompensatorRecord(Message):
-    """A compensator's public key, as it announces it. Sites trust the key that their policy pins, not this."""
+    """A compensator's public key, as it announces it. Sites trust the key that their policy pins, not this.
+
+    Attributes:
+        seed_key: of one that can be one of several: its present key, signed with the one that sites pin.
+    """
 
     schema_id: ClassVar[str] = "hanse.compensator/1"
 
     public_key: X25519Key
     version: str
     at: Time
+    seed_key: SeedKey | None = None

@@ -41,6 +41,7 @@ class SeedNote:
         roster: `roster_digest` that the participant's policy pins; None where it pins none.
         work: digest of the work, 32 bytes; None with a seal that is bound to no request.
         tag: by which the participant says that its answer is near an earlier one, 16 bytes; None: it says nothing.
+        more: further seeds, where each of several compensators holds some of the mask's.
     """
 
     seed: bytes = field(repr=False)
@@ -48,10 +49,12 @@ class SeedNote:
     roster: bytes | None = None
     work: bytes | None = None
     tag: bytes | None = None
+    more: tuple[bytes, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.seed) != _SEED_BYTES:
-            raise invalid("seed", f"{len(self.seed)} bytes", f"a seed of {_SEED_BYTES} bytes")
+        for seed in self.seeds:
+            if len(seed) != _SEED_BYTES:
+                raise invalid("seed", f"{len(seed)} bytes", f"a seed of {_SEED_BYTES} bytes")
         if not 1 <= self.minimum < 2**32:
             raise invalid("minimum", self.minimum, "a number of participants, 1 or more")
         if self.roster is not None and len(self.roster) != 32:
@@ -61,16 +64,23 @@ class SeedNote:
         if self.tag is not None and len(self.tag) != _TAG_BYTES:
             raise invalid("tag", f"{len(self.tag)} bytes", f"{_TAG_BYTES} bytes")
 
+    @property
+    def seeds(self) -> tuple[bytes, ...]:
+        """All that it holds."""
+        return (self.seed, *self.more)
+
 
 def seal(
     public_key: bytes, plaintext: SeedNote, *, project: str, run: str, session: str, participant: str,
-    request: bytes | None = None,
+    request: bytes | None = None, group: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """Seal a note so that only the holder of the private key can open it: 165 bytes, always (117 without a request).
+    """Seal a note so that only the holder of the private key can open it: 165 bytes, always (117 without a request),
+    and 32 for each further seed.
 
     Args:
         public_key: the recipient's, X25519, 32 bytes.
         request: digest of what was asked, 32 bytes; None: of a hub of release 0.1.0.
+        group: names the compensators that share the mask (`hanse_privacy.compensators.keys`); empty: one has all of it.
 
     Raises:
         HanseError: INVALID_INPUT when the public key is not one.
@@ -82,15 +92,15 @@ def seal(
     except ValueError:
         raise invalid("public_key", f"{len(public_key)} bytes", "an X25519 public key of 32 bytes") from None
     context = _context(project, run, session, participant) + (request or b"")
-    cipher = ChaCha20Poly1305(_key(shared, ephemeral, public_key, bound=request is not None))
+    cipher = ChaCha20Poly1305(_key(shared, ephemeral, public_key, bound=request is not None, group=group))
     return ephemeral + cipher.encrypt(_NONCE, _packed(plaintext, bound=request is not None), context)
 
 
 def open_sealed(
     private_key: bytes, sealed: bytes, *, project: str, run: str, session: str, participant: str,
-    request: bytes | None = None,
+    request: bytes | None = None, group: bytes = b"",
 ) -> SeedNote:  # fmt: skip
-    """Open what `seal` made, for the same project, run, session, participant and request.
+    """Open what `seal` made, for the same project, run, session, participant, request and group.
 
     Raises:
         HanseError: TAMPERED when it was sealed for another key or context, was changed, or was cut.
@@ -99,7 +109,7 @@ def open_sealed(
     ephemeral, bound = sealed[:KEY_BYTES], request is not None
     try:
         shared = private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
-        key = _key(shared, ephemeral, private.public_key().public_bytes_raw(), bound=bound)
+        key = _key(shared, ephemeral, private.public_key().public_bytes_raw(), bound=bound, group=group)
         context = _context(project, run, session, participant) + (request or b"")
         return _unpacked(ChaCha20Poly1305(key).decrypt(_NONCE, sealed[KEY_BYTES:], context), bound=bound)
     except (ValueError, InvalidTag, struct.error, HanseError):
@@ -125,6 +135,9 @@ def statement(project: str, run: str, session: str, seed: SealedSeed) -> bytes:
     what = b"hanse sealed seed " + narrow + version
     if seed.parts is not None:
         what = b"hanse sealed seed with noise " + narrow + version + hashlib.sha256(seed.parts).digest()
+    if seed.seals is not None:
+        digests = b"".join(hashlib.sha256(each).digest() for each in seed.seals)
+        what = b"hanse shared seeds " + narrow + version + hashlib.sha256(digests).digest()
     return what + _context(project, run, session, seed.participant) + request + numbers + seed.sealed
 
 
@@ -138,16 +151,21 @@ def _packed(note: SeedNote, *, bound: bool) -> bytes:
     if bound != (note.work is not None):
         raise invalid("work", None, "the digest of the work with a request, and none without")
     told = note.seed, note.minimum, note.roster is not None, note.roster or bytes(32)
-    return _BOUND.pack(*told, note.work, note.tag or bytes(_TAG_BYTES)) if bound else _NOTE.pack(*told)
+    packed = _BOUND.pack(*told, note.work, note.tag or bytes(_TAG_BYTES)) if bound else _NOTE.pack(*told)
+    return packed + b"".join(note.more)
 
 
 def _unpacked(data: bytes, *, bound: bool) -> SeedNote:
-    seed, minimum, pinned, roster, *rest = (_BOUND if bound else _NOTE).unpack(data)
+    form = _BOUND if bound else _NOTE
+    seed, minimum, pinned, roster, *rest = form.unpack(data[: form.size])
     work, tag = rest or (None, None)
-    return SeedNote(seed, minimum, roster if pinned else None, work, tag if tag and any(tag) else None)
+    more = tuple(data[at : at + _SEED_BYTES] for at in range(form.size, len(data), _SEED_BYTES))
+    return SeedNote(seed, minimum, roster if pinned else None, work, tag if tag and any(tag) else None, more)
 
 
-def _key(shared: bytes, ephemeral: bytes, recipient: bytes, *, bound: bool) -> bytes:
+def _key(shared: bytes, ephemeral: bytes, recipient: bytes, *, bound: bool, group: bytes) -> bytes:
     # Both public keys go in, so that the key is of this exchange alone (RFC 7748, section 6.1).
     info = (b"hanse sealed seed 2" if bound else b"hanse sealed seed 1") + ephemeral + recipient
+    if group:
+        info = b"hanse shared seeds 2" + group + ephemeral + recipient
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)

@@ -78,12 +78,12 @@ def read_tally(data: bytes, plan: RingPlan) -> NDArray[Any]:
     return _read(data, "tally", plan)
 
 
-def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -> Tally:
+def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes] = ()) -> Tally:
     """What the tallies say together.
 
     Args:
         tallies: every participant's file.
-        masks: the file with the sum of all the masks in `u64`; None where there are none.
+        masks: files with sums of masks in `u64`, which together are all.
 
     Raises:
         HanseError: INVALID_INPUT when one is not of this plan, or there are more than it has participants; TAMPERED
@@ -94,8 +94,8 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: bytes | None) -
     total = np.zeros(tally_count(plan), dtype=np.uint64)
     for data in tallies:
         total += read_tally(data, plan)
-    if masks is not None:
-        total -= _read(masks, "u64", plan)
+    for data in masks:
+        total -= _read(data, "u64", plan)
     ring = metric_ring(plan)
     weight, *rest = total.view(np.int64).tolist()
     _check(0 <= weight <= len(tallies) * plan.largest_weight)

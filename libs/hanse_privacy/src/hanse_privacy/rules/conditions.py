@@ -295,6 +295,13 @@ def third_party(job: Job, privacy: Privacy) -> str | None:
     return f"privacy.noise: {privacy.noise} with secure_aggregation mode {mode}"
 
 
+def shared_choice(job: Job, privacy: Privacy) -> str | None:
+    sums = job.secure_aggregation
+    if privacy.noise not in OBLIVIOUS or sums is None or sums.compensators is None:
+        return None
+    return f"privacy.noise: {privacy.noise} with {len(sums.compensators)} compensators"
+
+
 def colluding(job: Job, privacy: Privacy) -> str | None:
     if privacy.colluding == 0:
         return None

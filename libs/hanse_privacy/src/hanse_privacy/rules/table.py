@@ -303,6 +303,13 @@ RULES: tuple[Rule, ...] = (
         private(at.third_party),
     ),
     Rule(
+        "privacy.noise oblivious, oblivious-shuffled",
+        "secure_aggregation.compensators",
+        "who chooses of the sites' noise needs all of their seeds, which no single one of several compensators has",
+        "leave secure_aggregation.compensators and needed out, or use distributed-gamma",
+        private(at.shared_choice),
+    ),
+    Rule(
         "privacy.colluding",
         "noise without shares, or fewer than two other sites",
         "it enlarges the shares of distributed-gamma and of Gaussian noise, and at least two honest ones must be left",

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
+from hanse_fabric.messages import Compensators, Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
 from hanse_learning.binding import work_digest
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
@@ -68,6 +68,7 @@ class MaskingProtocol:
             minimum=self._settings.minimum,
             ring=plan or plan_of(self._run.job, self._settings, len(chosen)),
             compensator=await self._key(),
+            compensators=await self._group(session),
         )
         return MaskedSession(masking, chosen)
 
@@ -90,6 +91,10 @@ class MaskingProtocol:
         """The compensator's key in base64, as messages take it."""
         return None
 
+    async def _group(self, session: str) -> Compensators | None:  # noqa: ARG002
+        """Those who share the masks of a session."""
+        return None
+
 
 class Compensated(MaskingProtocol):
     """A compensator sums the masks. The set of participants is fixed here, after the answers are in: who dropped out
@@ -99,13 +104,13 @@ class Compensated(MaskingProtocol):
     _known: bytes | None = None
 
     async def meet(self, chosen: tuple[str, ...]) -> None:  # noqa: ARG002
-        """The compensator's key is recorded once."""
+        """The compensator's key is recorded once; those of several are, by session."""
         await self._key()
 
     async def unmask(self, session: MaskedSession, round_number: int, answers: tuple[Answer, ...]) -> Unmasking:
         masking = session.masking
         seeds = tuple(answer.seed for answer in answers if answer.seed is not None)
-        answer = await self._run.mask_sum(masking.session, round_number, seeds)
+        answer = await self._run.mask_sum(masking.session, round_number, seeds, masking.compensators)
         if answer.sum is None:
             if answer.code in _FOR_GOOD:
                 raise RunFailure(ErrorCode.of(answer.code), f"session {masking.session}: {answer.reason}")
@@ -113,9 +118,17 @@ class Compensated(MaskingProtocol):
         return Unmasking(RingSum(mode=self.mode, session=masking.session, plan=masking.ring, masks=answer.sum))
 
     async def _key(self) -> bytes | None:
+        if self._settings.compensators is not None:
+            return None
         if self._known is None:
             self._known = base64.b64encode(await self._run.compensator())
         return self._known
+
+    async def _group(self, session: str) -> Compensators | None:
+        names, needed = self._settings.compensators, self._settings.needed
+        if names is None or needed is None:
+            return None
+        return Compensators(needed=needed, keys=await self._run.compensators(f"{session}-compensators", names))
 
 
 def work_of(run: Verbs, ask: Ask) -> bytes | None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import (
+    Compensators,
     JobKind,
     Lineage,
     MaskAnswer,
@@ -22,6 +23,7 @@ from hanse_fabric.messages import (
     ReduceJob,
     Result,
     SealedSeed,
+    SeedKey,
     StudyJob,
     Task,
 )
@@ -173,6 +175,10 @@ class MemoryVerbs:
         """See `Verbs.compensator`. There is none: masks of this process would hide nothing from it."""
         raise _not_here("a compensator")
 
+    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:  # noqa: ARG002
+        """See `Verbs.compensators`."""
+        raise _not_here("compensators")
+
     async def initial_model(self, digest: str) -> ObjectRef:
         if self._initial is None:
             raise RunFailure(ErrorCode.NOT_FOUND, f"initial_model: no bytes are given for {digest}")
@@ -218,7 +224,13 @@ class MemoryVerbs:
             raise RunFailure(code, f"reduction {key}: {reduced.error}")
         return reduced
 
-    async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002, ARG002
+    async def mask_sum(
+        self,
+        session: str,  # noqa: ARG002
+        round: int,  # noqa: A002, ARG002
+        members: tuple[SealedSeed, ...],  # noqa: ARG002
+        compensators: Compensators | None = None,  # noqa: ARG002
+    ) -> MaskAnswer:
         raise _not_here("a compensator")
 
     async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:  # noqa: ARG002

@@ -21,6 +21,7 @@ from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.publishing import publish
 from hanse_coordinator.verbs.reduction_jobs import ReductionJobs
+from hanse_coordinator.verbs.shared_mask_sums import SharedMaskSums, announced_keys
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.verbs.tasks import TaskSteps
 from hanse_coordinator.watching.notices import Notices
@@ -29,6 +30,7 @@ from hanse_coordinator.watching.vitals import RunVitals
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.clock import Clock
 from hanse_fabric.messages import (
+    Compensators,
     Lineage,
     MaskAnswer,
     ModelVersion,
@@ -37,6 +39,7 @@ from hanse_fabric.messages import (
     Reduced,
     ReduceJob,
     SealedSeed,
+    SeedKey,
     StudyJob,
 )
 from hanse_fabric.records import Bucket
@@ -91,6 +94,9 @@ class DurableVerbs:
         self._progress = ProgressRelay(bus, notices, project=project, run=run)
         self._reduction_jobs = ReductionJobs(bus, clock, project=project, run=run, limits=settings.reduce)
         self._masks = MaskSums(bus, clock, notices, project=project, run=run, patience=settings.reduce.patience)
+        self._shared_masks = SharedMaskSums(
+            bus, clock, notices, project=project, run=run, patience=settings.reduce.patience
+        )
         if journal.replaying:
             for requests in (self._reduction_jobs.requests, self._masks.requests):
                 requests.recover(lasting=job.study is not None)
@@ -155,6 +161,14 @@ class DurableVerbs:
 
         return bytes.fromhex((await self.steps.once("compensator", {"compensator": "key"}, look))["key"])
 
+    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:
+        async def look() -> Body:
+            found = await announced_keys(self._bus, names, self._clock.now())
+            return {"keys": [each.model_dump(mode="json") for each in found]}
+
+        recorded = await self.steps.once(key, {"compensators": list(names)}, look)
+        return tuple(SeedKey.model_validate(each) for each in recorded["keys"])
+
     async def initial_model(self, digest: str) -> ObjectRef:
         async def verify() -> Body:
             ref = await self._objects.verified(digest, largest=self._settings.largest_model)
@@ -208,8 +222,16 @@ class DurableVerbs:
             self._notices.event("note", about, round=round_number, step=step, warning=reduced.warning)
         return reduced
 
-    async def mask_sum(self, session: str, round: int, members: tuple[SealedSeed, ...]) -> MaskAnswer:  # noqa: A002
-        return await self._masks.of(session, round, members)
+    async def mask_sum(
+        self,
+        session: str,
+        round: int,  # noqa: A002
+        members: tuple[SealedSeed, ...],
+        compensators: Compensators | None = None,
+    ) -> MaskAnswer:
+        if compensators is None:
+            return await self._masks.of(session, round, members)
+        return await self._shared_masks.of(session, round, members, compensators)
 
     async def payloads(self, key: str, gathered: Gathered) -> dict[str, bytes]:
         return await self._tasks.payloads(key, gathered)

@@ -35,19 +35,29 @@ class MaskSums:
         request = MaskRequest(project=self._project, run=self._run, session=session, members=members)
         answer = await self.requests.outcome(session, request)
         self.requests.recovered()
-        detail: dict[str, Any] = {"session": session, "round": round_number, "participants": list(answer.participants)}
-        if answer.sum is not None:
-            self._notices.audit("masks.sum", session, **detail)
-            return answer
-        count_refusal("masks", answer.code)
-        self._notices.audit("masks.refuse", session, code=answer.code, reason=answer.reason, **detail)
-        self._notices.event(
-            "refused", f"{session}/masks", round=round_number, step=session, code=answer.code, reason=answer.reason,
-            participants=list(answer.refused),
-        )  # fmt: skip
-        if not answer.refused:
-            raise RunFailure(ErrorCode.of(answer.code), f"session {session}: the compensator refused: {answer.reason}")
+        return told(self._notices, answer, round_number)
+
+
+def told(notices: Notices, answer: MaskAnswer, round_number: int, **detail: Any) -> MaskAnswer:
+    """Tell of an answer; returns it.
+
+    Raises:
+        RunFailure: for a refusal of which nobody's seed is the reason.
+    """
+    session = answer.session
+    detail |= {"session": session, "round": round_number, "participants": list(answer.participants)}
+    if answer.sum is not None:
+        notices.audit("masks.sum", session, **detail)
         return answer
+    count_refusal("masks", answer.code)
+    notices.audit("masks.refuse", session, code=answer.code, reason=answer.reason, **detail)
+    notices.event(
+        "refused", f"{session}/masks", round=round_number, step=session, code=answer.code, reason=answer.reason,
+        participants=list(answer.refused),
+    )  # fmt: skip
+    if not answer.refused:
+        raise RunFailure(ErrorCode.of(answer.code), f"session {session}: the compensator refused: {answer.reason}")
+    return answer
 
 
 async def announced(bus: Bus) -> bytes:
@@ -56,7 +66,8 @@ async def announced(bus: Bus) -> bytes:
     Raises:
         RunFailure: UNAVAILABLE where there is none.
     """
-    found = await Bucket(bus, COMPENSATORS, CompensatorRecord).list()
+    listed = await Bucket(bus, COMPENSATORS, CompensatorRecord).list()
+    found = [entry for entry in listed if entry.value.seed_key is None]  # the others share masks, and have no whole one
     if not found:
         raise RunFailure(
             ErrorCode.UNAVAILABLE,

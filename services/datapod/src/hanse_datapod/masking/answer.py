@@ -1,9 +1,9 @@
 """The masked answer: an update of which only the sum with others' can be read, its tally, and the sealed seed.
 
 What leaves the site are ring elements with a mask on each, never the plain update, the number of examples or a metric.
-The mask comes from a seed that is drawn here for this answer alone; it leaves only sealed to the compensator whose
-key the site's policy pins, and is nowhere on the disk otherwise. A crash before the answer is in the journal loses the
-seed, and the next attempt draws another; after it, the very bytes are sent again.
+The mask comes from a seed that is drawn here for this answer alone (several, where compensators share it); it leaves
+only sealed to the compensators whose keys the site's policy pins, and is nowhere on the disk otherwise. A crash before
+the answer is in the journal loses it, and the next attempt draws another; after it, the very bytes are sent again.
 
 Loads numpy, where there is something to mask.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
 from hanse_datapod.masking.remembered import Remembered
-from hanse_datapod.masking.sealed_seed import seal_seed
+from hanse_datapod.masking.sealed_seed import seal_seeds, seeds_for
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
 from hanse_datapod.worker.port import WorkOutcome
@@ -37,10 +36,10 @@ from hanse_site import SiteLink
 from hanse_site.link import result_for
 
 if TYPE_CHECKING:
+    from hanse_privacy.masks.bound import Asked
     from hanse_privacy.pairwise.streams import Masks
     from hanse_privacy.ring.files import Adjust, MaskedFile
 
-SEED_BYTES = 32
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +75,6 @@ def masked_answer(
         HanseError: POLICY; TRAINING_FAILED for a metric that is not finite; INVALID_INPUT for values that the ring
             refuses; NO_SPACE.
     """
-    from hanse_privacy.masks.bound import bound_seed
     from hanse_privacy.ring.files import mask_shape
 
     require_update_alone(outcome)
@@ -89,7 +87,7 @@ def masked_answer(
         tag = remembered.tag(task, outcome.update)
     noise = noise or SiteNoise(link, policy)
     asked = asked_of(task, noise=noise.agreed(task, masking))
-    seed = secrets.token_bytes(SEED_BYTES) if masking.mode is MaskingMode.COMPENSATOR else None
+    drawn_seeds = seeds_for(masking, asked)
     pairwise = None
     if masking.mode is MaskingMode.PAIRWISE:
         pairwise = pairwise_masks(link, policy, task, home, asked, minimum=smallest_sum(policy, task, masking))
@@ -97,8 +95,7 @@ def masked_answer(
     with of_the_data(task):
         written, tally = _write(
             task, masking, outcome, output, weight, metrics,
-            None if seed is None else bound_seed(seed, None if asked is None else asked.request),
-            None if pairwise is None else pairwise.masks, drawn.adjust,
+            _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust,
         )  # fmt: skip
     shape, ref, data = None, None, None
     if written is not None:
@@ -109,8 +106,8 @@ def masked_answer(
         seconds=seconds_told(policy.privacy, task, outcome.seconds),
     )  # fmt: skip
     sealed = None
-    if seed is not None:
-        sealed = seal_seed(link, policy, task, masking, seed, shape, drawn, asked, tag)
+    if drawn_seeds:
+        sealed = seal_seeds(link, policy, task, masking, drawn_seeds, shape, drawn, asked, tag)
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})
@@ -120,7 +117,7 @@ def masked_answer(
 
 def _write(
     task: Task, masking: Masking, outcome: WorkOutcome, output: Path, weight: int, metrics: Mapping[str, float],
-    seed: bytes | None, masks: Masks | None, adjust: Adjust | None,
+    masks: Masks | None, adjust: Adjust | None,
 ) -> tuple[MaskedFile | None, bytes]:  # fmt: skip
     """Write the masked file and remove the plain one: (what was written, the tally's bytes)."""
     from hanse_privacy.ring.files import write_masked
@@ -129,10 +126,10 @@ def _write(
     plan = masking.ring if task.privacy is None else _never_refusing(masking.ring)
     written = None
     try:
-        tally = encode_tally(weight, metrics, plan, seed=seed, mask=None if masks is None else masks.apply_tally)
+        tally = encode_tally(weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally)
         if outcome.update is not None:
             written = write_masked(
-                outcome.update, output, plan, weight=weight, seed=seed, adjust=adjust,
+                outcome.update, output, plan, weight=weight, seed=None, adjust=adjust,
                 mask=None if masks is None else masks.apply, over=output.with_name(MASKED_SPARE),
             )  # fmt: skip
             outcome.update.unlink()
@@ -146,6 +143,14 @@ def _write(
             raise
         raise HanseError(ErrorCode.TRAINING_FAILED, error.message, hint=error.hint) from None
     return written, tally
+
+
+def _masks(seeds: Sequence[bytes], asked: Asked | None) -> Masks | None:
+    from hanse_privacy.masks.bound import bound_seed
+    from hanse_privacy.pairwise.streams import Masks
+
+    request = None if asked is None else asked.request
+    return Masks(add=[bound_seed(seed, request) for seed in seeds], subtract=()) if seeds else None
 
 
 def _never_refusing(plan: RingPlan) -> RingPlan:

@@ -17,7 +17,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
-from hanse_fabric.messages import MaskingMode, Result, Task, TaskKind
+from hanse_fabric.messages import Masking, MaskingMode, Result, Task, TaskKind
 from hanse_learning.binding import request_digest, work_digest
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
@@ -142,8 +142,17 @@ def _work_of(task: Task) -> MaskedWork:
         work=work_digest(task),
         request=request_digest(task),
         project=task.project,
-        compensator=task.masking.compensator or b"",
+        compensator=_summed_by(task.masking),
     )
+
+
+def _summed_by(masking: Masking) -> bytes:
+    """The compensator's key, or what names several; empty without one."""
+    if masking.compensators is None:
+        return masking.compensator or b""
+    from hanse_privacy.compensators.keys import digest_of
+
+    return digest_of(masking.compensators)
 
 
 def answer_digest(result: Result) -> bytes:

@@ -7,18 +7,49 @@ announces: its administrator gets the key by another way, and pins it here.
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.study.tasks import asks_for_snps
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind
-from hanse_fabric.messages.masking import Masking, MaskingMode, X25519Key
+from hanse_fabric.messages.masking import (
+    MOST_COMPENSATORS,
+    Compensators,
+    Ed25519Key,
+    Masking,
+    MaskingMode,
+    X25519Key,
+)
 from hanse_fabric.names import Digest
 
 _TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+
+
+class PinnedCompensators(Frozen):
+    """Compensators that share the masks among them.
+
+    Attributes:
+        needed: how many of them sum the masks; fewer learn nothing, and more than half are needed.
+        keys: the lasting public keys (base64, Ed25519) of all of them.
+    """
+
+    needed: int = Field(ge=2, le=MOST_COMPENSATORS)
+    keys: tuple[Ed25519Key, ...] = Field(min_length=2, max_length=MOST_COMPENSATORS)
+
+    @model_validator(mode="after")
+    def _sound(self) -> PinnedCompensators:
+        from hanse_privacy.compensators.keys import group_digest
+
+        try:
+            group_digest(self.keys, self.needed)
+        except HanseError as error:
+            raise ValueError(error.message) from None
+        return self
 
 
 class MaskingPolicy(Frozen):
@@ -27,6 +58,7 @@ class MaskingPolicy(Frozen):
     Attributes:
         required: nothing of training, evaluation and studies leaves but within a masked sum (but a study's SNPs).
         compensator: the public key (base64) of the compensator whose help is accepted; None: of none.
+        compensators: several, of whom so many as are needed sum masks together; None: none.
         minimum: sums of fewer participants are refused, and the compensator is told to refuse them.
         roster: SHA-256 (hex) over the keys of the project's sites: with others, the compensator must not add.
         modes: which modes are accepted; None: all.
@@ -46,6 +78,7 @@ class MaskingPolicy(Frozen):
 
     required: bool = False
     compensator: X25519Key | None = None
+    compensators: PinnedCompensators | None = None
     minimum: int = Field(default=3, ge=1)
     roster: Digest | None = None
     modes: tuple[MaskingMode, ...] | None = None
@@ -112,7 +145,32 @@ class MaskingPolicy(Frozen):
         if masking.mode is MaskingMode.COMPENSATOR:
             self._check_compensator(masking)
 
+    def check_group(self, group: Compensators, now: datetime | None = None) -> None:
+        """Whether these are the compensators that are pinned, with keys that they have signed, and of the present.
+
+        Raises:
+            HanseError: POLICY; GONE for a key whose time is over, where the time is given.
+        """
+        from hanse_privacy.compensators.keys import check_group
+
+        if self.compensators is None:
+            raise forbidden(
+                "masking.compensators", f"a sum with the help of {len(group.keys)} compensators",
+                "none, for no several are pinned",
+                hint="the site's administrator gets their keys from who runs each of them, by ways of their own, and "
+                "pins them in the policy file: masking: {compensators: {needed: 2, keys: [...]}}",
+            )  # fmt: skip
+        try:
+            check_group(group, self.compensators.keys, self.compensators.needed, now)
+        except HanseError as error:
+            if error.code is ErrorCode.GONE:
+                raise
+            raise forbidden("masking.compensators", error.message, "those that are pinned", hint=error.hint) from None
+
     def _check_compensator(self, masking: Masking) -> None:
+        if masking.compensators is not None:
+            self.check_group(masking.compensators)
+            return
         if self.compensator is None:
             raise forbidden(
                 "masking.compensator", f"a sum with the help of compensator {_shown(masking.compensator)}",

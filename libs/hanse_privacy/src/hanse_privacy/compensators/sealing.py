@@ -1,0 +1,44 @@
+"""A site's seeds, sealed to each of several compensators: to each those that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hanse_fabric.errors import invalid
+from hanse_fabric.messages.masking import Compensators
+from hanse_privacy.compensators.keys import digest_of
+from hanse_privacy.compensators.shares import Sharing
+from hanse_privacy.masks.seal import SeedNote, seal
+
+
+def seal_shares(
+    group: Compensators, seeds: Sequence[bytes], note: SeedNote, *, project: str, run: str, session: str,
+    participant: str, request: bytes,
+) -> tuple[bytes, ...]:  # fmt: skip
+    """One seal for each compensator, in the order of the group's keys.
+
+    Args:
+        group: as `keys.check_group` has found it right.
+        seeds: 32 bytes for each of `Sharing.holders`.
+        note: what is sealed beside them; its own seeds are not used.
+        request: digest of what was asked, 32 bytes.
+
+    Raises:
+        HanseError: INVALID_INPUT for another number of seeds.
+    """
+    sharing = Sharing(group.needed, len(group.keys))
+    if len(seeds) != len(sharing.holders):
+        raise invalid("seeds", len(seeds), f"{len(sharing.holders)}, one for each choice of compensators")
+    digest = digest_of(group)
+    seals = []
+    for place, key in enumerate(group.keys):
+        first, *more = (seeds[index] for index in sharing.held_by(place))
+        told = replace(note, seed=first, more=tuple(more))
+        seals.append(
+            seal(
+                key.key, told, project=project, run=run, session=session, participant=participant, request=request,
+                group=digest,
+            )
+        )  # fmt: skip
+    return tuple(seals)
