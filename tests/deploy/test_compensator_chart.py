@@ -31,6 +31,12 @@ def variables(manifests: list[Manifest]) -> dict[str, Any]:
     return found
 
 
+def settings_of(given: dict[str, Any]) -> CompensatorSettings:
+    """What the compensator reads of these variables as its own settings."""
+    own = {name: given.get(f"{PREFIX}{name.upper()}") for name in CompensatorSettings.model_fields}
+    return CompensatorSettings(**{name: own[name] for name in own if "compensator" in name and own[name] is not None})
+
+
 def test_every_variable_is_a_setting_of_the_compensator(render: Render) -> None:
     full = {**APART, "bus": {**APART["bus"], "caSecret": "ca", "clientCertSecret": "client"}}
     given = variables(render(CHART, {**full, "otlpEndpoint": "http://collector:4318"}))
@@ -42,8 +48,7 @@ def test_every_variable_is_a_setting_of_the_compensator(render: Render) -> None:
 def test_the_values_are_settings_that_the_compensator_accepts(render: Render) -> None:
     chosen = {"minimum": 5, "members": 1_000_000, "maskMib": 65_536, "memoryMib": 9, "jobs": 2, "name": "trustee"}
     given = variables(render(CHART, {**APART, **chosen}))
-    own = {name: given[f"{PREFIX}{name.upper()}"] for name in CompensatorSettings.model_fields if "compensator" in name}
-    read = CompensatorSettings(**own)
+    read = settings_of(given)
     assert (read.compensator_minimum, read.compensator_members, read.compensator_mask_mib) == (5, 1_000_000, 65_536)
     assert (read.compensator_memory_mib, read.compensator_jobs, read.compensator_name) == (9, 2, "trustee")
 
@@ -64,6 +69,30 @@ def test_a_key_of_ones_own_is_read_from_its_secret_and_the_memory_stays_on_the_v
     given = variables(render(CHART, {**APART, "key": {"existingSecret": "sealing-key"}}))
     assert given["HANSE_COMPENSATOR_KEY"] == "/etc/hanse/key/compensator.pem"
     assert given["HANSE_COMPENSATOR_MEMORY"].startswith("/var/lib/")
+
+
+SHARE = {"enabled": True, "keyHours": 6.5, "keptHours": 48}
+
+
+def test_one_of_several_has_an_identity_and_its_keys_on_the_volume_beside_its_memory(render: Render) -> None:
+    given = variables(render(CHART, {**APART, "name": "notary", "share": SHARE}))
+    assert "HANSE_COMPENSATOR_KEY" not in given
+    read = settings_of(given)
+    assert (read.compensator_key_hours, read.compensator_kept_hours, read.compensator_name) == (6.5, 48.0, "notary")
+    for name in ("IDENTITY", "KEYS", "MEMORY"):
+        assert Path(given[f"HANSE_COMPENSATOR_{name}"]).parent == Path("/var/lib/hanse-compensator")
+
+
+@pytest.mark.parametrize("wrong", [{"keyHours": 0}, {"keptHours": 721}, {"hours": 3}])
+def test_hours_of_keys_that_are_none_are_refused(wrong: dict[str, Any], refusal: Text) -> None:
+    assert next(iter(wrong)) in refusal(CHART, {**APART, "share": {**SHARE, **wrong}})
+
+
+def test_the_notes_of_one_of_several_say_how_to_get_its_identity(notes: Text) -> None:
+    said = notes(CHART, {**APART, "share": SHARE})
+    assert "python -m hanse_compensator identity" in said
+    assert "hanse_compensator key" not in said
+    assert "keys of 6.5 hours, which are destroyed 48 hours later" in said
 
 
 def test_nothing_comes_in_and_only_bus_store_and_dns_are_reached(render: Render) -> None:
@@ -181,3 +210,8 @@ def test_the_notes_of_a_hub_with_its_own_compensator_say_what_that_gives_up(
 
 def test_only_the_hubs_chart_may_say_that_it_is_in_the_hubs_release(refusal: Text) -> None:
     assert "hub.sameRelease" in refusal(CHART, {**APART, "hub": {"sameRelease": True}})
+
+
+def test_a_hub_with_its_own_compensator_has_none_of_several(refusal: Text) -> None:
+    said = refusal("hanse", {"compensator": {"enabled": True, "share": {"enabled": True}}})
+    assert "install this chart by itself for each of them" in said

@@ -150,6 +150,7 @@ VALUES: dict[str, dict[str, Values]] = {
             "serviceAccount": {"create": False, "name": "trustee"},
             "networkPolicy": {"enabled": False},
         },
+        "one-of-several": {**APART, "name": "notary", "share": {"enabled": True, "keyHours": 6.5, "keptHours": 48}},
     },
     "hanse-datapod": {
         "least": SITE,

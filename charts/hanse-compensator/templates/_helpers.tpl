@@ -90,6 +90,8 @@
 {{- if not .Values.store.existingSecret -}}
 {{- fail "store.existingSecret is empty: name a Secret with access_key and secret_key, which the hub's operator hands over" -}}
 {{- end -}}
+{{- else if .Values.share.enabled -}}
+{{- fail "share.enabled: compensators that share masks protect from each other and from the hub only apart; install this chart by itself for each of them" -}}
 {{- else if .Chart.IsRoot -}}
 {{- fail "hub.sameRelease is set by the hub's chart alone; install the compensator apart, or set compensator.enabled there" -}}
 {{- end -}}
