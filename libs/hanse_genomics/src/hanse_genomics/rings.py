@@ -12,11 +12,11 @@ from typing import Literal
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.masking import Ring
+from hanse_privacy.ring import limbs as whole
 from hanse_privacy.ring.plan import capacity, largest_sum
 
-LIMB_BITS = 40
 LIMBS = 6
-"""A wide number: LIMBS limbs of LIMB_BITS bits, the last with the sign."""
+"""Of a wide number."""
 
 MOST_FRACTION = 52
 """Fraction bits beyond which a float64 near 1 has nothing to say."""
@@ -32,12 +32,12 @@ def counts(samples: int, cohorts: int) -> Ring:
 
 def people(cohorts: int) -> Ring:
     """Of numbers of samples, before anything is known: up to 2^40 in a cohort."""
-    return _checked(Ring(bits=64, fraction=0, bound=2.0**LIMB_BITS), cohorts)
+    return whole.ring(cohorts)
 
 
 def limbs(cohorts: int) -> Ring:
     """Of the limbs of wide numbers."""
-    return _checked(Ring(bits=64, fraction=0, bound=2.0**LIMB_BITS), cohorts)
+    return whole.ring(cohorts)
 
 
 def reals(bound: float, cohorts: int) -> Ring:
@@ -65,9 +65,3 @@ def _reals(bits: Literal[32, 64], bound: float, cohorts: int) -> Ring | None:
         if largest_sum(ring, cohorts) <= capacity(bits):
             return ring
     return None
-
-
-def _checked(ring: Ring, cohorts: int) -> Ring:
-    if largest_sum(ring, cohorts) > capacity(ring.bits):
-        raise HanseError(ErrorCode.INVALID_INPUT, f"participants: {cohorts} are more than a study can sum")
-    return ring

@@ -1,7 +1,6 @@
 """Real numbers as integers in limbs, so that sums of any scale are exact in a ring without a range being announced.
 
-A number is round(x * 2^FRACTION), cut into LIMBS limbs of LIMB_BITS bits; the last has the sign. The limbs of many
-cohorts are summed each by itself and carried afterwards.
+A number is round(x * 2^FRACTION), cut into LIMBS limbs (`hanse_privacy.ring.limbs`).
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import numpy as np
 
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_genomics.arrays import Counts, Floats
-from hanse_genomics.rings import LIMB_BITS, LIMBS
+from hanse_genomics.rings import LIMBS
+from hanse_privacy.ring import limbs as whole
+from hanse_privacy.ring.limbs import LIMB_BITS
 
 FRACTION = 120
 """Bits below 1: numbers down to 1e-20 keep 50 bits, and up to 1e35 all of them."""
 LARGEST = 2.0 ** (LIMBS * LIMB_BITS - FRACTION - 2)
-_MASK = (1 << LIMB_BITS) - 1
 
 
 def split(values: Iterable[float]) -> Counts:
@@ -28,7 +28,7 @@ def split(values: Iterable[float]) -> Counts:
     Raises:
         HanseError: INVALID_INPUT for a number that is not finite or too large.
     """
-    rows = []
+    numbers = []
     for value in values:
         if not math.isfinite(value) or abs(value) >= LARGEST:
             raise unfit(
@@ -36,22 +36,11 @@ def split(values: Iterable[float]) -> Counts:
                 code=ErrorCode.INVALID_INPUT,
                 hint="values of 1e15 and more in a column are mistakes, or a unit to be changed",
             )  # fmt: skip
-        whole = round(Fraction(value) * (1 << FRACTION))
-        row = []
-        for _ in range(LIMBS - 1):
-            row.append(whole & _MASK)
-            whole >>= LIMB_BITS
-        rows.append([*row, whole])
-    return np.array(rows, dtype=np.int64).reshape(-1, LIMBS)
+        numbers.append(round(Fraction(value) * (1 << FRACTION)))
+    return np.array(whole.split(numbers, LIMBS), dtype=np.int64).reshape(-1, LIMBS)
 
 
 def join(limbs: Counts) -> Floats:
     """What `split` made, or a sum of such: float64 (k,), correctly rounded."""
     scale = 1 << FRACTION
-    return np.array(
-        [
-            float(Fraction(sum(int(limb) << LIMB_BITS * at for at, limb in enumerate(row)), scale))
-            for row in limbs.tolist()
-        ],
-        dtype=np.float64,
-    )
+    return np.array([float(Fraction(number, scale)) for number in whole.join(limbs.tolist())], dtype=np.float64)

@@ -10,14 +10,42 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import Frozen
 from hanse_schemas.study import ColumnName
 
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+ColumnKind = Literal["number", "category", "boolean", "date", "text"]
+
 
 class Column(Frozen):
-    """A column of tabular data. `minimum` and `maximum` bound its values."""
+    """A column of tabular data. `minimum` and `maximum` bound its values.
+
+    Attributes:
+        dtype: of numbers.
+        kind: what the cells are; a column of kind `text` is left out of what models see.
+        values: of a category, in their order; none: they are not declared.
+        formats: of dates, as `datetime.strptime` has them; none: ISO 8601 (2026-03-31).
+        unit: of measurement, for people: `mmol/l`.
+    """
 
     name: str = Field(min_length=1, max_length=200)
     dtype: Literal["float", "integer"] = "float"
     minimum: float | None = None
     maximum: float | None = None
+    kind: ColumnKind = Field(default="number", exclude_if=lambda given: given == "number")  # since 0.2.0
+    values: tuple[Text, ...] = Field(default=(), max_length=1000, exclude_if=lambda given: not given)  # since 0.2.0
+    formats: tuple[Text, ...] = Field(default=(), max_length=8, exclude_if=lambda given: not given)  # since 0.2.0
+    unit: Text | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+
+    @model_validator(mode="after")
+    def _of_its_kind(self) -> Column:
+        """Raise ValueError for what belongs to another kind."""
+        if self.kind != "number" and (self.dtype, self.minimum, self.maximum) != ("float", None, None):
+            raise ValueError(f"column {self.name}: dtype, minimum and maximum belong to numbers, it is a {self.kind}")
+        if self.values and self.kind != "category":
+            raise ValueError(f"column {self.name}: values belong to a category, it is a {self.kind}")
+        if self.formats and self.kind != "date":
+            raise ValueError(f"column {self.name}: formats belong to a date, it is a {self.kind}")
+        if twice := sorted({value for value in self.values if self.values.count(value) > 1}):
+            raise ValueError(f"column {self.name}: value {twice[0]!r} is there twice")
+        return self
 
 
 class TabularSchema(Frozen):

@@ -1,0 +1,64 @@
+"""What a site tells of its table for the preparation: counts, and exact sums in limbs; never a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import unfit
+from hanse_learning.preparation.apply import logarithm
+from hanse_learning.preparation.cells import Cells
+from hanse_learning.preparation.exact import totals
+from hanse_learning.preparation.plan import counted
+from hanse_learning.preparation.scales import SQUARE_LIMBS, SUM_LIMBS
+from hanse_privacy.ring import limbs
+from hanse_schemas.prepare import CategoryRule, NumberRule, Rule
+
+
+def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDArray[np.int64]]:
+    """The arrays of `plan.counted`, of one table.
+
+    Args:
+        table: columns of n cells each (`cells`).
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for a missing cell or a value that a rule refuses.
+    """
+    told = counted(rules)
+    rows = len(next(iter(table.values())))
+    arrays = {"rows": np.array([rows], np.int64)}
+    if told.missing:
+        arrays["missing"] = np.array([_missing(rule, table[rule.name]) for rule in told.missing], np.int64)
+    if told.summed:
+        pairs = [_totals(rule, table[rule.name]) for rule in told.summed]
+        arrays["sums"] = np.array(limbs.split([pair[0] for pair in pairs], SUM_LIMBS), np.int64)
+        arrays["squares"] = np.array(limbs.split([pair[1] for pair in pairs], SQUARE_LIMBS), np.int64)
+    if told.values:
+        arrays["counts"] = np.concatenate([_counts(rule, table[rule.name]) for rule in told.values])
+    return arrays
+
+
+def _missing(rule: NumberRule | CategoryRule, cells: Cells) -> int:
+    missing = int(np.isnan(cells).sum()) if rule.kind != "category" else sum(cell is None for cell in cells.tolist())
+    if missing and rule.missing == "refuse":
+        raise unfit(f"column {rule.name}: cells are missing, which prepare refuses", missing)
+    return missing
+
+
+def _totals(rule: NumberRule, cells: Cells) -> tuple[int, int]:
+    there = cells[~np.isnan(cells)]
+    return totals(logarithm(there) if rule.log else there)
+
+
+def _counts(rule: CategoryRule, cells: Cells) -> NDArray[np.int64]:
+    """Rows of each declared value, and of all others."""
+    places = {value: place for place, value in enumerate(rule.values)}
+    found = np.zeros(len(rule.values) + 1, np.int64)
+    for cell in cells.tolist():
+        if cell is not None:
+            found[places.get(cell, -1)] += 1
+    if found[-1] and rule.unknown == "refuse":
+        raise unfit(f"column {rule.name}: a value is none of the schema's, which prepare refuses", int(found[-1]))
+    return found

@@ -1,0 +1,140 @@
+"""What sites are asked for a preparation, and what follows from the sums of their answers. Pure, without numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hanse_fabric.canonical import canonical
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.masking import Ring
+from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
+from hanse_privacy.ring import limbs
+from hanse_schemas.preparation import Preparation, PreparedCategory, PreparedColumn, PreparedNumber, PreparedText
+from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
+
+MOST_BYTES = 96 << 10
+"""Of a preparation as JSON: it is in every task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Which columns are in which array, in the schema's order.
+
+    Attributes:
+        missing: (k,) counts of missing cells.
+        summed: (k, limbs) `sums` and `squares`.
+        values: `counts`: of each, its values' and then all others'.
+    """
+
+    missing: tuple[NumberRule | CategoryRule, ...]
+    summed: tuple[NumberRule, ...]
+    values: tuple[CategoryRule, ...]
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that a site sends."""
+        parts = {"missing": self.missing, "sums": self.summed, "squares": self.summed, "counts": self.values}
+        return ("rows", *(name for name, columns in parts.items() if columns))
+
+
+def counted(rules: Sequence[Rule]) -> Counted:
+    """What is asked of all sites."""
+    return Counted(
+        tuple(rule for rule in rules if not isinstance(rule, TextRule)),
+        tuple(rule for rule in rules if isinstance(rule, NumberRule) and rule.measured),
+        tuple(rule for rule in rules if isinstance(rule, CategoryRule) and rule.form != "hashed"),
+    )
+
+
+def rings(rules: Sequence[Rule], participants: int) -> dict[str, Ring]:
+    """The ring of each array: of counts and limbs below 2^40."""
+    return dict.fromkeys(counted(rules).arrays, limbs.ring(participants))
+
+
+def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
+    """The preparation that follows from all sites' sums.
+
+    Args:
+        sums: lists by the names of `Counted.arrays`.
+
+    Raises:
+        HanseError: INVALID_INPUT where nobody has a row, or sums are not of these rules; TOO_LARGE.
+    """
+    told = counted(rules)
+    if sums.keys() != set(told.arrays):
+        raise invalid("sums", sorted(sums), ", ".join(told.arrays))
+    rows = int(sums["rows"][0])
+    if rows <= 0:
+        raise invalid("prepare", f"{rows} rows", "a row or more, over all sites")
+    missing = dict(zip((rule.name for rule in told.missing), map(int, sums.get("missing", ())), strict=True))
+    pairs = zip(limbs.join(sums.get("sums", ())), limbs.join(sums.get("squares", ())), strict=True)
+    totals = dict(zip((rule.name for rule in told.summed), pairs, strict=True))
+    counts, at = {}, 0
+    for category in told.values:
+        counts[category.name] = [int(count) for count in sums["counts"][at : at + len(category.values)]]
+        at += len(category.values) + 1
+    columns: list[PreparedColumn] = []
+    for rule in rules:
+        match rule:
+            case NumberRule():
+                columns.append(_number(rule, rows, missing[rule.name], totals.get(rule.name, (0, 0))))
+            case CategoryRule():
+                columns.append(_category(rule, missing[rule.name], counts.get(rule.name, [])))
+            case TextRule():
+                columns.append(PreparedText(kind="text", name=rule.name))
+    found = Preparation(columns=tuple(columns))
+    if (size := len(canonical(found.model_dump(mode="json")))) > MOST_BYTES:
+        raise HanseError(
+            ErrorCode.TOO_LARGE, f"prepare: the preparation has {size} bytes, at most {MOST_BYTES} go with every task",
+            hint="fewer columns or values; form: hashed for categories of many values",
+        )  # fmt: skip
+    return found
+
+
+def _number(rule: NumberRule, rows: int, missing: int, pair: tuple[int, int]) -> PreparedNumber:
+    there = rows - missing
+    total, squares = Fraction(pair[0], 1 << SUM_FRACTION), Fraction(pair[1], 1 << SQUARE_FRACTION)
+    fill = None
+    if rule.missing == "mean":
+        fill = float(total / there) if there else 0.0
+    elif rule.missing == "constant":
+        fill = _log(rule.constant) if rule.log else rule.constant
+    centre, scale = 0.0, 1.0
+    if rule.scale == "standard":
+        # Of the column with its missing cells filled, as a pipeline of imputer and scaler has it.
+        filled = Fraction(fill or 0.0)
+        mean = (total + missing * filled) / rows
+        variance = (squares + missing * filled**2) / rows - mean**2
+        centre, scale = float(mean), _deviation(variance)
+    elif rule.scale == "minmax" and rule.minimum is not None and rule.maximum is not None:
+        low, high = (_log(end) if rule.log else end for end in (rule.minimum, rule.maximum))
+        centre, scale = low, high - low
+    return PreparedNumber(
+        kind=rule.kind, name=rule.name, formats=rule.formats, log=rule.log, fill=fill,
+        indicator=bool(missing) if rule.indicator == "auto" else rule.indicator, centre=centre, scale=scale,
+    )  # fmt: skip
+
+
+def _log(number: float) -> float:
+    return math.copysign(math.log1p(abs(number)), number)
+
+
+def _deviation(variance: Fraction) -> float:
+    """The standard deviation; 1 of a column that is constant, which becomes 0 everywhere."""
+    if variance <= Fraction(1, 1 << SQUARE_FRACTION - 40):
+        return 1.0
+    return math.sqrt(variance)
+
+
+def _category(rule: CategoryRule, missing: int, counts: Sequence[int]) -> PreparedCategory:
+    own = rule.missing == "own" or (rule.missing == "auto" and missing > 0)
+    shown = tuple(value for value, count in zip(rule.values, counts, strict=True) if count >= rule.rare)
+    return PreparedCategory(
+        kind="category", name=rule.name, form=rule.form, values=() if rule.form == "hashed" else shown,
+        buckets=rule.buckets if rule.form == "hashed" else 0, unknown=rule.unknown,
+        missing="own" if own else "refuse" if rule.missing == "refuse" else "unknown",
+    )  # fmt: skip

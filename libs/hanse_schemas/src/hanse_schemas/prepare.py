@@ -1,0 +1,191 @@
+"""How raw columns become what a model sees: a job's section `prepare`, and `Preparation`, what was found for it.
+
+The section says what is wanted: `numbers` and `categories` for all columns of a kind, `columns` for single ones. The
+hub completes it with the project's schema, so that a run's job names every column. Loads no numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_schemas.preparation import Name, Preparation, Value
+from hanse_schemas.schema import Column, TabularSchema
+
+
+class NumberRule(Frozen):
+    """How a column of numbers is prepared; booleans (0 and 1) and dates (days since 1970) are numbers.
+
+    Attributes:
+        scale: `standard`: by mean and standard deviation; `minmax`: from the schema's minimum and maximum to 0 and 1.
+        log: take sign(x) log(1 + |x|) first.
+        missing: what stands for a missing cell: the mean, `constant`, or nothing (`refuse`).
+        indicator: whether a further column says which cells were missing; `auto`: where any site has missing ones.
+    """
+
+    name: Name
+    kind: Literal["number", "boolean", "date"]
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    log: bool = False
+    missing: Literal["mean", "constant", "refuse"] = "mean"
+    constant: float = Field(default=0.0, allow_inf_nan=False)
+    indicator: bool | Literal["auto"] = "auto"
+    minimum: float | None = None
+    maximum: float | None = None
+    formats: tuple[Value, ...] = Field(default=(), max_length=8)
+
+    @model_validator(mode="after")
+    def _has_ends(self) -> NumberRule:
+        """Raise ValueError for minmax without ends."""
+        ends = self.minimum is not None and self.maximum is not None and self.minimum < self.maximum
+        if self.scale == "minmax" and not ends:
+            raise ValueError("scale minmax needs the column's minimum and maximum in the project's schema")
+        return self
+
+    @property
+    def measured(self) -> bool:
+        """Whether sums of the column's numbers are needed."""
+        return self.scale == "standard" or self.missing == "mean"
+
+
+class CategoryRule(Frozen):
+    """How a column of categories is prepared.
+
+    Attributes:
+        form: `onehot`: a column of 0 and 1 for each value; `ordinal`: the value's place among them, from 0; `hashed`: a
+            column of 0 and 1 for each of `buckets`, by a digest of the value.
+        unknown: what a value that is none of these becomes: 0 everywhere, a column of its own (`other`), or refused.
+        rare: values that fewer rows have, over all sites, are unknown.
+        missing: what a missing cell becomes: a column of its own (`auto`: where any site has missing ones), an unknown
+            value, or refused.
+    """
+
+    name: Name
+    kind: Literal["category"]
+    form: Literal["onehot", "ordinal", "hashed"] = "onehot"
+    values: tuple[Value, ...] = Field(default=(), max_length=1000)
+    unknown: Literal["zeros", "other", "refuse"] = "zeros"
+    rare: int = Field(default=0, ge=0)
+    missing: Literal["auto", "own", "unknown", "refuse"] = "auto"
+    buckets: int = Field(default=32, ge=2, le=1024)
+
+
+class TextRule(Frozen):
+    """A column that models do not see."""
+
+    name: Name
+    kind: Literal["text"]
+
+
+Rule = NumberRule | CategoryRule | TextRule
+_RULE: TypeAdapter[Rule] = TypeAdapter(Annotated[Rule, Field(discriminator="kind")])
+_GIVEN = frozenset({"name", "kind"})
+_SAID = frozenset({"minimum", "maximum", "values", "formats"})
+"""What the project's schema says of a column."""
+_OF_NUMBERS = frozenset(NumberRule.model_fields) - _GIVEN - _SAID
+_OF_CATEGORIES = frozenset(CategoryRule.model_fields) - _GIVEN - _SAID
+MOST_COLUMNS = 300
+"""Of a table that is prepared, so that what is found of them travels with every task."""
+
+
+class Prepare(Frozen):
+    """The section `prepare` of a job.
+
+    Attributes:
+        numbers, categories: settings of `NumberRule` and `CategoryRule` for all columns of a kind.
+        columns: settings of single columns, each with its `name`; of a submitted job all of them, in the schema's
+            order.
+        fitted: what an earlier run has found; None: this run finds it.
+    """
+
+    numbers: dict[str, Any] = {}
+    categories: dict[str, Any] = {}
+    columns: tuple[dict[str, Any], ...] = Field(default=(), max_length=MOST_COLUMNS)
+    fitted: Preparation | None = Field(default=None, exclude_if=lambda given: given is None)
+
+    @model_validator(mode="after")
+    def _known(self) -> Prepare:
+        """Raise ValueError for settings that are none."""
+        _check_known("numbers", self.numbers, _OF_NUMBERS)
+        _check_known("categories", self.categories, _OF_CATEGORIES)
+        names = [str(column.get("name")) for column in self.columns]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"columns: {twice[0]} is there twice")
+        for column in self.columns:
+            if not column.get("name"):
+                raise ValueError("columns: one has no name")
+            _check_known(f"columns: {column['name']}", column, _OF_NUMBERS | _OF_CATEGORIES | _GIVEN | _SAID)
+        return self
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of all columns, of a job that was submitted.
+
+        Raises:
+            HanseError: INVALID_INPUT where the section was not completed with the project's schema.
+        """
+        if not self.columns:
+            raise invalid(
+                "prepare.columns", None, "the list of all columns, which the hub takes from the project's schema"
+            )
+        return tuple(_rule(column) for column in self.columns)
+
+
+def completed(prepare: Prepare, schema: TabularSchema) -> Prepare:
+    """The section with the rule of every column of the schema, in its order.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the column, its value and what was expected.
+    """
+    if len(schema.features) > MOST_COLUMNS:
+        raise invalid(
+            "prepare", f"{len(schema.features)} columns", f"at most {MOST_COLUMNS} columns", hint="or prepare: none"
+        )
+    own = {str(column["name"]): column for column in prepare.columns}
+    if strangers := sorted(own.keys() - {column.name for column in schema.features}):
+        raise invalid("prepare.columns", strangers[0], "a column of the project's schema")
+    rules = [_of_column(column, prepare, own.get(column.name, {})) for column in schema.features]
+    return Prepare(
+        columns=tuple(rule.model_dump(mode="json", exclude_defaults=True) for rule in rules), fitted=prepare.fitted
+    )
+
+
+def _of_column(column: Column, prepare: Prepare, own: Mapping[str, Any]) -> Rule:
+    said: dict[str, Any] = {"name": column.name, "kind": column.kind}
+    if own.get("kind", column.kind) != column.kind:
+        raise invalid(f"prepare.columns: {column.name}.kind", own["kind"], f"{column.kind}, as the schema says")
+    if column.kind == "category":
+        said = {**prepare.categories, **said, "values": column.values}
+    elif column.kind == "boolean":
+        said = {"scale": "none", **said}
+    elif column.kind == "number":
+        said = {**prepare.numbers, **said, "minimum": column.minimum, "maximum": column.maximum}
+    elif column.kind == "date":
+        said = {**prepare.numbers, **said, "formats": column.formats}
+    rule = _rule({**said, **{name: value for name, value in own.items() if name not in _SAID}})
+    if isinstance(rule, CategoryRule) and rule.form != "hashed" and not rule.values:
+        raise invalid(
+            f"prepare.columns: {rule.name}.values", None, "the category's values, in the project's schema",
+            hint="or form: hashed, which needs none; or kind: text in the schema, which leaves the column out",
+        )  # fmt: skip
+    return rule
+
+
+def _rule(column: Mapping[str, Any]) -> Rule:
+    try:
+        return _RULE.validate_python(dict(column))
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT,
+            f"prepare.columns: {column.get('name')}: {explain(error)}",
+            hint="see docs/owner.md",
+        ) from None
+
+
+def _check_known(where: str, given: Mapping[str, Any], known: frozenset[str]) -> None:
+    if strangers := sorted(given.keys() - known):
+        raise ValueError(f"{where}: {strangers[0]} is no setting; there are {', '.join(sorted(known))}")
