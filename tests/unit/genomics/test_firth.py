@@ -10,7 +10,9 @@ from scipy.optimize import fsolve
 
 from hanse_genomics.arrays import Arrays, Floats
 from hanse_genomics.hub import firth
+from hanse_genomics.hub.ascent import Ascent, ascend
 from hanse_genomics.reasons import Reason
+from hanse_genomics.statistics.symmetric import packed, packed_size, thirds
 from hanse_schemas.study import Study
 from plink_files import write_plink
 from plink_oracle import a1, federated, run, table, tool
@@ -105,6 +107,26 @@ def rng_after(people: int, covariates: int) -> np.random.Generator:
     rng.random(people)
     rng.normal(size=(people, covariates))
     return rng
+
+
+def test_a_step_of_a_snp_is_the_same_bits_alone_and_beside_others() -> None:
+    rng = np.random.default_rng(5)
+    snps, k = 40, 4
+    roots = rng.normal(size=(snps, 9, k))
+    information = packed(roots.swapaxes(1, 2) @ roots)
+    m = packed_size(k - 1)
+    inner = [at for at, (_, column) in enumerate(zip(*np.triu_indices(k), strict=True)) if column < k - 1]
+    outer = [at for at in range(packed_size(k)) if at not in inner]
+    laid = np.concatenate([information[:, inner], information[:, outer]], axis=1)
+    assert laid.shape[1] == m + k
+    sums = np.concatenate([laid, rng.normal(size=(snps, k)), rng.normal(size=(snps, m + k))], axis=1)
+    third = rng.normal(size=(snps, 1 + thirds(k)))
+    together = ascend(sums, third, np.zeros((snps, k)))
+    assert together.definite.all()
+    for at in range(snps):
+        alone = ascend(sums[at : at + 1], third[at : at + 1], np.zeros((1, k)))
+        for name in Ascent.__slots__:
+            assert getattr(alone, name)[0].tobytes() == getattr(together, name)[at].tobytes(), (at, name)
 
 
 def test_snps_that_wait_for_room_have_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

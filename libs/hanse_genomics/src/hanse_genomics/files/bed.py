@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from hanse_genomics.arrays import Packed
 
 _MAGIC = b"\x6c\x1b"
 _HEADER = 3
-_FIRST = 256
-"""SNPs that are read at once when a file is checked."""
+_AT_ONCE = 256
+"""SNPs that are read at once."""
+_NEAR = 8
+"""From one wanted row to the next, at most, where those between them are read, too: a call costs as much as some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +56,25 @@ class Bed:
         if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= self.snps):
             raise IndexError(f"{self.path.name}: rows {wanted.min()} to {wanted.max()} of {self.snps}")
         packed: Packed = np.empty((len(wanted), self.row_bytes), dtype=np.uint8)
-        if not len(wanted):
-            return packed
-        # Runs of rows that stand one after the other in the file are read at once.
-        starts = np.flatnonzero(np.diff(wanted, prepend=wanted[0] - 2) != 1)
-        stops = np.append(starts[1:], len(wanted))
+        gaps = np.diff(wanted)
+        cuts = np.union1d(np.flatnonzero((gaps < 1) | (gaps > _NEAR)) + 1, np.arange(0, len(wanted), _AT_ONCE))
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._check_unchanged(os.fstat(file))
-            whole = memoryview(packed.data).cast("B")
-            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-                into = whole[start * self.row_bytes : stop * self.row_bytes]
-                self._fill(file, into, _HEADER + int(wanted[start]) * self.row_bytes)
+            for start, stop in pairwise([*cuts.tolist(), len(wanted)]):
+                self._read_run(file, wanted[start:stop], packed[start:stop])
         finally:
             os.close(file)
         self._check_padding(packed)
         return packed
+
+    def _read_run(self, file: int, rows: NDArray[np.int64], out: Packed) -> None:
+        """Rows that stand near each other, with those between them."""
+        first, last = int(rows[0]), int(rows[-1])
+        whole = out if last - first < len(rows) else np.empty((last - first + 1, self.row_bytes), dtype=np.uint8)
+        self._fill(file, memoryview(whole.data).cast("B"), _HEADER + first * self.row_bytes)
+        if whole is not out:
+            np.take(whole, rows - first, axis=0, out=out)
 
     def _check_padding(self, packed: Packed) -> None:
         """The last byte of a SNP has room for up to three people who do not exist: PLINK writes zeros for them."""
@@ -134,7 +140,7 @@ def open_bed(path: Path, samples: int, snps: int) -> Bed:
             "the three files must come of one run of PLINK; copy them again",
         )
     bed = Bed(path, samples, snps, stat.st_mtime_ns)
-    bed.read(slice(0, _FIRST))
+    bed.read(slice(0, _AT_ONCE))
     return bed
 
 

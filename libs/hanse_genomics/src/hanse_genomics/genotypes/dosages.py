@@ -16,7 +16,7 @@ _COPIES = (2, 0, 1, 0)
 Real = type[np.float32] | type[np.float64]
 
 
-def _table(dtype: str) -> NDArray[Any]:
+def _table(dtype: Real) -> NDArray[Any]:
     table: NDArray[Any] = np.empty((256, 4), dtype=dtype)
     for byte in range(256):
         table[byte] = [_COPIES[byte >> shift & 3] for shift in _SHIFTS]
@@ -32,7 +32,7 @@ def _places() -> Counts:
     return places
 
 
-_TABLES = {name: _table(name) for name in ("float32", "float64")}
+_TABLES: dict[Real, NDArray[Any]] = {real: _table(real) for real in (np.float32, np.float64)}
 _PLACES = _places()
 
 
@@ -54,7 +54,7 @@ def dosages(packed: Packed, samples: int, dtype: Real = np.float64, *, out: NDAr
     """
     numbers = room(len(packed), samples, dtype) if out is None else out[: len(packed)]
     # With mode "clip" numpy writes to `out` without a copy; a byte is never out of the table's range.
-    np.take(_TABLES[np.dtype(dtype).name], packed, axis=0, out=numbers, mode="clip")
+    np.take(_TABLES[dtype], packed, axis=0, out=numbers, mode="clip")
     return numbers.reshape(len(packed), -1)[:, :samples]
 
 

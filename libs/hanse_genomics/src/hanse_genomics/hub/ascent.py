@@ -8,7 +8,7 @@ import numpy as np
 
 from hanse_genomics.arrays import Array, Floats
 from hanse_genomics.hub.newton import LARGEST_STEP
-from hanse_genomics.statistics.symmetric import BLOCK, bordered, cholesky, cube, packed, packed_size, unpacked
+from hanse_genomics.statistics.symmetric import BLOCK, bordered, cholesky, cube, dots, packed, packed_size, unpacked
 
 FLATTEST = 0.02
 """Least curvature, as a share of the information, that a step trusts: along flatter directions it would be too long."""
@@ -57,8 +57,9 @@ def _ascend(sums: Floats, third: Floats, k: int) -> Ascent:
     factors = cholesky(information, 1e-12)
     lower = factors.lower
     inverse = factors.inverse()
-    # By r, the derivative of the information; A times it.
-    derivatives = third[:, 1:][:, cube(k).reshape(-1)].reshape(-1, k, k, k)
+    # By r, the derivative of the information; A times it. `take` lays the numbers of a SNP side by side, as an index
+    # would not: products of numbers that lie otherwise are summed otherwise.
+    derivatives = np.take(third[:, 1:], cube(k).reshape(-1), axis=1).reshape(-1, k, k, k)
     flat = derivatives.reshape(-1, k, k * k)
     score = score + 0.5 * (flat @ inverse.reshape(-1, k * k, 1))[:, :, 0]
     turned = inverse[:, None] @ derivatives
@@ -75,7 +76,7 @@ def _ascend(sums: Floats, third: Floats, k: int) -> Ascent:
         value = third[:, 0] + np.log(np.einsum("sjj->sj", lower)).sum(axis=1)
     return Ascent(
         step=step,
-        length=np.sqrt(np.einsum("sk,sk->s", along, along)),
+        length=np.sqrt(dots(along, along)),
         se=1.0 / lower[:, -1, -1],
         value=value,
         definite=factors.definite,

@@ -12,7 +12,7 @@ from hanse_genomics.hub.step import Finished, HubStep
 from hanse_genomics.hub.tally import tally
 from hanse_genomics.reasons import Reason
 from hanse_genomics.statistics import tails
-from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, packed_size, unpacked
+from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, dots, packed_size, unpacked
 from hanse_genomics.verbs import Settings
 from hanse_schemas.study import Study
 
@@ -99,7 +99,7 @@ def _fit(study: Study, frame: Arrays, sums: RegressionSums) -> tuple[Floats, Flo
     factors = cholesky(bordered(sums.inner, sums.border, sums.corner))
     forward = factors.forward(np.column_stack([sums.outcome, sums.snp]))
     last = factors.lower[:, -1, -1]
-    left = sums.square - np.einsum("sk,sk->s", forward, forward)
+    left = sums.square - dots(forward, forward)
     dependent = ~factors.definite | collinear(frame, sums.inner, sums.border, sums.corner, study.vif)
     return forward[:, -1] / last, 1.0 / last**2, np.maximum(left, 0.0), dependent
 

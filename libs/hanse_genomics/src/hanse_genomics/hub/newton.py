@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hanse_genomics.arrays import Array, Floats
-from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, packed, packed_size, unpacked
+from hanse_genomics.statistics.symmetric import blocks, bordered, cholesky, dots, packed, packed_size, unpacked
 
 LARGEST_STEP = 5.0
 """No coefficient moves by more at once, as in plink2's Firth regression."""
@@ -61,7 +61,7 @@ def _newton(sums: Floats, coefficients: Floats, d: int, m: int, inverse: bool) -
     step *= (LARGEST_STEP / np.maximum(largest, LARGEST_STEP))[:, None]
     return Step(
         coefficients=coefficients + step,
-        length=np.sqrt(np.einsum("sk,sk->s", forward, forward)),
+        length=np.sqrt(dots(forward, forward)),
         se=1.0 / factors.lower[:, -1, -1],
         definite=factors.definite,
         inverse=packed(factors.inverse()) if inverse else np.zeros((len(sums), 0)),

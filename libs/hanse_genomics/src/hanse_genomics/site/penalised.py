@@ -13,6 +13,7 @@ from hanse_genomics.arrays import Arrays, Floats, Given
 from hanse_genomics.site.frame import framed
 from hanse_genomics.site.logistic import Block, Kernel
 from hanse_genomics.site.step import SiteStep, SiteStudy
+from hanse_genomics.site.tiles import cut
 from hanse_genomics.statistics.symmetric import packed_size, thirds
 from hanse_genomics.verbs import Settings
 
@@ -31,35 +32,34 @@ def penalised(site: SiteStudy, settings: Settings, given: Given) -> Arrays:
         leverage. third: float64 (A, l): the log-likelihood, then products of three columns by w (1 - 2 p): of 1 and
         the covariates, of two of these and the copies, of one, of none.
     """
-    kernel = Kernel(framed(site, given["frame"], settings["ploidy"]))
+    kernel = Kernel(framed(site, given["frame"], settings["ploidy"]), cut(site.cohort.samples))
     betas, d = given["betas"], kernel.own.predictors.shape[1]
     sums = np.empty((len(betas["rows"]), kernel.size + packed_size(d + 1)))
     third = np.empty((len(sums), 1 + thirds(d + 1)))
     for block in kernel.blocks(site, settings, betas):
-        kernel.information(block, sums[block.rows])
+        kernel.information(block.weight, block.copies, sums[block.rows])
         third[block.rows, 0] = _likelihood(kernel, block)
         leverage = kernel.leverage(block, betas["inverse"][block.rows])
-        leverage *= 3.0 * block.weight - 0.5
-        curved = Block(block.rows, block.copies, block.p, leverage, block.absent)
-        kernel.information(curved, sums[block.rows, kernel.size :])
-        skew = block.weight * (1.0 - 2.0 * block.p)
+        leverage *= 0.75 * block.weight - 0.5
+        kernel.information(leverage, block.copies, sums[block.rows, kernel.size :])
+        skew = -0.25 * block.weight * block.lean
         _third(kernel, skew, block.copies, third[block.rows, 1:])
         kernel.score(block, None, sums[block.rows])
+    kernel.scale(sums)
     return {"sums": sums, "third": third}
 
 
 def _likelihood(kernel: Kernel, block: Block) -> Floats:
     """The log-likelihood of those who have a phenotype and the genotype: (B,)."""
     with np.errstate(divide="ignore"):
-        each = np.maximum(np.log(np.where(kernel.own.outcome > 0.5, block.p, 1.0 - block.p)), LEAST)
-    each[block.absent] = 0.0
+        each = np.maximum(np.log(0.5 + 0.5 * kernel.side * block.lean), LEAST)
     each[:, kernel.own.absent] = 0.0
     made: Floats = each.sum(axis=1)
     return made
 
 
 def _third(kernel: Kernel, skew: Floats, copies: Floats, out: Floats) -> None:
-    columns, pairs = kernel.own.predictors, kernel.products
+    columns, pairs = kernel.columns, kernel.products
     d = columns.shape[1]
     at = 0
     for first in range(d):

@@ -1,7 +1,7 @@
-"""A chunk's genotypes as numbers, tile by tile, for regressions.
+"""A chunk's genotypes as numbers, piece by piece of a tile, for regressions.
 
-Tiles are computed alone and whole: no number depends on which other tiles are computed with it, so that results are the
-same bits however the study is cut into chunks.
+Tiles are computed alone, and cut alike: no number depends on which other tiles are computed with it, so that results
+are the same bits however the study is cut into chunks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from hanse_genomics.site.samples import Members, members
 from hanse_genomics.site.step import SiteStudy
 from hanse_schemas.study import TILE
 
+_LEAST, _NUMBERS = 4, 1 << 15
+"""SNPs of a piece at least; numbers of it, about: what is made of them has several such arrays."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """Some SNPs.
+    """Some SNPs of a tile.
 
     Attributes:
         rows: int64 (T,): their places in the chunk.
         copies: float64 (T, n4): copies of the study's first allele; 0 where missing, and of samples beyond the last;
-            haploid people have 0 or 1. A view of a buffer that the next tile overwrites.
-        snp, person: int64 (M,): which genotypes are missing, by place in the tile and by sample; ordered by SNP.
+            haploid people have 0 or 1. A view of a buffer that the next piece overwrites.
+        snp, person: int64 (M,): which genotypes are missing, by place in the piece and by sample; ordered by SNP.
     """
 
     rows: Counts
@@ -54,8 +57,13 @@ def width(samples: int) -> int:
     return 4 * -(-samples // 4)
 
 
+def cut(samples: int) -> int:
+    """SNPs that are numbers at a time, of so many samples: a tile's whole would not stay in a core's cache."""
+    return max(_LEAST, min(TILE, _NUMBERS // max(width(samples), 1)))
+
+
 def tiles(site: SiteStudy, packed: PackedRows, ploidy: str, absent: NDArray[np.bool_], rows: Counts) -> Iterator[Tile]:
-    """The tiles of a chunk.
+    """The tiles of a chunk, in pieces of `cut(samples)` SNPs.
 
     Args:
         packed: the chunk's genotypes, read tile by tile; its first SNP begins a tile.
@@ -64,7 +72,8 @@ def tiles(site: SiteStudy, packed: PackedRows, ploidy: str, absent: NDArray[np.b
     """
     samples = site.cohort.samples
     haploid, beside = _haploid(site, ploidy)
-    buffer = room(min(TILE, len(rows)), samples)
+    height = cut(samples)
+    buffer = room(min(height, len(rows)), samples)
     out = np.flatnonzero(absent)
     for start in range(0, len(packed), TILE):
         low, high = np.searchsorted(rows, (start, start + TILE))
@@ -74,15 +83,18 @@ def tiles(site: SiteStudy, packed: PackedRows, ploidy: str, absent: NDArray[np.b
         some = packed[wanted]
         if haploid is not None:
             _without(some, haploid, beside)
-        copies = dosages(some, width(samples), out=buffer)
-        if haploid is not None:
-            copies[:, haploid] *= 0.5
-        copies[:, out] = 0.0
         snp, person = missing(some, samples)
         if len(out):
             here = ~absent[person]
             snp, person = snp[here], person[here]
-        yield Tile(wanted, copies, snp, person)
+        for top in range(0, len(wanted), height):
+            copies = dosages(some[top : top + height], width(samples), out=buffer)
+            if haploid is not None:
+                copies[:, haploid] *= 0.5
+            if len(out):
+                copies[:, out] = 0.0
+            first, last = np.searchsorted(snp, (top, top + height))
+            yield Tile(wanted[top : top + height], copies, snp[first:last] - top, person[first:last])
 
 
 def _haploid(site: SiteStudy, ploidy: str) -> tuple[Members | None, Members]:

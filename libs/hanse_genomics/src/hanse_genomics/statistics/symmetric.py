@@ -49,6 +49,14 @@ def products(columns: Floats) -> Floats:
     return np.ascontiguousarray(columns[:, row] * columns[:, column])
 
 
+def dots(left: Floats, right: Floats) -> Floats:
+    """Sums of products over the last axis, term after term: no bit depends on how many matrices are beside one."""
+    made: Floats = np.zeros(np.broadcast_shapes(left.shape, right.shape)[:-1])
+    for at in range(left.shape[-1]):
+        made += left[..., at] * right[..., at]
+    return made
+
+
 def unpacked(packed: Floats, d: int) -> Floats:
     """(S, d (d + 1) / 2) -> (S, d, d)."""
     row, column = np.triu_indices(d)
@@ -93,7 +101,7 @@ class Factors:
         lower = self.lower
         solved = np.empty_like(right)
         for j in range(right.shape[1]):
-            known = np.einsum("sk,sk->s", lower[:, j, :j], solved[:, :j])
+            known = dots(lower[:, j, :j], solved[:, :j])
             solved[:, j] = (right[:, j] - known) / lower[:, j, j]
         return solved
 
@@ -102,7 +110,7 @@ class Factors:
         lower = self.lower
         solved = np.empty_like(right)
         for j in reversed(range(right.shape[1])):
-            known = np.einsum("sk,sk->s", lower[:, j + 1 :, j], solved[:, j + 1 :])
+            known = dots(lower[:, j + 1 :, j], solved[:, j + 1 :])
             solved[:, j] = (right[:, j] - known) / lower[:, j, j]
         return solved
 
@@ -123,7 +131,7 @@ def cholesky(matrices: Floats, tolerance: float = 1e-13) -> Factors:
     lower = np.zeros_like(matrices)
     definite = np.ones(snps, dtype=bool)
     for j in range(d):
-        rest = matrices[:, j:, j] - np.einsum("sik,sk->si", lower[:, j:, :j], lower[:, j, :j])
+        rest = matrices[:, j:, j] - dots(lower[:, j:, :j], lower[:, None, j, :j])
         diagonal = matrices[:, j, j]
         with np.errstate(invalid="ignore"):
             definite &= rest[:, 0] > tolerance * np.abs(diagonal)
