@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.store.directory import DirectoryStore
+from hanse_model_registry.registry import Registry
+from hanse_model_registry.service import RegistryService
 from hanse_schemas.http.keys import ApiRole
 from hanse_site.joining import proved
 
@@ -112,6 +114,22 @@ async def replica(broker: MemoryBroker, folder: Path, clock: HandClock) -> Async
             task.cancel()
         await asyncio.wait(tasks)
         await bus.close()
+
+
+@asynccontextmanager
+async def registry_on(broker: MemoryBroker, folder: Path, clock: HandClock) -> AsyncIterator[Registry]:
+    """The real model registry on a bus and a store that others share."""
+    async with AsyncExitStack() as stack:
+        bus = MemoryBus(broker)
+        stack.push_async_callback(bus.close)
+        made = Registry(bus, DirectoryStore(folder), SigningKey.create(), clock)
+        service = RegistryService(bus, made, clock, sweep_after=3600, link_for=timedelta(hours=1))
+        stopping, ready = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(service.run(stopping, on_ready=ready.set))
+        await ready.wait()
+        yield made
+        stopping.set()
+        await running
 
 
 class Site:

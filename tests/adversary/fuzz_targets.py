@@ -36,7 +36,7 @@ from hanse_schemas.http.invitations import Invite
 from hanse_schemas.http.joining import AskChallenge, Join, Renew
 from hanse_schemas.http.keys import CreateKey
 from hanse_schemas.http.models import Announced, Promote, Rollback
-from hanse_schemas.http.projects import CreateProject
+from hanse_schemas.http.projects import Absence, CreateProject
 from hanse_schemas.http.runs import Submission
 from hanse_schemas.job import check_job
 from hanse_workflows.uploaded_model import read_entries
@@ -54,7 +54,7 @@ _CODECS: dict[str, list[dict[str, Any]]] = {
     "top-k": [{"name": "top_k", "fraction": 0.3}, {"name": "float16"}],
     "random-k": [{"name": "random_k", "fraction": 0.3}, {"name": "ternary"}],
 }
-_BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes one: `_of_routes`
+BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes one: `_of_routes`
     AskChallenge: {"token": "join_0_0"},
     Join: {
         "token": "join_0_0", "public_key": "AAAA", "bus_key": "UAAA", "version": "0.2.0", "challenge": "c",
@@ -65,6 +65,7 @@ _BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes o
         "name": "triage", "description": "beds",
         "schema": {"kind": "array", "shape": [64], "task": "classification", "classes": 10},
     },
+    Absence: {"days": 30},
     Invite: {"participant": "clinic", "region": "eu", "expires_in": 86400.0},
     Submission: {"job": {"rounds": 2, "model": {"name": "mlp", "hidden": [8]}, "participants": {"minimum": 2}}},
     Announced: {"digest": "a" * 64, "size": 5000, "step": {"upload": "u", "etags": ["e"], "digests": ["b" * 64]}},
@@ -74,7 +75,7 @@ _BODIES: dict[type[BaseModel], dict[str, Any]] = {  # of each route that takes o
 }  # fmt: skip
 _IN_PATHS = {"version": b"3", "leaf_key": b"U" + b"A" * 55}
 _DATA_BYTES = 32  # of the seed of `header`
-_HOSTILE = (
+HOSTILE = (
     "NaN", "-Infinity", "1e999", "9" * 30, str(2**64), "-1", "0.5", "true", "null", '""', "[]", "{}", '"\\ud800"',
     '"\\u0000"', '"2026-05-01T12:00:00"', '"0001-01-01T00:00:00+14:00"', "1e18", "[" * 70 + "]" * 70, '{"a":' * 2000,
     '"' + "x" * 5000 + '"', "[" + "0," * 2000 + "0]", '"AQID"', '"/w=="', '"nats"', "[[1], {}]",
@@ -140,7 +141,7 @@ def _of_routes() -> Iterator[tuple[str, Target]]:
     an honest one above ends the test of those."""
     for route in ROUTES:
         if route.body is not None:
-            honest = (json.dumps(_BODIES.get(route.body, {})).encode(),)
+            honest = (json.dumps(BODIES.get(route.body, {})).encode(),)
             yield f"body-{route.body.__name__}", Target(_body(route), honest)
     for name in PATH_TYPES:
         yield f"path-{name}", Target(_path(name), (_IN_PATHS.get(name, b"abcdefghijkl"),))
@@ -272,7 +273,7 @@ def _changed_value(text: bytes, draw: random.Random) -> bytes:
             at[key] = mark
             break
         at = at[key]
-    return json.dumps(body).replace(json.dumps(mark), draw.choice(_HOSTILE)).encode()
+    return json.dumps(body).replace(json.dumps(mark), draw.choice(HOSTILE)).encode()
 
 
 def _changed_bytes(text: bytes, draw: random.Random) -> bytes:
@@ -287,4 +288,4 @@ def _changed_bytes(text: bytes, draw: random.Random) -> bytes:
     if what == 2:
         until = min(len(text), at + draw.randint(1, 40))
         return text[:until] + text[at:until] * draw.randint(1, 50) + text[until:]
-    return text[:at] + draw.choice(_HOSTILE).encode() + text[at:]
+    return text[:at] + draw.choice(HOSTILE).encode() + text[at:]

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from clocks import HandClock
-from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
-from hanse_fabric.identity.keys import SigningKey
-from hanse_fabric.store.directory import DirectoryStore
+from hanse_fabric.bus.memory import MemoryBroker
 from hanse_model_registry.registry import Registry
-from hanse_model_registry.service import RegistryService
-from hub_api import SCHEMA, START, Api, replica
+from hub_api import SCHEMA, START, Api, registry_on, replica
 
 
 @pytest.fixture
@@ -45,17 +39,8 @@ async def other_api(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> A
 @pytest.fixture
 async def registry(broker: MemoryBroker, clock: HandClock, tmp_path: Path) -> AsyncIterator[Registry]:
     """The real model registry on the same bus and store."""
-    async with AsyncExitStack() as stack:
-        bus = MemoryBus(broker)
-        stack.push_async_callback(bus.close)
-        made = Registry(bus, DirectoryStore(tmp_path / "store"), SigningKey.create(), clock)
-        service = RegistryService(bus, made, clock, sweep_after=3600, link_for=timedelta(hours=1))
-        stopping, ready = asyncio.Event(), asyncio.Event()
-        running = asyncio.create_task(service.run(stopping, on_ready=ready.set))
-        await ready.wait()
+    async with registry_on(broker, tmp_path / "store", clock) as made:
         yield made
-        stopping.set()
-        await running
 
 
 @pytest.fixture

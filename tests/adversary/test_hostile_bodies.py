@@ -1,0 +1,138 @@
+"""Whoever has a key, or none, posts any JSON wherever a body is taken: it is answered, soon, by no error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adversary.fuzz_targets import BODIES, HOSTILE
+from clocks import HandClock
+from hanse_coordinator.api import projects, server
+from hanse_coordinator.api.route import Route
+from hanse_coordinator.api.table import ROUTES
+from hanse_fabric.bus.memory import MemoryBroker
+from hub_api import SCHEMA, START, Api, Site, registry_on, replica
+
+WITHIN_S = 20.0
+LARGEST = 64 << 10
+TAKES_ONE = [route for route in ROUTES if route.body is not None]
+IN_PATH = {"project": "alpha", "participant": "north", "run": "a" * 12, "version": "1", "output": "results"}
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)  # fmt: skip
+RAW = st.sampled_from(HOSTILE)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    broker, clock = MemoryBroker(), HandClock(START)
+    async with replica(broker, tmp_path, clock) as hub, registry_on(broker, tmp_path, clock):
+        yield hub
+
+
+class Door:
+    """A route, and the honest body of somebody who may use it."""
+
+    def __init__(self, api: Api, route: Route, honest: dict[str, Any], key: str | None) -> None:
+        self.api, self.route, self.honest, self.key = api, route, honest, key
+        self.path = route.path.format_map(IN_PATH)
+
+    async def post(self, body: bytes) -> int:
+        """The status; the answer is small, and a refusal has its form."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        async with asyncio.timeout(WITHIN_S):
+            async with self.api.client.request(self.route.method, self.path, data=body, headers=headers) as response:
+                answer = await response.read()
+                assert len(answer) <= LARGEST
+                if response.status >= 400:
+                    assert set(json.loads(answer)["error"]) == {"code", "message", "hint"}
+                return response.status
+
+
+async def opened(api: Api, route: Route) -> Door:
+    """By somebody who is let in, so that the body is what is looked at."""
+    key = await api.make_key("operator")
+    await api.ok("POST", "/v1/projects", key, {"name": "alpha", "schema": SCHEMA})
+    body = deepcopy(BODIES[route.body])  # type: ignore[index]
+    if "token" in body:
+        invited = await api.ok("POST", "/v1/projects/alpha/invitations", key, {"participant": "north"})
+        body = await Site().body(api, invited["token"]) if "bus_key" in body else {"token": invited["token"]}
+    return Door(api, route, body, key if route.roles else None)
+
+
+@st.composite
+def changed(draw: st.DrawFn, honest: dict[str, Any]) -> bytes:
+    """An honest body of which one to three values are others, are gone, or are beside it; or any JSON."""
+    if draw(st.integers(0, 9)) == 0:
+        return json.dumps(draw(VALUES)).encode()
+    body, marks = deepcopy(honest), []
+    for number in range(draw(st.integers(1, 3))):
+        at: Any = body
+        while isinstance(at, dict) and at:
+            name = draw(st.sampled_from(sorted(at)) | st.just("more"))
+            inner = at.get(name)
+            if isinstance(inner, dict) and inner and draw(st.booleans()):
+                at = inner
+                continue
+            if draw(st.integers(0, 5)) == 0:
+                at.pop(name, None)
+            elif draw(st.booleans()):
+                at[name] = draw(VALUES)
+            else:
+                at[name] = f"\x00{number}\x00"
+                marks.append((json.dumps(at[name]), draw(RAW)))
+            break
+    text = json.dumps(body)
+    for mark, raw in marks:
+        text = text.replace(mark, raw)
+    return text.encode()
+
+
+def fuzz(door: Door, loop: asyncio.AbstractEventLoop, examples: int) -> set[int]:
+    """The statuses that were seen."""
+    seen = set[int]()
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(body=changed(door.honest))
+    def play(body: bytes) -> None:
+        status = asyncio.run_coroutine_threadsafe(door.post(body), loop).result(2 * WITHIN_S)
+        seen.add(status)
+        assert status < 500, body
+
+    play()
+    return seen
+
+
+def test_every_route_that_takes_a_body_is_tried() -> None:
+    assert {route.body for route in TAKES_ONE} == set(BODIES)
+    assert len(TAKES_ONE) >= 12
+
+
+@pytest.mark.parametrize("route", TAKES_ONE, ids=lambda route: route.name)
+async def test_any_body_is_answered_soon_and_no_body_makes_an_error_of_the_hub(
+    api: Api, route: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    door = await opened(api, route)
+    caplog.set_level(logging.ERROR)
+    seen = await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 60)
+    assert seen & {400, 422}, "bodies that were refused"
+    assert not [record for record in caplog.records if record.exc_info], "nothing was raised that nobody meant"
+
+
+async def test_control_a_handler_that_fails_at_some_bodies_is_found(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    route = next(route for route in TAKES_ONE if route.handler is projects.create_project)
+    door = await opened(api, route)
+    monkeypatch.setattr(server, "_validated", lambda model, value, _: model.model_construct(**value))
+    with pytest.raises(AssertionError):
+        await asyncio.to_thread(fuzz, door, asyncio.get_running_loop(), 60)
