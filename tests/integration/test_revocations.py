@@ -14,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from hanse_coordinator.authority import BusCredentials
+from hanse_fabric.bus import claims
 from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.issuing import FOR_GOOD, TOKEN_S
 from hanse_fabric.bus.jwt import credentials
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair
@@ -183,3 +185,43 @@ async def test_neither_a_restart_nor_the_keys_job_of_an_upgrade_undoes_a_revocat
     charted.upgrade()
     assert not await site.connects(charted.url)
     assert await Site(charted.authority(), "south").connects(charted.url)
+
+
+@pytest.mark.parametrize("later_s", [TOKEN_S + 540, TOKEN_S + 1200])
+async def test_a_sites_revocation_stands_until_its_token_has_ended_by_a_clock_that_is_behind(
+    mortal_nats: NatsServer, monkeypatch: pytest.MonkeyPatch, later_s: int
+) -> None:
+    """The server's clock stands still, so its token has not ended there. Control: much later the key is forgotten."""
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    hub, site = BusCredentials(mortal_nats.authority, bus, mortal_nats.url), Site(mortal_nats.authority, "north")
+    await hub.revoke("hub", site.key.public)
+    now = time.time()
+    monkeypatch.setattr(claims, "time", SimpleNamespace(time=lambda: now + later_s))
+    await hub._write_down(KeyPair.create(KeyKind.USER).public, FOR_GOOD, "hub")
+    await hub.settle()
+    assert await site.connects(mortal_nats.url) == (later_s > TOKEN_S + 600)
+    await bus.close()
+
+
+async def test_a_service_whose_key_is_revoked_after_all_former_tokens_stays_out(mortal_nats: NatsServer) -> None:
+    """That all are void which were issued before a moment says nothing of those after it."""
+    authority, key = mortal_nats.authority, KeyPair.create(KeyKind.USER)
+    thief = authority._issuer.role_credentials(Role.MODEL_REGISTRY, key)
+    await authority.end_tokens_of_before(int(time.time()) - 60, url=mortal_nats.url)
+    await (await NatsBus.connect(mortal_nats.url, Role.MODEL_REGISTRY.value, creds=thief, timeout=60)).close()
+    await authority.revoke(key.public, url=mortal_nats.url)
+    for _ in range(2):
+        with pytest.raises(HanseError) as refusal:
+            await NatsBus.connect(mortal_nats.url, Role.MODEL_REGISTRY.value, creds=thief, timeout=60)
+        assert refusal.value.code is ErrorCode.UNAUTHENTICATED
+        await authority.settle({KeyPair.create(KeyKind.USER).public: int(time.time())}, url=mortal_nats.url)
+
+
+async def test_a_key_that_was_revoked_in_two_regions_is_void_in_both(mortal_nats: NatsServer) -> None:
+    bus = await mortal_nats.connect(Role.COORDINATOR)
+    hub, key = BusCredentials(mortal_nats.authority, bus, mortal_nats.url), KeyPair.create(KeyKind.USER).public
+    mortal_nats.authority.add_region("eu")
+    for region in ("eu", "hub"):
+        await hub.revoke(region, key)
+    assert (await hub._listed())[key][1] is None
+    await bus.close()

@@ -90,6 +90,7 @@ async def test_every_answer_is_as_the_served_document_says(api: Any, operator: s
 
 
 async def _members(walk: Walk, api: Any) -> None:
+    await walk("set_absence", {"days": 30}, project="alpha")
     invited = await walk("create_invitation", {"participant": "north", "expires_in": 60}, project="alpha")
     challenge = (await walk("give_challenge", {"token": invited["token"]}))["challenge"]
     site = Site()

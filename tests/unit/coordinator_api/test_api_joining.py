@@ -270,3 +270,48 @@ async def test_a_site_renews_its_token_by_its_enrolled_key_alone_until_it_is_rev
         assert (status, code) in {(422, "tampered"), (403, "forbidden"), (409, "clock-skew")}
     await api.ok("POST", f"{MEMBER}/revoke", owner)
     assert (await api.refused("POST", "/v1/renew", body=body))[1] == "forbidden"
+
+
+async def test_a_site_that_was_away_for_longer_than_the_owner_says_needs_another_invitation(
+    api: Any, owner: str, token: str
+) -> None:
+    site = Site()
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+
+    async def renews() -> str:
+        body = signed_renewal("alpha", "north", site.signing, api.clock.now())
+        status, answer = await api.call("POST", "/v1/renew", body=body)
+        return "" if status == 200 else answer["error"]["message"]
+
+    async def passes(days: float) -> None:
+        api.clock.advance(days * 86_400)
+
+    await passes(400)
+    assert not await renews(), "no owner has said anything"
+    view = await api.ok("POST", "/v1/projects/alpha/absence", owner, {"days": 30})
+    assert view["longest_absence_days"] == 30
+    assert not await renews(), "it was there a moment ago"
+    for _ in range(4):  # 100 days, and never away for more than 25
+        await passes(25)
+        assert not await renews()
+    await passes(32)
+    assert await renews() == "participant: 'north' was away for 32 days; 'alpha' takes sites back without asking for 30"
+    again = await api.call("POST", "/v1/join", body=await site.body(api, token))
+    assert (again[0], again[1]["error"]["code"]) == (403, "forbidden"), "nor by the token that it had"
+    await api.ok("POST", "/v1/projects/alpha/absence", owner, {"days": None})
+    assert not await renews(), "the owner has lifted it"
+    await api.ok("POST", "/v1/projects/alpha/absence", owner, {"days": 30})
+    await passes(32)
+    assert await renews()
+    invited = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "north"})
+    other = await api.refused("POST", "/v1/join", body=await Site().body(api, invited["token"]))
+    assert other[1] == "conflict", "with another key it is another site"
+    await api.ok("POST", "/v1/join", body=await site.body(api, invited["token"]))
+    assert not await renews(), "it has joined with the key that it had"
+
+
+@pytest.mark.parametrize("days", [0, -1, 3651, 1.5, "many", 2**63 - 1])
+async def test_days_of_absence_that_are_none_are_refused_by_name(api: Any, owner: str, days: Any) -> None:
+    status, code, message = await api.refused("POST", "/v1/projects/alpha/absence", owner, {"days": days})
+    assert (status, code) == (400, "invalid-input")
+    assert "days" in message

@@ -21,7 +21,7 @@ from hanse_schemas.http.invitations import Invite, IssuedInvitation
 from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
 from hanse_schemas.http.outputs import OutputLink, OutputView
 from hanse_schemas.http.participants import ParticipantView
-from hanse_schemas.http.projects import CreateProject, ProjectView
+from hanse_schemas.http.projects import Absence, CreateProject, ProjectView
 from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
 
@@ -135,6 +135,11 @@ class AsyncProject:
         """End a site's membership: its keys stop working at once."""
         path = path_of(self.name, "participants", participant, "revoke")
         await self._transport.send(Call("POST", path, one(ParticipantView)))
+
+    async def set_longest_absence(self, days: int | None) -> None:
+        """Sites that were away for longer than so many days (1 to 3650) need another invitation; None: none does."""
+        body = write(Absence, days=days)
+        await self._transport.send(Call("POST", path_of(self.name, "absence"), one(ProjectView), body))
 
     async def run(self, job: str | Path | Mapping[str, Any] | Job) -> AsyncRun:
         """Submit a job (a YAML file's path or a mapping)."""

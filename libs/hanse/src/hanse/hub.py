@@ -190,6 +190,7 @@ class Project(_Waiting[AsyncProject]):
     invite = _waits(AsyncProject.invite)
     participants = _waits(AsyncProject.participants)
     revoke = _waits(AsyncProject.revoke)
+    set_longest_absence = _waits(AsyncProject.set_longest_absence)
     run = _gives(Run, AsyncProject.run)
     check = _waits(AsyncProject.check)
     runs = _gives(lambda found: [Run(each) for each in found], AsyncProject.runs)

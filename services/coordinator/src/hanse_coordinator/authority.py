@@ -86,7 +86,7 @@ class BusCredentials:
             if error.code is not ErrorCode.CONFLICT:
                 raise
             # It was revoked before: either that push failed, or the site was let in again since, with newer tokens.
-            await self._revoked.change(lambda old: record if old.at < record.at else old, key=bus_key)
+            await self._revoked.change(lambda old: _both(old, record), key=bus_key)
 
     async def settle(self) -> None:
         """Have the servers hold what is written down.
@@ -124,6 +124,12 @@ class BusCredentials:
             each.tokens["key"]: (self._unread.setdefault(each.subject, now), None) for each in unreadable
         }
         return found | {entry.value.bus_key: (entry.value.at, entry.value.region) for entry in known}
+
+
+def _both(old: RevocationRecord, new: RevocationRecord) -> RevocationRecord:
+    """The later of the two; of a key that had tokens in two regions, void in all."""
+    later = new if old.at < new.at else old
+    return later if old.region == new.region else later.model_copy(update={"region": None})
 
 
 class NoCredentials:

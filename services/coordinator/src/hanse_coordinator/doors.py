@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 
+from hanse_coordinator.absence import note_there
 from hanse_coordinator.authority import Credentials
 from hanse_coordinator.links import LinkServer
 from hanse_coordinator.open_steps import open_steps_of
@@ -23,9 +24,23 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Presence, Progress, Result
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
 from hanse_fabric.messages.doors import BESIDE, GivenTask, KnownTasks, OpenTasks
+from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.names import derive_id
+from hanse_fabric.records import Bucket
 from hanse_fabric.set_aside import Aside
-from hanse_fabric.subjects import HANDED_IN, OPENED, PRESENCE, PROGRESS, REFUSED, RESULT, TASK, TELL, Door, Stream
+from hanse_fabric.subjects import (
+    HANDED_IN,
+    OPENED,
+    PARTICIPANTS,
+    PRESENCE,
+    PROGRESS,
+    REFUSED,
+    RESULT,
+    TASK,
+    TELL,
+    Door,
+    Stream,
+)  # fmt: skip
 from hanse_fabric.telemetry import inject
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS
 
@@ -52,7 +67,7 @@ class SiteDoors:
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
             Door.PRESENCE: self._presence, Door.LINK: links.answer_at_door, Door.RENEW: self._renew,
         }  # fmt: skip
-        self._aside = Aside(bus)
+        self._aside, self._participants = Aside(bus), Bucket(bus, PARTICIPANTS, ParticipantRecord)
         share = Shares(bus.clock)
         self._keeper = Doorkeeper(
             bus, self._enrolled, handlers, shares=dict.fromkeys(handlers, share), refused=self._count
@@ -172,6 +187,7 @@ class SiteDoors:
 
     async def _renew(self, request: Request) -> bytes:
         record = await self._enrolled.require(request.project, request.participant)
+        await note_there(self._participants, record, self._bus.clock)
         token = await self._credentials.issue(
             request.project, request.participant, record.bus_key, region=record.connects_in
         )  # fmt: skip

@@ -23,15 +23,18 @@ from hanse_schemas.schema import DataSchema
 
 
 class ProjectRecord(Message):
-    """A project and the schema that every site's data must have."""
+    """A project and the schema that every site's data must have. `longest_absence_days`: a site that was away for
+    longer needs another invitation; None: none does."""
 
-    schema_id: ClassVar[str] = "hanse.project_record/1"
+    schema_id: ClassVar[str] = "hanse.project_record/2"
+    grown: ClassVar = ("hanse.project_record/1", frozenset({"longest_absence_days"}))
 
     name: Slug
     data_schema: DataSchema
     description: str = Field(default="", max_length=2000)
     created_at: Time
     created_by: str
+    longest_absence_days: int | None = Field(default=None, ge=1)
 
 
 class InvitationRecord(Message):

@@ -117,6 +117,22 @@ def revoke(project: str, participant: str, url: Url = None, api_key: ApiKey = No
 
 
 @app.command()
+def absence(
+    project: str,
+    days: Annotated[int | None, typer.Option(help="Sites that were away for longer need another invitation.")] = None,
+    unlimited: Annotated[bool, typer.Option("--any", help="Sites come back by their keys after any absence.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Say how long a site may be away and come back by its key alone."""
+    if unlimited == (days is not None):
+        raise invalid("--days", days, "a number of days, or --any")
+    with hub(url, api_key) as connection:
+        connection.projects.get(project).set_longest_absence(days)
+    print(f"{project}: sites come back by their keys after " + ("any absence." if days is None else f"{days} days."))
+
+
+@app.command()
 def audit(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Who decided what, when, on whose authority."""
     with hub(url, api_key) as connection:

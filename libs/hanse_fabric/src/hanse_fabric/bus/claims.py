@@ -12,7 +12,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,6 +30,8 @@ _OTHERS_S = 0.3
 """How long the answers of other servers are waited for after the first one's."""
 
 _TRIES = 5
+_CLOCKS_S = 600
+"""How far apart the clocks of two machines of a hub may be: a server's that is behind takes a token for longer."""
 
 
 async def settle(
@@ -43,8 +45,9 @@ async def settle(
 ) -> bool:
     """Have every server hold the accounts as this release has them, with these and all held revocations.
 
-    A region's tokens last TOKEN_S, so its revocations of before that are forgotten, but for those FOR_GOOD; all of the
-    hub's account are, once EVERYBODY's tokens are void there. The system account has leaf nodes' keys alone.
+    A revocation stands as long as a token that it ends could be good. A region's last TOKEN_S, so those of before that
+    are forgotten, but for those FOR_GOOD. Of the hub's account, once EVERYBODY's tokens are void there, sites' keys are
+    forgotten, and all that were revoked before. The system account has leaf nodes' keys alone.
 
     Args:
         revoked: unix seconds by public user key.
@@ -60,7 +63,8 @@ async def settle(
     """
     names = ["account", "system", *(region_key(region) for region in issuer.regions)]
     async with _system(url, issuer, timeout, tls, "the account's claims could not be pushed") as connection:
-        return any([await _settle(connection, issuer, name, _of(name, revoked, regions or {})) for name in names])
+        known = regions or {}
+        return any([await _settle(connection, issuer, name, _of(name, revoked, known), known) for name in names])
 
 
 async def leaves_of(
@@ -103,15 +107,17 @@ def _of(name: str, revoked: Mapping[str, int], regions: Mapping[str, str]) -> di
     return {key: at for key, at in revoked.items() if concerned(key)}
 
 
-async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mapping[str, int]) -> bool:
-    """One account; whether a server lacked anything."""
+async def _settle(
+    connection: Client, issuer: Issuer, name: str, revoked: Mapping[str, int], sites: Container[str]
+) -> bool:
+    """One account; whether a server lacked anything. `sites`: whose keys have tokens of a region."""
     for attempt in range(_TRIES):
         tokens = await _looked_up(connection, issuer.public(name))
         held = [revocations_of(token) for token in tokens]
         wanted: dict[str, int] = {}
         for one in [*held, revoked]:
             wanted |= {key: max(at, wanted.get(key, 0)) for key, at in one.items()}
-        wanted = _still_needed(name, wanted)
+        wanted = _still_needed(name, wanted, sites)
         token = issuer.account_token(name, wanted, issued_at=next_issue(*tokens))
         if tokens and all(_same(one, token) and _holds(revocations_of(one), wanted) for one in tokens):
             return attempt > 0
@@ -125,13 +131,17 @@ async def _settle(connection: Client, issuer: Issuer, name: str, revoked: Mappin
     )
 
 
-def _still_needed(name: str, revoked: Mapping[str, int]) -> dict[str, int]:
+def _still_needed(name: str, revoked: Mapping[str, int], sites: Container[str]) -> dict[str, int]:
     if name == "system":
         return {key: at for key, at in revoked.items() if at >= FOR_GOOD}
     if name != "account":
-        return {key: at for key, at in revoked.items() if key != EVERYBODY and at > time.time() - TOKEN_S}
+        since = time.time() - TOKEN_S - _CLOCKS_S
+        return {key: at for key, at in revoked.items() if key != EVERYBODY and at > since}
     void = revoked.get(EVERYBODY)
-    return dict(revoked) if void is None else {EVERYBODY: void}
+    if void is None:
+        return dict(revoked)
+    later = {key: at for key, at in revoked.items() if at > void and key not in sites}
+    return later | {EVERYBODY: void}
 
 
 def _same(held: str, wanted: str) -> bool:

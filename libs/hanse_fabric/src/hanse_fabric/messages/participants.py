@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
 from pydantic import Base64Bytes
@@ -20,10 +21,11 @@ class ParticipantRecord(Message):
         api_key: id of its API key.
         former_bus_keys: those that it had before and that are revoked with it; None: none.
         region: whose credentials it has; None: the hub's own.
+        renewed_at: when it had a token renewed, within a day; None: not since it was enrolled.
     """
 
     schema_id: ClassVar[str] = "hanse.participant_record/2"
-    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region"}))
+    grown: ClassVar = ("hanse.participant_record/1", frozenset({"former_bus_keys", "region", "renewed_at"}))
 
     project: Slug
     participant: Slug
@@ -35,6 +37,12 @@ class ParticipantRecord(Message):
     revoked: bool = False
     former_bus_keys: tuple[str, ...] | None = None
     region: Slug | None = None
+    renewed_at: Time | None = None
+
+    @property
+    def last_there(self) -> datetime:
+        """When the hub last gave it credentials, within a day."""
+        return self.renewed_at or self.enrolled_at
 
     @property
     def connects_in(self) -> str:

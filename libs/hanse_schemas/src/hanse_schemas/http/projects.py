@@ -19,8 +19,14 @@ class CreateProject(Frozen):
     description: str = Field(default="", max_length=2000)
 
 
+class Absence(Frozen):
+    """For how many days a site may be away and come back by its key alone; null: for ever."""
+
+    days: int | None = Field(ge=1, le=3650)
+
+
 class ProjectView(Frozen):
-    """A project."""
+    """A project. `longest_absence_days`: `Absence`'s."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -29,6 +35,7 @@ class ProjectView(Frozen):
     description: str
     created_at: datetime
     created_by: str
+    longest_absence_days: int | None = None
 
 
 class ProjectList(Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal
 
+from hanse_coordinator.absence import was_away_too_long
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.records import InvitationRecord
@@ -27,13 +28,13 @@ def _view(record: InvitationRecord, now: datetime) -> InvitationView:
 
 async def create_invitation(hub: Hub, request: Request) -> IssuedInvitation:
     body: Invite = request.body
-    await hub.project(request.project)
+    project = await hub.project(request.project)
     regions = await hub.credentials.regions()
     if body.region not in regions:
         known = f"one of {', '.join(regions)}"
         raise invalid("region", body.region, known, hint="the hub's operator adds regions (docs/scale.md)")
     enrolled = await hub.buckets.participants.get(project=request.project, participant=body.participant)
-    if enrolled is not None and not enrolled.value.revoked:
+    if enrolled is not None and not (enrolled.value.revoked or was_away_too_long(project, enrolled.value, hub.clock)):
         raise HanseError(
             ErrorCode.CONFLICT,
             f"participant: {body.participant!r} is enrolled already",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 
+from hanse_coordinator.absence import check_absence, note_there
 from hanse_coordinator.api.door import address_of
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.proof import check_proof, invitation_of
 from hanse_coordinator.api.route import PUBLIC, Request, Route
-from hanse_coordinator.records import ApiKeyRecord, InvitationRecord
+from hanse_coordinator.records import ApiKeyRecord, InvitationRecord, ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity import secrets
 from hanse_fabric.identity.keys import VerifyKey
@@ -32,7 +33,7 @@ async def join(hub: Hub, request: Request) -> Joined:
     found = await invitation_of(hub, request, token)
     check_proof(body, token)
     project = await hub.project(found.project)
-    await _check_place(hub, found, body.public_key)
+    await _check_place(hub, project, found, body.public_key)
     # A credential that cannot be made must not use the token up.
     region = found.region or HUB_REGION
     bus_jwt = await hub.credentials.issue(found.project, found.participant, body.bus_key, region=region)
@@ -72,16 +73,20 @@ async def renew(hub: Hub, request: Request) -> Renewed:
     VerifyKey(entry.value.public_key).verify(body.signature, statement, what=f"renewal of {body.participant}")
     check_clocks(body.sent_at, hub.clock.now(), field="sent_at")
     record = entry.value
+    check_absence(await hub.project(body.project), record, hub.clock)
+    await note_there(hub.buckets.participants, record, hub.clock)
     return Renewed(
         bus_jwt=await hub.credentials.issue(body.project, body.participant, record.bus_key, region=record.connects_in)
     )
 
 
-async def _check_place(hub: Hub, invitation: InvitationRecord, public_key: str) -> None:
+async def _check_place(hub: Hub, project: ProjectRecord, invitation: InvitationRecord, public_key: str) -> None:
     """The name must be free, or be this very site's; and a new site one that the project's quota allows."""
     there = await hub.buckets.participants.get(project=invitation.project, participant=invitation.participant)
     if there is not None:
         _check_free(there.value, invitation, public_key)
+        if there.value.api_key == invitation.id:  # its token of before, which it may use again
+            check_absence(project, there.value, hub.clock)
     if there is None or there.value.revoked:
         await hub.quotas.take_site(invitation.project)
 

@@ -6,7 +6,7 @@ from hanse_coordinator.api.hub import HUB_AUDIT, Hub
 from hanse_coordinator.api.route import OWN, READ, Request, Route, view
 from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_schemas.http.projects import CreateProject, ProjectList, ProjectView
+from hanse_schemas.http.projects import Absence, CreateProject, ProjectList, ProjectView
 
 
 async def create_project(hub: Hub, request: Request) -> ProjectView:
@@ -42,6 +42,18 @@ async def get_project(hub: Hub, request: Request) -> ProjectView:
     return view(ProjectView, await hub.project(request.project))
 
 
+async def set_absence(hub: Hub, request: Request) -> ProjectView:
+    body: Absence = request.body
+    entry = await hub.buckets.projects.change(
+        lambda old: old.model_copy(update={"longest_absence_days": body.days}), project=request.project
+    )
+    await hub.audit(
+        request.caller, request.project, "project.absence", f"project:{request.project}",
+        days="any" if body.days is None else str(body.days),
+    )  # fmt: skip
+    return view(ProjectView, entry.value)
+
+
 ROUTES = (
     Route(
         "POST", "/v1/projects", OWN, create_project, ProjectView, "Create a project",
@@ -49,4 +61,6 @@ ROUTES = (
     ),
     Route("GET", "/v1/projects", READ, list_projects, ProjectList, "The projects that the key may see"),
     Route("GET", "/v1/projects/{project}", READ, get_project, ProjectView, "A project"),
+    Route("POST", "/v1/projects/{project}/absence", OWN, set_absence, ProjectView,
+          "Say how long a site may be away and come back without another invitation", body=Absence),
 )  # fmt: skip
