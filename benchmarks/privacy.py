@@ -80,6 +80,14 @@ async def masked(folder: Path) -> Figures:
     return {"plain_round_s": plain} | _over_plain(plain, medians)
 
 
+async def shared(folder: Path) -> Figures:
+    """The same with masks that three compensators share, of whom two are needed."""
+    names = [f"sharing-{number}" for number in (1, 2, 3)]
+    several = {"mode": "compensator", "largest_weight": 1000, "compensators": names, "needed": 2}
+    plain, medians = await _rounds(folder, {"masked_k_of_n": several}, sharing=len(names))
+    return _over_plain(plain, medians)
+
+
 async def pairwise(folder: Path) -> Figures:
     """The same in pairwise mode."""
     plain, medians = await _rounds(folder, {"pairwise": {"mode": "pairwise", "largest_weight": 1000}})
@@ -87,14 +95,14 @@ async def pairwise(folder: Path) -> Figures:
 
 
 async def _rounds(
-    folder: Path, modes: dict[str, dict[str, Any]], repeats: int = REPEATS
+    folder: Path, modes: dict[str, dict[str, Any]], repeats: int = REPEATS, *, sharing: int = 0
 ) -> tuple[float, dict[str, float]]:
     """Median seconds per round: plain, and by mode. Runs take turns on one deployment."""
     files = write_site(folder / "data")
     job = sized_job(4, SITES, MEGABYTES)
     jobs = {"plain": job} | {name: job | {"secure_aggregation": section} for name, section in modes.items()}
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    async with Deployment(folder, "bench", {}, SCHEMA) as deployment:
+    async with Deployment(folder, "bench", {}, SCHEMA, sharing=sharing) as deployment:
         await deployment.add_multiplexed("many", SITES, files)
         for _ in range(repeats):
             for name, body in jobs.items():
@@ -148,6 +156,7 @@ async def correlated(folder: Path) -> Figures:  # noqa: ARG001 - the sections' f
 SECTIONS: dict[str, Callable[[Path], Awaitable[Figures]]] = {
     "cipher": cipher,
     "masked": masked,
+    "shared": shared,
     "pairwise": pairwise,
     "hundred": hundred,
     "binding": binding,

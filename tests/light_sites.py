@@ -72,6 +72,7 @@ class LightSite:
         models: the model of each round, as it was sent with the tasks; shared by all sites, which must see the same.
         begun: called with each round whose task is seen.
         seconds: that its work took, as it will say where it may.
+        pinned: what its policy has of masking beside the compensator's key.
     """
 
     index: int
@@ -82,6 +83,7 @@ class LightSite:
     models: dict[int, Array]
     begun: Callable[[int], None]
     seconds: float = 0.0
+    pinned: dict[str, Any] = field(default_factory=dict)
     fates: list[Fate] = field(default_factory=list)
     _answers: dict[str, FinishedTask] = field(default_factory=dict)
     _noise: SiteNoise | None = None
@@ -136,7 +138,7 @@ class LightSite:
 
     def _answer(self, link: SiteLink, task: Task, model: Path | None) -> FinishedTask:
         assert task.masking is not None
-        policy = Policy(masking=MaskingPolicy.model_validate({"compensator": self.compensator_key}))
+        policy = Policy(masking=MaskingPolicy.model_validate({"compensator": self.compensator_key, **self.pinned}))
         self._noise = self._noise or SiteNoise(link, policy)
         if is_exchange(task):
             return self._noise.answer(task, model)
@@ -188,8 +190,10 @@ def _without_seed(link: SiteLink, task: Task, result: Result) -> Result:
     """The result with random bytes in the sealed seed's place, signed in order."""
     assert result.seed is not None
     assert task.masking is not None
-    sealed = secrets.token_bytes(len(result.seed.sealed))
-    bare = result.seed.model_copy(update={"sealed": sealed, "signature": b""})
+    sealed, seals = secrets.token_bytes(len(result.seed.sealed)), result.seed.seals
+    if seals is not None:
+        seals = tuple(secrets.token_bytes(len(each)) for each in seals)
+    bare = result.seed.model_copy(update={"sealed": sealed, "seals": seals, "signature": b""})
     key = link.identity.signing_key
     signature = key.sign(statement(task.project, task.run, task.masking.session, bare))
     forged = bare.model_copy(update={"signature": signature})

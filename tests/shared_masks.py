@@ -27,8 +27,9 @@ from hanse_fabric.messages.masking import (
     SealedSeed,
 )
 from hanse_fabric.subjects import SHARED_MASKS
+from hanse_privacy.compensators.keys import sharing_of
 from hanse_privacy.compensators.sealing import seal_shares
-from hanse_privacy.compensators.shares import Sharing, draw_seeds
+from hanse_privacy.compensators.shares import draw_seeds
 from hanse_privacy.masks.bound import Asked
 from hanse_privacy.masks.seal import SeedNote, statement
 from masked_sites import RUN, SESSION, MaskedSite
@@ -85,7 +86,7 @@ def shared(
     Args:
         spoilt: places of compensators whose seal is garbage.
     """
-    seeds = draw_seeds(Sharing(group.needed, len(group.keys)))
+    seeds = draw_seeds(sharing_of(group))
     note = SeedNote(secrets.token_bytes(32), minimum, None, asked.work, tag)
     seals = seal_shares(
         group, seeds, note, project=site.project, run=run, session=session, participant=site.name, request=asked.request

@@ -18,7 +18,7 @@ import hanse_compensator.shared_sums as agents_of_several
 from hanse_fabric.bus.memory import MemoryBroker, MemoryBus
 from hanse_fabric.clock import SystemClock
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.masking import MaskStage
+from hanse_fabric.messages.masking import Compensators, MaskStage
 from hanse_fabric.subjects import MASKS, PARTICIPANTS
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_privacy.compensators.keys import check_group, digest_of
@@ -91,6 +91,25 @@ def test_a_hub_with_fewer_than_k_compensators_takes_no_mask_off(tmp_path, needed
         assert np.array_equal(taken_off(seen, given, group, members, places), secret)
 
 
+def test_a_hub_that_calls_compensators_gone_takes_no_mask_off_either(tmp_path):
+    members = compensators(tmp_path, 3)
+    whole, secret = group_of(members, 2), np.arange(TALLY, dtype="<u8")
+    pinned, now = [each.owner.public_bytes for each in members], SystemClock().now()
+    for away in range(3):
+        keys = tuple(key for place, key in enumerate(whole.keys) if place != away)
+        group = Compensators(needed=2, keys=keys, gone=(base64.b64encode(pinned[away]),))
+        check_group(group, pinned, 2, now)
+        given = shared(masked_sites("triage", 1)[0], group, tally=TALLY)
+        seen, present = masked(given, secret), [place for place in range(3) if place != away]
+        for place in present:
+            assert not np.array_equal(taken_off(seen, given, group, members, [place]), secret)
+        # The control: both of those that are there read it.
+        assert np.array_equal(taken_off(seen, given, group, members, present), secret)
+    all_needed = Compensators(needed=3, keys=whole.keys[:2], gone=(base64.b64encode(pinned[2]),))
+    with pytest.raises(HanseError, match="gone"):
+        check_group(all_needed, pinned, 3, now)
+
+
 def taken_off(seen, given, group, members, places):
     """A masked answer less all keystreams whose seeds these compensators can open."""
     sharing = Sharing(group.needed, len(members))
@@ -105,13 +124,18 @@ def taken_off(seen, given, group, members, places):
 
 
 def opened(member, group, given, place, now=None):
-    private = member.keys.private(group.keys[place].key, now or SystemClock().now())
-    return open_shared(private, group, given, place)
+    return open_shared(member.keys.private(key_of(group, place), now or SystemClock().now()), group, given, place)
+
+
+def key_of(group, place):
+    (key,) = [each.key for each in group.keys if each.owner == group.owners[place]]
+    return key
 
 
 def open_shared(key, group, given, place):
+    seal = [each.owner for each in group.keys].index(group.owners[place])
     return open_sealed(
-        key, given.sealed.seals[place], project="triage", run=RUN, session=SESSION, participant=given.site.name,
+        key, given.sealed.seals[seal], project="triage", run=RUN, session=SESSION, participant=given.site.name,
         request=ASKED.request, group=digest_of(group),
     )  # fmt: skip
 

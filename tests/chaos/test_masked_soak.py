@@ -1,7 +1,8 @@
 """A masked run in which sites drop out at random, at any step, while compensator and aggregator are killed.
 
 Each round's sum is right, of at least as many participants as the job's minimum, and of exactly those whose masks the
-compensator summed: never a partial sum. `make soak` runs 200 rounds of 10 sites; by default it is a short one.
+compensator summed: never a partial sum. `make soak` runs 200 rounds of 10 sites; by default it is a short one. It is
+played with one compensator, and with three of which two are needed: any is killed, and one hangs in the second half.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ DROPPING = 0.2
 KILLED = 0.25
 """Share of the rounds in which a process is killed."""
 
+SEVERAL, NEEDED = ("sharing-1", "sharing-2", "sharing-3"), 2
 EVALUATED = 4
 HOW = {Fate.SILENT: 5, Fate.FAILS: 5, Fate.LATE: 5, Fate.NO_UPDATE: 3, Fate.TAMPERED: 1, Fate.BAD_SEED: 1}
 """How those drop out who do, by frequency. After the last two the step is done again."""
@@ -54,6 +56,7 @@ class Chance:
 
     sites: int
     spared: int = MINIMUM
+    victims: tuple[str, ...] = ("compensator", "aggregator")
     drops: Counter[Fate] = field(default_factory=Counter)
 
     def fate(self, site: LightSite, task: Task) -> Fate:
@@ -78,7 +81,7 @@ class Chance:
 
     def victim(self, round_number: int) -> str | None:
         chance = random.Random(f"{SEED} kill {round_number}")
-        return chance.choice(["compensator", "aggregator"]) if chance.random() < KILLED else None
+        return chance.choice(self.victims) if chance.random() < KILLED else None
 
 
 @dataclass
@@ -110,15 +113,24 @@ class Unhurried(LightSite):
 
 
 @pytest.mark.timeout(60 + 30 * ROUNDS)
-async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: Path) -> None:
-    async with EmbeddedHub(tmp_path / "hub") as hub, asyncio.TaskGroup() as group:
+@pytest.mark.parametrize("several", [(), SEVERAL], ids=["one compensator", "two of three compensators"])
+async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: Path, several: tuple[str, ...]) -> None:
+    async with EmbeddedHub(tmp_path / "hub", sharing=len(several)) as hub, asyncio.TaskGroup() as group:
         chance, models, handed = Chance(SITES), dict[int, Array](), Handed()
+        hung: list[int] = []
+        pinned: dict[str, Any] = {}
+        if several:
+            chance.victims = (*several, "aggregator")
+            pinned = {"compensators": {"needed": NEEDED, "keys": list(hub.sharing_keys.values())}}
         kills: Counter[str] = Counter()
         seen: set[int] = set()
 
         def begun(round_number: int) -> None:
             if round_number not in seen:
                 seen.add(round_number)
+                if several and round_number > ROUNDS // 2 and not hung:
+                    hung.extend(hang(hub, several[-1]))
+                    chance.victims = (*several[:-1], "aggregator")
                 victim = chance.victim(round_number)
                 if victim is not None:
                     killing.append(group.create_task(kill(hub, victim, round_number, kills)))
@@ -128,7 +140,15 @@ async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: 
             project = await asyncio.to_thread(client.projects.create, "soak", schema={"kind": "open"})
             sites = [
                 Unhurried(
-                    index, SITES, tmp_path / f"{index}", hub.compensator_key, chance.fate, models, begun, handed=handed
+                    index,
+                    SITES,
+                    tmp_path / f"{index}",
+                    hub.compensator_key,
+                    chance.fate,
+                    models,
+                    begun,
+                    pinned=pinned,
+                    handed=handed,
                 )
                 for index in range(SITES)
             ]
@@ -136,7 +156,7 @@ async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: 
                 group.create_task(site.run(hub.url, await asyncio.to_thread(project.invite, site.name)))
                 for site in sites
             ]
-            run = await asyncio.to_thread(submit, project)
+            run = await asyncio.to_thread(submit, project, several)
             await asyncio.to_thread(run.wait)
             assert run.state == "completed", f"{run.state}: {run.view.reason}"
             await asyncio.to_thread(run.model.download, tmp_path / "model.safetensors")
@@ -144,13 +164,17 @@ async def test_no_round_of_a_masked_soak_has_a_wrong_or_a_partial_sum(tmp_path: 
             redone = await asyncio.to_thread(check, project, run, models)
         for task in (*at_work, *killing):
             task.cancel()
+        for pid in hung:
+            os.kill(pid, signal.SIGCONT)
+    assert len(hung) == (1 if several else 0)
     print(f"{ROUNDS} rounds, {dict(chance.drops)}, killed {dict(kills)}, summed again {redone}")
     assert ROUNDS < 8 or (kills and redone and len(chance.drops) > 3), "the soak was too calm"
 
 
-def submit(project: Project) -> Run:
+def submit(project: Project, several: tuple[str, ...]) -> Run:
     """A job whose rounds end soon after its quorum has answered."""
     start = {"weight": np.zeros(SITES + TAIL, np.float32)}
+    shared = {"compensators": list(several), "needed": NEEDED} if several else {}
     return project.run(
         {
             "rounds": ROUNDS,
@@ -166,9 +190,18 @@ def submit(project: Project) -> Run:
                 "patience": 60,
                 "retries": 20,
             },
-            "secure_aggregation": {"mode": "compensator", "minimum": MINIMUM, "largest_weight": 100},
+            "secure_aggregation": {"mode": "compensator", "minimum": MINIMUM, "largest_weight": 100, **shared},
         }
     )
+
+
+def hang(hub: EmbeddedHub, name: str) -> list[int]:
+    """Stop a process for good, so that nobody starts it again."""
+    pid = hub.supervisor.pids().get(name)
+    if pid is None:
+        return []
+    os.kill(pid, signal.SIGSTOP)
+    return [pid]
 
 
 async def kill(hub: EmbeddedHub, name: str, round_number: int, kills: Counter[str]) -> None:

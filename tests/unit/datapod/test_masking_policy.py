@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.policy.site_policy import Policy, load_policy
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages import (
+    Compensators,
     HiddenFailure,
     Masking,
     MaskingMode,
@@ -23,6 +27,7 @@ from hanse_fabric.messages import (
     TaskKind,
 )
 from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy.compensators.keys import signed_key
 from unit.datapod.site_actors import Site, task
 
 PINNED, OTHER = base64.b64encode(b"k" * 32).decode(), base64.b64encode(b"x" * 32).decode()
@@ -47,6 +52,65 @@ def masked(
 
 def policy(**fields: Any) -> Policy:
     return Policy(masking=MaskingPolicy.model_validate({"compensator": PINNED} | fields))
+
+
+OWNERS = [SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
+LASTING = [base64.b64encode(owner.public_bytes).decode() for owner in OWNERS]
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def of_several(owners: Sequence[SigningKey] = OWNERS, needed: int = 2) -> Task:
+    """A task whose mask is to be shared."""
+    keys = [signed_key(owner, b"x" * 32, LATER) for owner in sorted(owners, key=lambda owner: owner.public_bytes)]
+    asked = masked(key=None)
+    assert asked.masking is not None
+    group = Compensators(needed=needed, keys=tuple(keys))
+    return asked.model_copy(update={"masking": asked.masking.model_copy(update={"compensators": group})})
+
+
+@pytest.mark.parametrize(
+    ("pinned", "asked", "said"),
+    [
+        (
+            None,
+            of_several(),
+            "a sum with the help of 3 compensators is asked, allowed: none, for no several are pinned",
+        ),
+        ({"needed": 3, "keys": LASTING}, of_several(), "2 of "),
+        ({"needed": 2, "keys": LASTING[:2]}, of_several(), "are pinned"),
+        ({"needed": 2, "keys": LASTING}, of_several(OWNERS[:2]), "are pinned"),
+    ],
+)
+def test_several_compensators_that_are_not_those_pinned_are_refused(
+    pinned: dict[str, Any] | None, asked: Task, said: str
+) -> None:
+    with pytest.raises(HanseError) as refusal:
+        policy(compensators=pinned).masking.check(asked)
+    assert refusal.value.code is ErrorCode.POLICY
+    assert "masking.compensators" in str(refusal.value)
+    assert said in str(refusal.value)
+
+
+def test_several_that_are_pinned_are_accepted_and_one_is_not_where_several_alone_are() -> None:
+    both = {"compensators": {"needed": 2, "keys": LASTING}}
+    policy(**both).masking.check(of_several())
+    with pytest.raises(HanseError, match="none is pinned"):
+        policy(compensator=None, **both).masking.check(masked())
+
+
+@pytest.mark.parametrize(
+    ("pinned", "said"),
+    [
+        ({"needed": 4, "keys": LASTING}, "2 to 3, the number of compensators"),
+        ({"needed": 1, "keys": LASTING}, "greater than or equal to 2"),
+        ({"needed": 2, "keys": [*LASTING, PINNED]}, "more than half of 4 compensators"),
+        ({"needed": 2, "keys": [LASTING[0], LASTING[0], LASTING[1]]}, "no two are the same"),
+        ({"needed": 2, "keys": [LASTING[0], "AAAA"]}, "at least 32 items"),
+    ],
+)
+def test_compensators_that_cannot_share_masks_are_not_pinned(pinned: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        policy(compensators=pinned)
 
 
 @pytest.mark.parametrize(

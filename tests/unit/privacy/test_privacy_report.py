@@ -19,6 +19,8 @@ from hanse_schemas.job import Job, check_job
 
 SHARES = {"placement": "distributed", "mechanism": "discrete_laplace", "noise": "distributed-gamma", "epsilon": 4.0}
 
+SEVERAL = {"mode": "compensator", "compensators": ["trustee", "notary", "university"], "needed": 2}
+
 
 def job(privacy: dict[str, Any] | None = None, **changes: Any) -> Job:
     body: dict[str, Any] = {"rounds": 10, "model": {"name": "logistic"}, "participants": {"minimum": 4}}
@@ -59,6 +61,11 @@ def test_shares_of_noise_name_the_coalition_that_defeats_them() -> None:
     said = describe(job(SHARES, weighting="uniform", secure_aggregation=masked), active=5)
     assert "collude" in said
     assert "compensator" in said
+
+
+def test_shares_of_noise_name_how_many_of_several_compensators_see_single_updates() -> None:
+    said = describe(job(SHARES, weighting="uniform", secure_aggregation=SEVERAL), active=5)
+    assert "2 of the compensators trustee, notary, university sees single updates" in said
 
 
 def test_the_report_gives_the_true_epsilon_of_the_literal_scale() -> None:
@@ -123,6 +130,7 @@ def test_the_report_does_not_mention_evaluation_that_never_happens() -> None:
         (None, "the hub sees every site's update"),
         ({"mode": "ring"}, "no masks"),
         ({"mode": "compensator"}, "the compensator pool"),
+        (SEVERAL, "the aggregator and 2 of the compensators trustee, notary, university pool"),
         ({"mode": "pairwise", "threshold": 3}, "3 of the sites"),
     ],
 )

@@ -9,6 +9,11 @@ from hanse_schemas.job import check_job
 GOOD = {"rounds": 3, "model": {"name": "linear"}}
 
 
+def several(*names: str, needed: int | None, mode: str = "compensator") -> dict[str, object]:
+    """A job of several compensators, three if none is named."""
+    return {"secure_aggregation": {"mode": mode, "compensators": names or ("one", "two", "three"), "needed": needed}}
+
+
 def test_the_defaults_make_a_whole_job() -> None:
     job = check_job(parse_yaml("rounds: 3\nmodel: {name: linear}\n", "job file"))
     assert job.participants.needed(4) == 4
@@ -33,6 +38,16 @@ def test_the_defaults_make_a_whole_job() -> None:
         ({"model": {}}, "model: a mapping with a name is needed"),
         ({"code": {"name": "../x", "digest": "0" * 64}}, "code.name"),
         ({"seed": -1}, "seed"),
+        (several(needed=4), "needed: 4 of 3 compensators; at most all of them are needed"),
+        (several("one", "two", "three", "four", needed=2), "needed: 2 of 4 compensators; more than half are"),
+        (several(needed=1), "secure_aggregation.needed: Input should be greater than or equal to 2 (given 1)"),
+        (several("one", "two", "one", needed=2), "compensators: one, two, one; each is named once"),
+        (several("one", needed=2), "secure_aggregation.compensators"),
+        (several(*"abcdefgh", needed=5), "secure_aggregation.compensators"),
+        (several("One", "two", needed=2), "secure_aggregation.compensators"),
+        (several(needed=None), "needed: none given; compensators and needed belong together"),
+        ({"secure_aggregation": {"mode": "compensator", "needed": 2}}, "compensators: none given"),
+        (several(needed=2, mode="pairwise"), "compensators and needed belong to mode compensator, mode is pairwise"),
         ({"participants": {"deadline": float("nan")}}, "participants.deadline"),
     ],
 )

@@ -16,6 +16,7 @@ from hanse_privacy.correlated.sensitivity import sensitivity
 from hanse_privacy.noise.gaussian import gaussian_epsilon
 from hanse_privacy.noise.labels import coalitions, law_in_words
 from hanse_schemas.job import Job
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 _GAUSSIAN = ("gaussian", "discrete_gaussian")
 
@@ -111,10 +112,13 @@ def _adversary(job: Job, privacy: Privacy, active: int) -> str:
             )
         case _:
             resists, defeated = coalitions(privacy, active)
-            mode = job.secure_aggregation.mode if job.secure_aggregation is not None else "none"
-            helper = "; the aggregator together with the compensator sees single updates with shares of noise only"
+            sums, helper = job.secure_aggregation, ""
+            if sums is not None and sums.mode == "compensator":
+                helper = (
+                    f"; the aggregator together with {_summing(sums)} sees single updates with shares of noise only"
+                )
             against = f"; not from {defeated}" if defeated else ""
-            return f"{resists}{against}{helper if mode == 'compensator' else ''}"
+            return f"{resists}{against}{helper}"
 
 
 def _guarantee(job: Job, privacy: Privacy, active: int) -> str:
@@ -185,12 +189,19 @@ def _metrics_in_words(privacy: Privacy, asked: PrivateMetrics) -> str:
     )
 
 
+def _summing(sums: SecureAggregation) -> str:
+    """Who takes masks off."""
+    if sums.compensators is None:
+        return "the compensator"
+    return f"{sums.needed} of the compensators {', '.join(sums.compensators)}"
+
+
 def _study(job: Job) -> str:
     sums = job.secure_aggregation
     if sums is None or sums.mode == "ring":
         return "No masks: mode ring is for comparisons, and the hub sees every cohort's statistics."
     if sums.mode == "compensator":
-        unless = ", unless the aggregator and the compensator pool what they see"
+        unless = f", unless the aggregator and {_summing(sums)} pool what they see"
     else:
         unless = ", unless all others pool what they know"
     return (
@@ -209,7 +220,7 @@ def _without(job: Job) -> str:
         return "No differential privacy: the hub sees every site's update, and models may tell of single examples."
     if sums.mode == "ring":
         return "No differential privacy, and no masks: mode ring is for comparisons, and the hub sees every update."
-    pooled = "the aggregator and the compensator pool what they see"
+    pooled = f"the aggregator and {_summing(sums)} pool what they see"
     who = pooled if sums.mode == "compensator" else f"{sums.threshold or 'two thirds'} of the sites help it"
     return (
         f"No differential privacy: the hub sees sums of at least {sums.minimum} sites' updates and no single one, "

@@ -19,7 +19,6 @@ from hanse_fabric.messages import (
     Reduced,
     ReduceJob,
     SealedSeed,
-    SeedKey,
     StudyJob,
 )
 from hanse_schemas.job import Job
@@ -90,11 +89,11 @@ class Verbs(Protocol):
         """
         ...
 
-    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:
-        """The keys of some hours of several compensators, as they are announced at this step; sorted by owner.
+    async def compensators(self, key: str, names: tuple[str, ...], needed: int) -> Compensators:
+        """Several compensators with their keys of some hours, as they are announced at this step.
 
         Raises:
-            RunFailure: UNAVAILABLE where one has announced none, or its time is over.
+            RunFailure: UNAVAILABLE where one has announced none, or too few have one of the present.
         """
         ...
 

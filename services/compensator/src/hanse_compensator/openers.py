@@ -58,13 +58,15 @@ class AsOneOfSeveral:
 
     Attributes:
         key: 32 bytes, the private half of the one that the seals are for.
-        place: among the group's keys.
+        seal: which of a member's seals is for this one.
+        place: among the group's owners.
         group: its digest.
-        count: how many compensators there are.
+        count: to how many compensators there are seals.
         held: how many seeds of each member this one holds.
     """
 
     key: bytes = field(repr=False)
+    seal: int
     place: int
     group: bytes
     count: int
@@ -81,7 +83,7 @@ class AsOneOfSeveral:
                 "request", None, "the digest of what was asked, without which several compensators sum nothing"
             )
         note = open_sealed(
-            self.key, member.seals[self.place], **sum_of, participant=member.participant, request=asked,
+            self.key, member.seals[self.seal], **sum_of, participant=member.participant, request=asked,
             group=self.group,
         )  # fmt: skip
         if len(note.seeds) != self.held:

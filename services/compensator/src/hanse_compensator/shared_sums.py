@@ -30,7 +30,7 @@ from hanse_fabric.records import Bucket
 from hanse_fabric.store.port import ObjectStore
 from hanse_fabric.subjects import MASKS, PARTICIPANTS, SHARED_MASKS
 from hanse_privacy.compensators.ballots import cast, check_ballots
-from hanse_privacy.compensators.keys import digest_of
+from hanse_privacy.compensators.keys import digest_of, sharing_of
 from hanse_privacy.compensators.shares import Sharing
 from hanse_privacy.works.chain import Members, Work, keys_of
 
@@ -55,7 +55,7 @@ class Asked:
 
     @property
     def sharing(self) -> Sharing:
-        return Sharing(self.group.needed, len(self.group.keys))
+        return sharing_of(self.group)
 
 
 class SharedSums:
@@ -139,13 +139,12 @@ class SharedSums:
         if group is None or request.stage is None:
             raise invalid("compensators", group, "several, and a stage")
         digest = digest_of(group)
-        owners = [key.owner for key in group.keys]
-        if self._owner.public_bytes not in owners:
+        present = [key.owner for key in group.keys]
+        if self._owner.public_bytes not in present:
             raise invalid("compensators", "others", f"{self._owner.public_bytes.hex()[:16]}... among them")
-        place = owners.index(self._owner.public_bytes)
-        sharing = Sharing(group.needed, len(owners))
-        private = self._keys.private(group.keys[place].key, self._clock.now())
-        opener = AsOneOfSeveral(private, place, digest, len(owners), len(sharing.held_by(place)))
+        seal, place = present.index(self._owner.public_bytes), group.owners.index(self._owner.public_bytes)
+        private = self._keys.private(group.keys[seal].key, self._clock.now())
+        opener = AsOneOfSeveral(private, seal, place, digest, len(present), len(sharing_of(group).held_by(place)))
         named = "\x1f".join((request.project, request.run, request.session)).encode()
         asked = hashlib.sha256(named).digest() + bytes.fromhex(members_digest(request))
         return Asked(request, group, hashlib.sha256(asked).digest(), opener)

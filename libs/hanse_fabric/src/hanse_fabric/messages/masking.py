@@ -96,10 +96,17 @@ class Compensators(Frozen):
     Attributes:
         needed: k of the n.
         keys: of each one the present key, sorted by owner.
+        gone: lasting keys of those, n - k at most, that have none of the present: nothing is sealed to them.
     """
 
     needed: int = Field(ge=2, le=MOST_COMPENSATORS)
     keys: tuple[SeedKey, ...] = Field(min_length=2, max_length=MOST_COMPENSATORS)
+    gone: tuple[Ed25519Key, ...] | None = Field(default=None, min_length=1, max_length=MOST_COMPENSATORS)
+
+    @property
+    def owners(self) -> tuple[bytes, ...]:
+        """The lasting keys of all n, sorted: a compensator's place is that of its key."""
+        return tuple(sorted((*(key.owner for key in self.keys), *(self.gone or ()))))
 
 
 class KnownSets(Frozen):

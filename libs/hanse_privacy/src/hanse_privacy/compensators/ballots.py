@@ -60,7 +60,7 @@ def check_ballots(
         members, gap: of the set (`Work.admit`).
 
     Returns:
-        tuple[int, ...]: the voters' places among the group's keys, sorted.
+        tuple[int, ...]: the voters' places among the group's owners, sorted.
 
     Raises:
         HanseError: QUORUM for another number of ballots than are needed; TAMPERED for one of a stranger, one that comes
@@ -68,7 +68,7 @@ def check_ballots(
     """
     if len(ballots) != group.needed:
         raise HanseError(ErrorCode.QUORUM, f"ballots: {len(ballots)}, exactly {group.needed} are expected")
-    places = {key.owner: place for place, key in enumerate(group.keys)}
+    places = {owner: place for place, owner in enumerate(group.owners)}
     voters = [ballot.owner for ballot in ballots]
     for ballot in ballots:
         if ballot.owner not in places or voters.count(ballot.owner) > 1:

@@ -35,15 +35,24 @@ def group_digest(owners: Sequence[bytes], needed: int) -> bytes:
 
 
 def digest_of(group: Compensators) -> bytes:
-    """`group_digest` of a group.
+    """`group_digest` of a group: the same whoever of them is gone.
 
     Raises:
-        HanseError: INVALID_INPUT, also where its keys are not sorted by owner.
+        HanseError: INVALID_INPUT, also where its keys are not sorted by owner, or so many are gone that fewer are left
+            than are needed.
     """
-    owners = [key.owner for key in group.keys]
-    if owners != sorted(owners):
+    present = [key.owner for key in group.keys]
+    if present != sorted(present):
         raise invalid("compensators", "keys in another order", "keys sorted by owner")
-    return group_digest(owners, group.needed)
+    digest = group_digest(group.owners, group.needed)
+    if len(present) < group.needed:
+        raise invalid("compensators.gone", len(group.gone or ()), f"{len(group.owners) - group.needed} of them at most")
+    return digest
+
+
+def sharing_of(group: Compensators) -> Sharing:
+    """Who holds which seed, by places among `group.owners`."""
+    return Sharing(group.needed, len(group.owners))
 
 
 def statement(key: bytes, until: datetime) -> bytes:
@@ -72,7 +81,7 @@ def check_group(group: Compensators, pinned: Collection[bytes], needed: int, now
     if digest_of(group) != group_digest(list(pinned), needed):
         raise HanseError(
             ErrorCode.POLICY,
-            f"compensators: {group.needed} of {_shown([key.owner for key in group.keys])} are announced, "
+            f"compensators: {group.needed} of {_shown(group.owners)} are announced, "
             f"{needed} of {_shown(pinned)} are pinned",
             hint="ask who runs the compensators whether their keys have changed, and pin them; a stranger's is never "
             "used",

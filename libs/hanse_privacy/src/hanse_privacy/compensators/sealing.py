@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages.masking import Compensators
-from hanse_privacy.compensators.keys import digest_of
-from hanse_privacy.compensators.shares import Sharing
+from hanse_privacy.compensators.keys import digest_of, sharing_of
 from hanse_privacy.masks.seal import SeedNote, seal
 
 
@@ -16,7 +15,7 @@ def seal_shares(
     group: Compensators, seeds: Sequence[bytes], note: SeedNote, *, project: str, run: str, session: str,
     participant: str, request: bytes,
 ) -> tuple[bytes, ...]:  # fmt: skip
-    """One seal for each compensator, in the order of the group's keys.
+    """One seal for each compensator that is there, in the order of the group's keys.
 
     Args:
         group: as `keys.check_group` has found it right.
@@ -27,13 +26,13 @@ def seal_shares(
     Raises:
         HanseError: INVALID_INPUT for another number of seeds.
     """
-    sharing = Sharing(group.needed, len(group.keys))
+    sharing, owners = sharing_of(group), group.owners
     if len(seeds) != len(sharing.holders):
         raise invalid("seeds", len(seeds), f"{len(sharing.holders)}, one for each choice of compensators")
     digest = digest_of(group)
     seals = []
-    for place, key in enumerate(group.keys):
-        first, *more = (seeds[index] for index in sharing.held_by(place))
+    for key in group.keys:
+        first, *more = (seeds[index] for index in sharing.held_by(owners.index(key.owner)))
         told = replace(note, seed=first, more=tuple(more))
         seals.append(
             seal(

@@ -128,7 +128,7 @@ class Compensated(MaskingProtocol):
         names, needed = self._settings.compensators, self._settings.needed
         if names is None or needed is None:
             return None
-        return Compensators(needed=needed, keys=await self._run.compensators(f"{session}-compensators", names))
+        return await self._run.compensators(f"{session}-compensators", names, needed)
 
 
 def work_of(run: Verbs, ask: Ask) -> bytes | None:

@@ -23,7 +23,6 @@ from hanse_fabric.messages import (
     ReduceJob,
     Result,
     SealedSeed,
-    SeedKey,
     StudyJob,
     Task,
 )
@@ -175,7 +174,7 @@ class MemoryVerbs:
         """See `Verbs.compensator`. There is none: masks of this process would hide nothing from it."""
         raise _not_here("a compensator")
 
-    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:  # noqa: ARG002
+    async def compensators(self, key: str, names: tuple[str, ...], needed: int) -> Compensators:  # noqa: ARG002
         """See `Verbs.compensators`."""
         raise _not_here("compensators")
 

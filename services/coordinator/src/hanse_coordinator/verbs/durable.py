@@ -21,7 +21,7 @@ from hanse_coordinator.verbs.mask_sums import MaskSums, announced
 from hanse_coordinator.verbs.objects import RunObjects
 from hanse_coordinator.verbs.publishing import publish
 from hanse_coordinator.verbs.reduction_jobs import ReductionJobs
-from hanse_coordinator.verbs.shared_mask_sums import SharedMaskSums, announced_keys
+from hanse_coordinator.verbs.shared_mask_sums import SharedMaskSums, announced_group
 from hanse_coordinator.verbs.steps import Steps
 from hanse_coordinator.verbs.tasks import TaskSteps
 from hanse_coordinator.watching.notices import Notices
@@ -39,7 +39,6 @@ from hanse_fabric.messages import (
     Reduced,
     ReduceJob,
     SealedSeed,
-    SeedKey,
     StudyJob,
 )
 from hanse_fabric.records import Bucket
@@ -161,13 +160,15 @@ class DurableVerbs:
 
         return bytes.fromhex((await self.steps.once("compensator", {"compensator": "key"}, look))["key"])
 
-    async def compensators(self, key: str, names: tuple[str, ...]) -> tuple[SeedKey, ...]:
+    async def compensators(self, key: str, names: tuple[str, ...], needed: int) -> Compensators:
         async def look() -> Body:
-            found = await announced_keys(self._bus, names, self._clock.now())
-            return {"keys": [each.model_dump(mode="json") for each in found]}
+            step = timedelta(seconds=self.job.participants.deadline)
+            found = await announced_group(self._bus, names, needed, self._clock.now(), step)
+            return found.model_dump(mode="json", exclude_none=True)
 
-        recorded = await self.steps.once(key, {"compensators": list(names)}, look)
-        return tuple(SeedKey.model_validate(each) for each in recorded["keys"])
+        return Compensators.model_validate(
+            await self.steps.once(key, {"compensators": list(names), "needed": needed}, look)
+        )
 
     async def initial_model(self, digest: str) -> ObjectRef:
         async def verify() -> Body:

@@ -11,7 +11,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hanse_coordinator.verbs.mask_sums import told
 from hanse_coordinator.verbs.requests import Patience
@@ -70,7 +70,7 @@ class SharedMaskSums:
                 raise RunFailure(
                     ErrorCode.TIMEOUT,
                     f"session {session}: {answer.reason}",
-                    hint=f"see that {group.needed} of the {len(group.keys)} compensators of this job are running",
+                    hint=f"see that {group.needed} of the {len(group.owners)} compensators of this job are running",
                 )
             _LOG.warning("masks of session %s of run %s: %s", session, self._run, answer.reason)
             await self._clock.sleep(_AGAIN_S)
@@ -152,37 +152,53 @@ def _too_few(request: MaskRequest, answers: Mapping[bytes, MaskAnswer], group: C
     well = [answer for answer in answers.values() if not answer.code]
     if len(well) >= group.needed:
         return None
-    gone = len(group.keys) - len(answers)
-    waiting = gone + sum(answer.code in _TRANSIENT for answer in answers.values())
+    silent = len(group.keys) - len(answers)
+    waiting = silent + sum(answer.code in _TRANSIENT for answer in answers.values())
     refusals = [answer for answer in answers.values() if answer.code and answer.code not in _TRANSIENT]
     if not refusals or len(well) + waiting >= group.needed:
-        reason = f"{len(well)} of {len(group.keys)} compensators answered, {group.needed} are needed"
+        reason = f"{len(well)} of {len(group.owners)} compensators answered, {group.needed} are needed"
         return request.answered(code=ErrorCode.UNAVAILABLE.code, reason=reason)
     refused = sorted({name for answer in refusals for name in answer.refused})
     first = refusals[0]
     return request.answered(refused=tuple(refused), code=first.code, reason=first.reason)
 
 
-async def announced_keys(bus: Bus, names: tuple[str, ...], now: datetime) -> tuple[SeedKey, ...]:
-    """The present keys of several compensators, sorted by owner. Sites trust only what their policies pin.
+async def announced_group(
+    bus: Bus, names: tuple[str, ...], needed: int, now: datetime, step: timedelta
+) -> Compensators:  # fmt: skip
+    """Several compensators as they are announced, of which some may be gone. Sites trust only what their policies pin.
+
+    Args:
+        step: how long a step may take: a key that does not last so long belongs to one who no longer renews it.
 
     Raises:
-        RunFailure: UNAVAILABLE where one is not announced, is not one of several, or has not renewed its key; CONFLICT
-            where two names have one key.
+        RunFailure: UNAVAILABLE where one was never announced as one of several, or too few have a key of the present;
+            CONFLICT where two names have one key.
     """
     bucket = Bucket(bus, COMPENSATORS, CompensatorRecord)
     found: dict[bytes, SeedKey] = {}
+    late: dict[bytes, str] = {}
     for name in names:
         entry = await bucket.get(name=name)
         key = None if entry is None else entry.value.seed_key
-        if key is None or key.until <= now:
-            state = "none is announced" if key is None else f"it was to be used until {key.until.isoformat()}"
+        if key is None:
             raise RunFailure(
                 ErrorCode.UNAVAILABLE,
-                f"secure_aggregation.compensators: {name}: a sealing key of the present is expected, {state}",
-                hint="start this compensator with HANSE_COMPENSATOR_IDENTITY, and see that its clock is right",
+                f"secure_aggregation.compensators: {name}: a sealing key of the present is expected, none is announced",
+                hint="start this compensator with HANSE_COMPENSATOR_IDENTITY",
             )
         if key.owner in found:
             raise RunFailure(ErrorCode.CONFLICT, f"secure_aggregation.compensators: {name} has the key of another one")
         found[key.owner] = key
-    return tuple(found[owner] for owner in sorted(found))
+        if key.until <= now + step:
+            late[key.owner] = f"{name} until {key.until.isoformat(timespec='seconds')}"
+    if len(found) - len(late) < needed:
+        raise RunFailure(
+            ErrorCode.UNAVAILABLE,
+            f"secure_aggregation.compensators: sealing keys of {needed} that last for a step of "
+            f"{step.total_seconds():.0f} s are expected; they are to be used: {', '.join(late.values())}",
+            hint="see that these compensators run and that their clocks are right; a step may take half of "
+            "HANSE_COMPENSATOR_KEY_HOURS",
+        )
+    keys = tuple(found[owner] for owner in sorted(found.keys() - late.keys()))
+    return Compensators(needed=needed, keys=keys, gone=tuple(map(base64.b64encode, sorted(late))) or None)

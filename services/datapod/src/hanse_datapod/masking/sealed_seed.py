@@ -33,11 +33,12 @@ def seeds_for(masking: Masking, asked: Asked | None) -> tuple[bytes, ...]:
         return ()
     if masking.compensators is None:
         return (secrets.token_bytes(SEED_BYTES),)
-    from hanse_privacy.compensators.shares import Sharing, draw_seeds
+    from hanse_privacy.compensators.keys import sharing_of
+    from hanse_privacy.compensators.shares import draw_seeds
 
     if asked is None:
         raise refused("several compensators sum no answers that are bound to no request")
-    return draw_seeds(Sharing(masking.compensators.needed, len(masking.compensators.keys)))
+    return draw_seeds(sharing_of(masking.compensators))
 
 
 def seal_seeds(
