@@ -15,7 +15,7 @@ from adversary.stage import Array, Regression
 from adversary.works import MOVED, TARGET, is_of, summed, without
 from hanse_datapod.home.journal import FILE as JOURNAL
 from hanse_datapod.home.works import Works
-from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_datapod.worker.port import WorkOutcome, WorkRequest
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -102,7 +102,7 @@ async def test_a_moved_model_is_not_summed_in_another_mode_without_one_site(atta
 async def test_control_without_tags_a_moved_model_is_summed_in_another_mode(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
+    monkeypatch.setattr(Remembered, "tag", lambda *_: Tag())
     async with attacked(sites=5) as hub:
         read, why = await moved_in_another_mode(hub)
         assert is_of(hub, read, TARGET), why

@@ -16,7 +16,7 @@ from hanse_compensator.memory import Memory
 from hanse_compensator.works import WorkFile
 from hanse_datapod.home import works
 from hanse_datapod.home.tags import Tags
-from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.policy.masking import MaskingPolicy
 from hanse_fabric.messages import Bound, HiddenFailure
 from hanse_fabric.subjects import MASK_RECORDS, WORK_RECORDS
@@ -89,7 +89,7 @@ async def test_a_model_moved_by_one_unit_in_the_last_place_is_no_other_work(atta
 async def test_control_without_tags_a_moved_model_tells_one_update(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
+    monkeypatch.setattr(Remembered, "tag", lambda *_: Tag())
     async with attacked(sites=5) as hub:
         read, why = await combined(hub, hub.stage.names, without(hub, TARGET), model=MOVED)
         assert is_of(hub, read, TARGET), why

@@ -18,7 +18,7 @@ from adversary.canaries import PLACES, SHOWN, Place
 from clocks import in_virtual_time
 from hanse_compensator.memory import Memory
 from hanse_coordinator.api.runs import _summary
-from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_fabric.errors import HanseError
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_fabric.tensors.refs import ref_of_bytes
@@ -100,7 +100,7 @@ async def test_control_where_nobody_remembers_works_two_jobs_tell_one_sites_upda
 
     monkeypatch.setattr(Memory, "claim_set", claims_nothing)
     monkeypatch.setattr(Past, "_check_revealed", lambda *_: None)
-    monkeypatch.setattr(Remembered, "tag", lambda *_: b"")
+    monkeypatch.setattr(Remembered, "tag", lambda *_: Tag())
     async with hub_of(clock, tmp_path, *SITES) as made:
         read, why = await target_by_two_jobs(made, mode, model)
         assert read is not None, why

@@ -19,7 +19,7 @@ async def summed(
     hub: LyingHub, names: Iterable[str], session: str, *, model: Array = MODEL, **task: Any
 ) -> tuple[Array | None, str]:
     """The sum of the updates of some, in a session of a run of its own; or why there is none."""
-    plan, run = hub.plan(bits=64), f"runof{session:0>7}"
+    plan, run = task.pop("plan", None) or hub.plan(bits=64), f"runof{session:0>7}"
     tasks = [hub.task(name, model=model, session=session, plan=plan, run=run, **task) for name in names]
     results = await hub.ask(*tasks)
     if refusals(results):

@@ -32,8 +32,8 @@ def job(noise: str, mode: str, multiplier: float) -> dict[str, Any]:
         "weighting": "uniform",
         "participants": {"minimum": len(SITES), "deadline": 120},
         "model": {"name": "logistic"},
-        # A work, and those near to it, have one compensator, or none: the modes begin with other models.
-        "seed": SEEDS[mode],
+        # A work, and those near to it, have one compensator, or none, and one norm: these begin with other models.
+        "seed": SEEDS[mode] + (2 if noise == "gaussian" else 0),
         "train": {"epochs": 4, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.2}},
         "checkpoint_every": 0,
         "secure_aggregation": {"mode": mode},

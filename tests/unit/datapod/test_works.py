@@ -16,8 +16,8 @@ ANSWER, OTHER = b"a" * 32, b"o" * 32
 PEOPLE = [f"person {number}".encode() for number in range(200)]
 
 
-def asked(session="s1", *, work=b"w" * 32, request=b"r" * 32, project="triage", compensator=b"key"):
-    return MaskedWork("run", session, work, request, project, compensator)
+def asked(session="s1", *, work=b"w" * 32, request=b"r" * 32, project="triage", compensator=b"key", cut=b"c" * 32):
+    return MaskedWork("run", session, work, request, project, compensator, cut)
 
 
 def state(people=PEOPLE):
@@ -96,6 +96,20 @@ def test_studies_of_people_who_differ_by_few_are_refused_whatever_they_ask(works
     works.check_people(b"v" * 32, study(2, PEOPLE), 10)
     works.check_people(b"v" * 32, study(2, PEOPLE[10:]), 10)
     works.check_people(b"v" * 32, study(2, PEOPLE[3:]), 0)
+
+
+def test_a_work_is_not_cut_to_other_limits_whatever_was_restarted(tmp_path):
+    works, tag = Works(tmp_path), b"t" * 16
+    works.claim(asked(), ANSWER, state(), near=tag)
+    works = Works(tmp_path)
+    works.check(asked("s2"))
+    assert code(works.check, asked("s2", cut=OTHER)) is ErrorCode.POLICY
+    assert code(works.claim, asked("s2", cut=OTHER), ANSWER, state()) is ErrorCode.POLICY
+    moved = asked("s2", work=b"v" * 32, cut=OTHER)
+    works.check(moved)
+    assert code(works.check_near, moved, tag) is ErrorCode.POLICY
+    assert code(works.claim, moved, ANSWER, state(), near=tag) is ErrorCode.POLICY
+    works.claim(moved, ANSWER, state(), near=b"n" * 16)
 
 
 def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_path):

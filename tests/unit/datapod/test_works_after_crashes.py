@@ -40,7 +40,7 @@ class Datapod:
         return self.works.share(WORKS[number % 2], opened)
 
     def asked(self, number):
-        return MaskedWork("run", f"s{number}", WORKS[number % 2], b"r" * 32, "triage", b"")
+        return MaskedWork("run", f"s{number}", WORKS[number % 2], b"r" * 32, "triage", b"", b"c" * 32)
 
     def begin(self, number, order):
         if self.stopped:

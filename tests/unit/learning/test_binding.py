@@ -1,4 +1,4 @@
-"""What a task asks as digests: R of the request, W of the work. Their values are a promise, as messages' bytes are."""
+"""What a task asks, and what answers are cut to, as digests. Their values are a promise, as messages' bytes are."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from hanse_fabric.messages import (
 )
 from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import derive_seed
-from hanse_learning.binding import FIELDS, Covered, bound_to, request_digest, task_seed, work_digest
+from hanse_learning.binding import FIELDS, Covered, bound_to, cut_digest, request_digest, task_seed, work_digest
+from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import check_job
+from hanse_schemas.secure_aggregation import SecureAggregation
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 MODEL = ObjectRef(digest="a" * 64, size=3, key="models/x")
@@ -50,6 +52,16 @@ EVALUATE = TRAIN.model_copy(update={"kind": TaskKind.EVALUATE})
 PRIVACY = PrivacyTerms(
     privacy=Privacy(placement="distributed", mechanism="gaussian", epsilon=1.0), rounds=3, round=1, active=3
 )
+
+
+def ringed(**ring: Any) -> Masking:
+    return MASKING.model_copy(update={"ring": MASKING.ring.model_copy(update=ring)})
+
+
+def noisy(**privacy: Any) -> PrivacyTerms:
+    given = PRIVACY.privacy.model_dump(exclude_defaults=True) | privacy
+    return PRIVACY.model_copy(update={"privacy": Privacy.model_validate(given)})
+
 
 OTHER: dict[str, Any] = {
     "id": "1" * 32, "project": "other", "run": "bbbbbbbbbbbb", "step": "r1-train-a2", "participant": "south",
@@ -85,6 +97,47 @@ def test_the_digests_have_their_golden_values() -> None:
         "bc9b49eab4379094df44322c62bf09a13078a2289d03b30608a9044291dae631",
         "d7191a9500d256ac98e40adcf844c0657e46db1d6fa4f6a256c142581c87a72f",
     ]
+
+
+LIMITS: dict[str, Task] = {
+    name: TRAIN.model_copy(update=change)
+    for name, change in {
+        "nothing": {},
+        "bound": {"masking": ringed(default=Ring(bits=32, fraction=20, bound=4))},
+        "bound of an entry": {"masking": ringed(entries={"weight": Ring(bits=32, fraction=20, bound=8)})},
+        "largest weight": {"masking": ringed(largest_weight=2)},
+        "out of range": {"masking": ringed(refuse_out_of_range=True)},
+        "privacy": {"privacy": PRIVACY},
+        "clip": {"privacy": noisy(clip=2.0)},
+        "bounds of metrics": {"privacy": noisy(metrics={"epsilon": 1.0, "bounds": {"loss": 1.0}})},
+        "norm of gradients": {"config": {"train": {"clip_norm": 1.0}}},
+    }.items()
+}
+
+
+def test_each_limit_that_answers_are_cut_to_makes_another_cut() -> None:
+    assert len({cut_digest(task) for task in LIMITS.values()}) == len(LIMITS)
+    assert cut_digest(TRAIN).hex() == "4c719f35b9d63c2b23bceacc04ab2d117ecec0e16a1f9c34068c8711d3f38719"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"masking": ringed(participants=9, default=Ring(bits=32, fraction=18, bound=8, tail=1.0))},
+        {"round": 2, "model": OTHER["model"], "run": "bbbbbbbbbbbb", "bound": OTHER["bound"], "seed": 9},
+    ],
+)
+def test_who_takes_part_and_what_is_asked_are_no_part_of_the_cut(same: dict[str, Any]) -> None:
+    assert cut_digest(TRAIN.model_copy(update=same)) == cut_digest(TRAIN)
+
+
+def test_the_widest_ring_of_counters_cuts_nothing_however_many_take_part() -> None:
+    few, many = (
+        make_plan(SecureAggregation(mode="compensator"), participants=count, weighting="uniform") for count in (3, 9)
+    )
+    asked = [TRAIN.model_copy(update={"masking": MASKING.model_copy(update={"ring": plan})}) for plan in (few, many)]
+    assert few != many
+    assert cut_digest(asked[0]) == cut_digest(asked[1])
 
 
 def test_a_task_has_the_same_digests_on_both_sides_of_the_wire() -> None:

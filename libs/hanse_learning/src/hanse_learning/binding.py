@@ -1,4 +1,4 @@
-"""What a masked task asks, as two digests that a site computes from the task it decoded and never believes.
+"""What a masked task asks, as digests that a site computes from the task it decoded and never believes.
 
 R, the request (`request_digest`): SHA-256 of all that an answer depends on and that is the same for all sites. Sites
 sign it, masks are made of it, and only answers to one R are summed. A hub that asks one site for something else gets
@@ -12,7 +12,11 @@ default that is written out is no other work. Compensators and sites remember wh
 Two texts that train alike in some other way (`batch_size` above the number of examples) are two works; that answers are
 alike is for tags to tell. A site and its hub get the same W, also where one of them is of a later release.
 
-Both need neither numpy nor torch.
+The cut (`cut_digest`): 32 bytes, SHA-256 of the limits that single answers are cut to before they are summed. The sums
+of one work over the same sites under two cuts differ by what the largest answers lose: by one site's, if the hub puts
+the limit below that one's alone. So a site remembers the cut of each W.
+
+None needs numpy or torch.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ from hanse_fabric.canonical import canonical
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages import Bound, Task, TaskKind
 from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.masking import Ring, RingPlan
 from hanse_fabric.names import derive_seed
 from hanse_learning.config import FedTanConfig, TrainConfig, check_model, check_train
+from hanse_privacy.ring.plan import whole_numbers
 from hanse_schemas.job import Job
 from hanse_schemas.resources import FIELD
 from hanse_schemas.study import Study
@@ -103,6 +109,39 @@ def work_digest(task: Task) -> bytes:
     """
     objects = {"model": task.model, "extras": dict(task.extras or {})}
     return _digest(b"hanse work 1\n", {"kind": task.kind, **objects, "reads": _read(task)})
+
+
+def cut_digest(task: Task) -> bytes:
+    """The cut, 32 bytes, of a masked task: bounds of the rings, clipping norms, bounds of metrics.
+
+    Not in it is the step of a ring's grid, which follows from how many take part.
+
+    Raises:
+        HanseError: INVALID_INPUT for settings that cannot be read.
+    """
+    plan = None if task.masking is None else task.masking.ring
+    private = None if task.privacy is None else task.privacy.privacy
+    train = dict(task.config.get("train") or {})
+    return _digest(
+        b"hanse cut 1\n",
+        {
+            "ring": plan and {
+                "bounds": {name: _cut_of(ring, plan) for name, ring in {"": plan.default, **plan.entries}.items()},
+                "largest_weight": plan.largest_weight,
+                "refuses": plan.refuse_out_of_range,
+            },
+            "privacy": private and {
+                "placement": private.placement, "mechanism": private.mechanism, "clip": private.clip,
+                "metrics": private.metrics and private.metrics.bounds,
+            },
+            "train": {name: train.get(name) for name in ("clip_norm", "clipping")},
+        },
+    )  # fmt: skip
+
+
+def _cut_of(ring: Ring, plan: RingPlan) -> float | None:
+    """What a ring cuts to; None: to nothing, as a ring of whole numbers that is as wide as its sum allows."""
+    return None if ring == whole_numbers(plan.participants) else ring.bound
 
 
 def bound_to(job: Job, key: str = "") -> Bound:

@@ -70,7 +70,7 @@ def make_plan(
     entries = {
         AVERAGE: buffers,
         POOL_VARIANCE: buffers,
-        INTEGER: Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length())),
+        INTEGER: whole_numbers(participants),
     }
     for name, rule in (rules or {}).items():
         if str(rule) in _KEYS:
@@ -86,6 +86,11 @@ def make_plan(
     )
     check_plan(plan)
     return plan
+
+
+def whole_numbers(participants: int) -> Ring:
+    """The ring of counters, as wide as the sum of so many allows: it cuts none that there is."""
+    return Ring(bits=64, fraction=0, bound=2.0 ** (62 - participants.bit_length()))
 
 
 def ring_bits(settings: SecureAggregation, weighting: str) -> Literal[8, 16, 32, 64]:

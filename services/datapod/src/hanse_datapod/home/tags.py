@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hanse_datapod.home.database import Database, one
+from hanse_datapod.home.work_cuts import SKETCHES
 from hanse_datapod.home.works import FILE
 from hanse_privacy.works.near import Sketch, nearest, sketch
 
@@ -21,7 +22,6 @@ TAG_BYTES = 16
 _SECRET, _FIXED = "secret", "fixed"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS sketches (id INTEGER PRIMARY KEY, tag BLOB NOT NULL, numbers BLOB NOT NULL);
 """
 
 
@@ -29,7 +29,7 @@ class Tags:
     """The tags of one home. Methods block, and any thread may call them."""
 
     def __init__(self, home: Path) -> None:
-        self._database = Database(home / FILE, _TABLES)
+        self._database = Database(home / FILE, _TABLES + SKETCHES)
 
     def of(self, update: Path, near: float) -> tuple[bytes, bool]:
         """The tag of an answer: (that of the earlier one that it is nearest to, True), or (a new one, False).

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hanse_datapod.home import work_sets
 from hanse_datapod.home.database import Database, one, used_bytes
+from hanse_datapod.home.work_cuts import CUTS, check_cut, forget_cuts, keep_cut
 from hanse_datapod.home.work_people import check_changed, check_studied, keep_people
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -23,7 +24,7 @@ from hanse_privacy.works.pairwise import Past, Session
 FILE = "works"
 LIMIT = 256 << 20
 _FORGOTTEN_AT_ONCE = 64
-_TABLES = """
+_TABLES = f"""{CUTS}
 CREATE TABLE IF NOT EXISTS works (work BLOB PRIMARY KEY, project TEXT NOT NULL, compensator BLOB NOT NULL,
     used INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS works_by_use ON works (used);
@@ -52,7 +53,7 @@ class MaskedWork:
 
     Attributes:
         run, session: of the sum.
-        work, request: the digests W and R.
+        work, request, cut: the digests W and R, and of what answers are cut to (`hanse_learning.binding`).
         project, compensator: for whom; the compensator's key, empty without one.
     """
 
@@ -62,6 +63,7 @@ class MaskedWork:
     request: bytes
     project: str
     compensator: bytes
+    cut: bytes
 
     @property
     def key(self) -> bytes:
@@ -84,31 +86,34 @@ class Works:
         """Whether the work may be done for this request.
 
         Raises:
-            HanseError: CONFLICT for another request of the session, another project's or compensator's work; GONE where
-                the session's answer has left already, or the work is forgotten.
+            HanseError: CONFLICT for another request of the session, another project's or compensator's work; POLICY
+                where it was cut to other limits before; GONE where the session's answer has left already, or the work
+                is forgotten.
         """
         self._database.do(lambda database: self._check(database, asked))
 
     def claim(
-        self, asked: MaskedWork, answer: bytes, data: DataState, *, tag: bytes = b"", among: Session | None = None,
-        at: float = 0.0,
+        self, asked: MaskedWork, answer: bytes, data: DataState, *, tag: bytes = b"", near: bytes = b"",
+        among: Session | None = None, at: float = 0.0,
     ) -> None:  # fmt: skip
         """Remember an answer that was made, and may leave after `leave`.
 
         Args:
             answer: SHA-256 of its bytes.
             data: that it was made of.
-            tag: of answers that it is near to.
+            tag: of answers by whose sets it is summed.
+            near: of answers that it is near to; another tag where members are fixed.
             among: with whom its masks are pairwise.
             at: Unix time.
 
         Raises:
-            HanseError: as `check`, and as `check_people` for works that it is near to, too; CONFLICT by the rules of
-                `Past`; NO_SPACE where nothing more can be remembered.
+            HanseError: as `check`, `check_near`, and `check_people` for works that it is near to, too; CONFLICT
+                by the rules of `Past`; NO_SPACE where nothing more can be remembered.
         """
 
         def do(database: sqlite3.Connection) -> None:
             self._check(database, asked)
+            check_cut(database, near, asked.cut)
             _check_owners(database, _OF_TAG, tag, asked)
             check_changed(database, asked.work, tag, data, self._few)
             if among is not None:
@@ -116,8 +121,17 @@ class Works:
                 work_sets.end_others(database, asked.work, tag, but=asked.key)
             self._make_room(database)
             self._insert(database, asked, answer, data, tag, among, at)
+            keep_cut(database, near, asked.cut)
 
         self._database.do(do)
+
+    def check_near(self, asked: MaskedWork, near: bytes) -> None:
+        """Whether an answer may leave that is near to earlier ones, by what it and they are cut to.
+
+        Raises:
+            HanseError: POLICY where these are other limits.
+        """
+        self._database.do(lambda database: check_cut(database, near, asked.cut))
 
     def check_people(self, work: bytes, data: DataState, differ: int = 0, *, tag: bytes = b"") -> None:
         """Whether a work may be done on these data.
@@ -238,6 +252,7 @@ class Works:
                 )
             if row[1]:
                 raise gone(asked.session)
+        check_cut(database, asked.work, asked.cut)
         if not _check_owners(database, _OF_WORK, asked.work, asked):
             return
         if one(database, "SELECT 1 FROM answers WHERE work = ?", asked.work) is None:
@@ -249,6 +264,7 @@ class Works:
     ) -> None:  # fmt: skip
         now = one(database, "SELECT coalesce(max(id), 0) + 1 FROM answers")[0]
         keep_people(database, data)
+        keep_cut(database, asked.work, asked.cut)
         database.execute(
             "INSERT INTO works VALUES (?, ?, ?, ?) ON CONFLICT (work) DO UPDATE SET used = excluded.used",
             (asked.work, asked.project, asked.compensator, now),
@@ -279,6 +295,7 @@ class Works:
                 )  # fmt: skip
             database.executemany("DELETE FROM answers WHERE work = ?", [(work,) for work in oldest])
             database.execute("DELETE FROM people WHERE data NOT IN (SELECT data FROM answers)")
+            forget_cuts(database)
 
 
 def _check_owners(database: sqlite3.Connection, query: str, key: bytes, asked: MaskedWork) -> bool:

@@ -24,7 +24,7 @@ from hanse_datapod.home.journal import FinishedTask
 from hanse_datapod.masking.binding import asked_of
 from hanse_datapod.masking.pairwise import pairwise_masks
 from hanse_datapod.masking.plan import refused, smallest_sum
-from hanse_datapod.masking.remembered import Remembered
+from hanse_datapod.masking.remembered import Remembered, Tag
 from hanse_datapod.masking.sealed_seed import seal_seeds, seeds_for
 from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.privacy.noise import SiteNoise
@@ -48,12 +48,12 @@ class MaskedAnswer:
     """An answer, and what the site remembers of it (`Remembered.claim`).
 
     Attributes:
-        tag: of answers that it is near to; empty where it has none.
+        tag: of answers that it is near to.
         among: with whom its masks are pairwise.
     """
 
     finished: FinishedTask
-    tag: bytes
+    tag: Tag
     among: Session | None = None
 
 
@@ -107,7 +107,7 @@ def masked_answer(
     )  # fmt: skip
     sealed = None
     if drawn_seeds:
-        sealed = seal_seeds(link, policy, task, masking, drawn_seeds, shape, drawn, asked, tag)
+        sealed = seal_seeds(link, policy, task, masking, drawn_seeds, shape, drawn, asked, tag.told)
     # A copy takes bytes as they are; validation would take them for base64.
     payload = None if pairwise is None else pairwise.payload
     answered = answered.model_copy(update={"tally": _ref(tally), "seed": sealed, "payload": payload})

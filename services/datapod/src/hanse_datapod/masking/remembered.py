@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hanse_datapod.home.folders import masked
@@ -18,9 +19,22 @@ from hanse_datapod.worker.port import DataState
 from hanse_fabric.clock import Clock
 from hanse_fabric.errors import invalid
 from hanse_fabric.messages import Masking, MaskingMode, Result, Task, TaskKind
-from hanse_learning.binding import request_digest, work_digest
+from hanse_learning.binding import cut_digest, request_digest, work_digest
 from hanse_privacy.works.chain import Members
 from hanse_privacy.works.pairwise import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """By which an answer says that it is near to earlier ones, 16 bytes each; empty: to none.
+
+    Attributes:
+        told: to those who sum masks; where members are fixed, one for all answers.
+        near: of the answers that it is near to.
+    """
+
+    told: bytes = b""
+    near: bytes = b""
 
 
 class Remembered:
@@ -47,36 +61,32 @@ class Remembered:
         if hides(task):
             self._works.check(_work_of(task))
 
-    def tag(self, task: Task, update: Path | None) -> bytes:
-        """By which the answer says that it is near to earlier ones, 16 bytes; empty: it says nothing.
+    def tag(self, task: Task, update: Path | None) -> Tag:
+        """Which earlier answers one is near to.
 
         Args:
-            update: the plain update's file.
+            update: the plain update's file; None: it is not made yet, or there is none.
 
         Raises:
-            HanseError: POLICY where answers near to each other were made too often.
+            HanseError: POLICY where answers near to each other were made too often, or were cut to other limits.
         """
         rules = self._policy.masking
         if not hides(task):
-            return b""
-        fixed = rules.fixed(task)
-        if not fixed and (task.kind is not TaskKind.TRAIN or update is None or not rules.near):
-            return b""
+            return Tag()
         from hanse_datapod.home.tags import Tags
 
-        tags = Tags(self._folder)
-        if fixed or update is None:
-            return tags.fixed()
-        tag, again = tags.of(update, rules.near)
-        if again:
-            rules.check_similar(self._works.similar(tag, self._clock.now().timestamp() - DAY_S))
-        return tag
+        tags, near = Tags(self._folder), b""
+        fixed = tags.fixed() if rules.fixed(task) else None
+        if task.kind is TaskKind.TRAIN and update is not None and rules.near:
+            near, again = tags.of(update, rules.near)
+            if again:
+                self._works.check_near(_work_of(task), near)
+            if again and fixed is None:
+                rules.check_similar(self._works.similar(near, self._clock.now().timestamp() - DAY_S))
+        return Tag(near if fixed is None else fixed, near)
 
-    def check_people(self, task: Task, data: DataState, tag: bytes = b"") -> None:
+    def check_people(self, task: Task, data: DataState, tag: Tag) -> None:
         """Whether an answer made of these data may leave.
-
-        Args:
-            tag: of answers that it is near to.
 
         Raises:
             HanseError: what `Works.check_people` refuses.
@@ -85,10 +95,10 @@ class Remembered:
             differ = 0
             if task.kind is TaskKind.STUDY:
                 differ = self._policy.asking.few(cautious=self._policy.masking.required)
-            self._works.check_people(work_digest(task), data, differ, tag=tag)
+            self._works.check_people(work_digest(task), data, differ, tag=tag.told)
 
     def claim(
-        self, task: Task, finished: FinishedTask, data: DataState, tag: bytes, among: Session | None = None
+        self, task: Task, finished: FinishedTask, data: DataState, tag: Tag, among: Session | None = None
     ) -> None:  # fmt: skip
         """Remember the answer that was made, before it is written down elsewhere; nothing of one that hides nothing.
 
@@ -98,7 +108,7 @@ class Remembered:
         if not hides(task):
             return
         self._works.claim(
-            _work_of(task), answer_digest(finished.result), data, tag=tag, among=among,
+            _work_of(task), answer_digest(finished.result), data, tag=tag.told, near=tag.near, among=among,
             at=self._clock.now().timestamp(),
         )  # fmt: skip
 
@@ -108,7 +118,7 @@ class Remembered:
         Raises:
             HanseError: what `Works.begin` refuses.
         """
-        self._works.begin(_work_of(task), self._data(), among, tag=self.tag(task, None))
+        self._works.begin(_work_of(task), self._data(), among, tag=self.tag(task, None).told)
 
     def sharing(self, work: bytes, among: Session) -> None:
         """See `pairwise.site.Memory`."""
@@ -143,6 +153,7 @@ def _work_of(task: Task) -> MaskedWork:
         request=request_digest(task),
         project=task.project,
         compensator=_summed_by(task.masking),
+        cut=cut_digest(task),
     )
 
 
