@@ -79,6 +79,8 @@ def test_two_teams_train_one_model_with_numpy_alone(hub: DeployedHub, client: Hu
     known = set(np.unique(np.concatenate([np.load(tmp_path / "data" / name / "train.npz")["y"] for name in names])))
     seen = np.isin(held_out["y"], sorted(known))
     assert accuracy(dict(arrays), held_out["x"][seen], held_out["y"][seen]) > 0.6
+    with pytest.raises(HanseError, match=r"it has no output\.bias, output\.weight, which a logistic has"):
+        hanse.load(path)  # the job names a built-in model, and the teams trained one of their own
 
 
 def test_a_downloaded_version_can_be_started_from(project: Project, tmp_path: Path) -> None:

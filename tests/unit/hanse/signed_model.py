@@ -26,7 +26,7 @@ class SignedModel:
         return as_json(ModelView.of(self.record))
 
 
-def signed_model(content: bytes = b"parameters" * 1000) -> SignedModel:
+def signed_model(content: bytes = b"parameters" * 1000, problem: dict[str, Any] | None = None) -> SignedModel:
     key = SigningKey.create()
     digest, leaves = digest_bytes(content)
     lineage = Lineage(
@@ -42,6 +42,7 @@ def signed_model(content: bytes = b"parameters" * 1000) -> SignedModel:
         architecture={"name": "mlp"},
         lineage=lineage,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        problem=problem,
         public_key=b"",
     )
     keyed = unsigned.model_copy(update={"public_key": key.public_bytes})

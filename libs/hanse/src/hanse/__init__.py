@@ -6,6 +6,7 @@
     run = project.run("job.yaml")
     for event in run.watch(): print(event)
     run.model.download("triage.safetensors")
+    hanse.load("triage.safetensors").predict(table)
 
 Importing this module loads nothing heavy; the parts are loaded when they are first used.
 """
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from hanse.aio import AsyncHub
     from hanse.hub import Hub
     from hanse.site import Site
+    from hanse.trained import TrainedModel
 
 __version__ = "0.1.0"
-__all__ = ["aconnect", "connect", "join"]
+__all__ = ["aconnect", "connect", "join", "load"]
 
 
 def connect(url: str, *, api_key: str | None = None, ca: str | Path | None = None, patience: float = 10.0) -> Hub:
@@ -57,3 +59,19 @@ def join(url: str, token: str | None = None, *, home: str | Path = "site", ca: s
     from hanse.site import Site
 
     return Site(url, token, home=Path(home), ca=Path(ca) if ca else None)
+
+
+def load(path: str | Path, *, record: str | Path | None = None, trusted_key: bytes | None = None) -> TrainedModel:
+    """A downloaded model, verified and ready to use, without a hub; needs `pip install 'hanse[torch]'`.
+
+    Args:
+        path: the file that `Model.download` or `hanse model download` has written.
+        record: its signed record; None: `<path>.json`, where the download has put it.
+        trusted_key: the registry's public key, 32 raw bytes; None: the one in the record.
+
+    Raises:
+        HanseError: UNAVAILABLE, TAMPERED, NOT_FOUND or INVALID_INPUT; see `hanse.trained.load`.
+    """
+    from hanse.trained import load as load_file
+
+    return load_file(path, record=record, trusted_key=trusted_key)

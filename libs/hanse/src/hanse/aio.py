@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hanse.calls import Call, each, one, path_of
 from hanse.display import metrics_table
-from hanse.files import save_model, save_output
+from hanse.files import load_model, save_model, save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
@@ -26,6 +26,7 @@ from hanse_schemas.http.reading import write
 from hanse_schemas.job import Job
 
 if TYPE_CHECKING:
+    from hanse.trained import TrainedModel
     from hanse.uploads import ModelSource
 
 T = TypeVar("T")
@@ -310,6 +311,12 @@ class AsyncModel:
         found = await self._located()
         ca, patience = self._transport.ca, self._transport.patience
         return await asyncio.to_thread(save_model, found, Path(path), digest=self.digest, ca=ca, patience=patience)
+
+    async def load(self) -> TrainedModel:
+        """As `hanse.hub.Model.load`."""
+        found = await self._located()
+        ca, patience = self._transport.ca, self._transport.patience
+        return await asyncio.to_thread(load_model, found, digest=self.digest, ca=ca, patience=patience)
 
     async def _located(self) -> Download:
         path = path_of(self.view.project, "models", self.version, "download")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from hanse_fabric.errors import ErrorCode, HanseError
 
 if TYPE_CHECKING:
+    from hanse.trained import TrainedModel
     from hanse_schemas.http.models import Download
     from hanse_schemas.http.outputs import OutputLink
 
@@ -43,6 +45,23 @@ def save_model(found: Download, path: Path, *, digest: str, ca: Path | None, pat
         unverified.replace(path)
         record_path(path).write_bytes(record.canonical())
     return path
+
+
+def load_model(found: Download, *, digest: str, ca: Path | None, patience: float) -> TrainedModel:
+    """Download a model version, verify it, and build the model of it. Nothing stays on disk.
+
+    Args:
+        found, digest, ca, patience: as for `save_model`.
+
+    Raises:
+        HanseError: as `save_model`; UNAVAILABLE without the packages of `hanse[torch]`.
+    """
+    from hanse.trained import read_verified, require_torch
+
+    require_torch()  # before anything is fetched
+    with tempfile.TemporaryDirectory(prefix="hanse-model-") as folder:
+        path = save_model(found, Path(folder) / "model.safetensors", digest=digest, ca=ca, patience=patience)
+        return read_verified(path, found.version.record)
 
 
 def save_output(found: OutputLink, path: Path, *, ca: Path | None, patience: float) -> Path:

@@ -17,6 +17,7 @@ from hanse.background import LoopThread
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
+from hanse.trained import TrainedModel
 from hanse.views import Event, RunView
 from hanse_fabric.errors import HanseError
 from hanse_schemas.http.models import ModelView
@@ -80,6 +81,10 @@ def _again(
 class Model(_Waiting[AsyncModel]):
     """One version of a project's model."""
 
+    def __init__(self, asked: AsyncModel) -> None:
+        super().__init__(asked)
+        self._loaded: TrainedModel | None = None
+
     @property
     def view(self) -> ModelView:
         return self._asked.view
@@ -102,6 +107,37 @@ class Model(_Waiting[AsyncModel]):
         found = _loop().do(self._asked._located())
         ca, patience = self._transport.ca, self._transport.patience
         return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
+
+    def load(self) -> TrainedModel:
+        """Fetch and verify the file, and build the model of it, to be used here; it is fetched once.
+
+        Raises:
+            HanseError: UNAVAILABLE where the packages of `hanse[torch]` are not installed; INVALID_INPUT for a model
+                that cannot be built from its record.
+        """
+        if self._loaded is None:
+            self._loaded = _loop().do(self._asked.load())
+        return self._loaded
+
+    def to_torch(self) -> Any:
+        """The `torch.nn.Module`, in evaluation mode; see `load`."""
+        return self.load().module
+
+    def predict(self, data: Any) -> Any:
+        """Classes (n,), or a regression's values (n,), of a table by its columns' names or an array (n, *shape)."""
+        return self.load().predict(data)
+
+    def predict_proba(self, data: Any) -> Any:
+        """The probability of each class, (n, classes)."""
+        return self.load().predict_proba(data)
+
+    def to_onnx(self, path: str | Path) -> Path:
+        """Write the model as ONNX, once onnxruntime has given what torch gives; needs `hanse[onnx]`."""
+        return self.load().to_onnx(path)
+
+    def to_sklearn(self) -> Any:
+        """The model as a fitted estimator of scikit-learn."""
+        return self.load().to_sklearn()
 
 
 class Run(_Waiting[AsyncRun]):

@@ -173,7 +173,7 @@ class Registry:
             project=request.project, version=number, digest=request.model.digest, size=request.model.size,
             leaves=request.model.leaves, key=key, architecture=request.architecture, lineage=request.lineage,
             metrics=request.metrics, created_at=self._clock.now(), final=request.final, best=request.best,
-            public_key=self._public,
+            problem=request.problem, public_key=self._public,
         )  # fmt: skip
         # A copy, because the field takes base64 when it is constructed.
         return unsigned.model_copy(update={"signature": self._key.sign(unsigned.statement())})

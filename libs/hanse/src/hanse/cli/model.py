@@ -1,4 +1,4 @@
-"""`hanse model`: list, download, verify, promote, roll back."""
+"""`hanse model`: list, download, verify, export, use, promote, roll back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_table
 from hanse.files import record_path
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.text_files import read_text
 
 if TYPE_CHECKING:
     from hanse_schemas.http.models import ModelView
 
-app = typer.Typer(no_args_is_help=True, help="Model versions: list, download, verify, promote, roll back.")
+app = typer.Typer(no_args_is_help=True, help="Model versions: list, download, verify, export, use, promote, roll back.")
+Record = Annotated[Path | None, typer.Option(help="The signed record; default: beside the file.")]
+TrustedKey = Annotated[
+    str | None, typer.Option(help="The registry's public key (base64); default: the one in the record.")
+]
 
 
 @app.command("list")
@@ -50,29 +53,43 @@ def download(
 
 
 @app.command()
-def verify(
-    path: Path,
-    record: Annotated[Path | None, typer.Option(help="The signed record; default: beside the file.")] = None,
-    trusted_key: Annotated[
-        str | None, typer.Option(help="The registry's public key (base64); default: the one in the record.")
-    ] = None,
-    json: Json = False,
-) -> None:
+def verify(path: Path, record: Record = None, trusted_key: TrustedKey = None, json: Json = False) -> None:
     """Verify a downloaded file without a hub: digest and signature."""
+    from hanse.trained import read_record
     from hanse.verification import verify_model
-    from hanse_fabric.messages import ModelVersion
 
-    statement = ModelVersion.decode(read_text(record or record_path(path), "model record").encode())
-    try:
-        key = base64.b64decode(trusted_key, validate=True) if trusted_key else statement.public_key
-    except ValueError:
-        raise HanseError(ErrorCode.INVALID_INPUT, f"--trusted-key: {trusted_key!r} is not base64") from None
-    verify_model(path, statement, trusted_key=key)
+    statement = read_record(path, record)
+    verify_model(path, statement, trusted_key=_key_of(trusted_key) or statement.public_key)
     if json:
         emit_json({"verified": True, "version": statement.version, "digest": statement.digest})
     else:
         whose = "" if trusted_key else " (by the key in its own record: pin the hub's with --trusted-key)"
         print(f"{path} is version {statement.version} of {statement.project}, as the registry signed it{whose}.")
+
+
+@app.command()
+def export(path: Path, output: Path, record: Record = None, trusted_key: TrustedKey = None) -> None:
+    """Write a downloaded model as ONNX, which runs without Hanse and without torch; it is verified first."""
+    from hanse.trained import load
+
+    model = load(path, record=record, trusted_key=_key_of(trusted_key))
+    print(f"{model.to_onnx(output)} gives what version {model.record.version} of {model.record.project} gives.")
+
+
+@app.command()
+def predict(
+    path: Path,
+    table: Annotated[Path, typer.Argument(help="A CSV file whose columns have the features' names.")],
+    output: Annotated[Path, typer.Argument(help="CSV file to write: the table, and what the model says of each row.")],
+    record: Record = None,
+    trusted_key: TrustedKey = None,
+) -> None:
+    """Have a downloaded model say what it makes of the rows of a table; it is verified first."""
+    from hanse.predictions import write_predictions
+    from hanse.trained import load
+
+    rows = write_predictions(load(path, record=record, trusted_key=_key_of(trusted_key)), table, output)
+    print(f"{output}: {rows} rows of {table}, with the model's predictions.")
 
 
 @app.command()
@@ -96,6 +113,13 @@ def rollback(project: str, reason: str = "", url: Url = None, api_key: ApiKey = 
     with hub(url, api_key) as connection:
         model = connection.projects.get(project).rollback(reason=reason)
     print(f"Version {model.version} of {project} is in production again.")
+
+
+def _key_of(given: str | None) -> bytes | None:
+    try:
+        return None if given is None else base64.b64decode(given, validate=True)
+    except ValueError:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"--trusted-key: {given!r} is not base64") from None
 
 
 def _marks(version: ModelView) -> str:

@@ -43,7 +43,10 @@ class Lineage(Frozen):
 
 
 class PublishModel(Message):
-    """Record a model version. Idempotent: the same (project, run, round) with the same digest is one version."""
+    """Record a model version. Idempotent: the same (project, run, round) with the same digest is one version.
+
+    Attributes: as of `ModelVersion`.
+    """
 
     schema_id: ClassVar[str] = "hanse.publish_model/1"
     limits = LARGE
@@ -55,6 +58,7 @@ class PublishModel(Message):
     metrics: dict[str, float] = {}
     final: bool = False
     best: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
+    problem: dict[str, Any] | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
 
 
 class ModelVersion(Message):
@@ -62,7 +66,9 @@ class ModelVersion(Message):
 
     Attributes:
         version: 1, 2, ... within the project.
-        architecture: the job's `model` section: what is needed to load the parameters.
+        architecture: the job's `model` section, as its owner wrote it.
+        problem: of a built-in model: `schema`, of the project's data when the run was submitted, and `model`, that
+            section with every default. With the file they are all that is needed to use the model.
         best: no version of its run before it was as good, by the metric that the job names; it outlives retention until
             there is a better one.
         promoted_at: when it last entered PRODUCTION from another stage; rollback goes back along these times.
@@ -85,6 +91,7 @@ class ModelVersion(Message):
     stage: Stage = Stage.CANDIDATE
     final: bool = False
     best: bool = Field(default=False, exclude_if=lambda given: not given)  # since 0.2.0
+    problem: dict[str, Any] | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
     deleted: bool = False
     promoted_at: Time | None = None
     public_key: Base64Bytes

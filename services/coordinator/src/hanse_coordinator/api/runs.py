@@ -15,6 +15,7 @@ from hanse_fabric.messages import LinkBytes, RunEvent, SentBytes
 from hanse_fabric.names import new_run_id
 from hanse_fabric.subjects import EVENT, SENT_BYTES, Stream
 from hanse_fabric.telemetry import inject
+from hanse_learning.config.checks import check_model, has_own_model
 from hanse_learning.utility import check_utility
 from hanse_privacy.report import describe
 from hanse_schemas.http.runs import (
@@ -32,7 +33,7 @@ from hanse_schemas.http.runs import (
     Wanted,
 )
 from hanse_schemas.job import Job
-from hanse_schemas.schema import unit_of
+from hanse_schemas.schema import DataSchema, unit_of
 
 S = TypeVar("S", bound=RunSummary)
 _EVENTS: Stream = EVENT.stream or Stream("")
@@ -62,13 +63,15 @@ async def check_job(hub: Hub, request: Request) -> Checked:
 
 async def submit_run(hub: Hub, request: Request) -> RunView:
     body: Submission = request.body
-    await check_submission(hub, await hub.project(request.project), body.job)
+    project = await hub.project(request.project)
+    await check_submission(hub, project, body.job)
     await hub.quotas.take_run(request.project)
     now, run = hub.clock.now(), new_run_id()
     record = RunRecord(
         project=request.project,
         run=run,
         job=body.job,
+        problem=_problem(body.job, project.data_schema),
         created_at=now,
         created_by=request.caller.actor,
         updated_at=now,
@@ -80,6 +83,13 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     await hub.buckets.runs.create(record, project=request.project, run=run)
     await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", **_told(body.job))
     return await _view(hub, record)
+
+
+def _problem(job: Job, schema: DataSchema) -> dict[str, Any] | None:
+    """What the records of the run's models say they are for."""
+    if job.study is not None or has_own_model(job):
+        return None
+    return {"schema": schema.model_dump(mode="json"), "model": check_model(job.model, schema).model_dump(mode="json")}
 
 
 def _told(job: Job) -> dict[str, Any]:

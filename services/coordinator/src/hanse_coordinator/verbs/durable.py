@@ -79,8 +79,10 @@ class DurableVerbs:
         models: Bucket[ModelVersion],
         progressed: Callable[..., None],
         pause: asyncio.Event,
+        problem: dict[str, Any] | None = None,
         asked_by: Context | None = None,
     ) -> None:
+        self._problem = problem
         self.project, self.run, self.job, self.asked_by = project, run, job, asked_by
         self._bus, self._clock, self._settings = bus, clock, settings
         self._roster, self._notices, self._objects, self._models = roster, notices, objects, models
@@ -189,7 +191,7 @@ class DurableVerbs:
     ) -> Published:
         request = PublishModel(
             project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
-            final=final, best=best,
+            final=final, best=best, problem=self._problem,
         )  # fmt: skip
 
         async def ask() -> Body:

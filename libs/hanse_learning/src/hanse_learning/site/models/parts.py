@@ -20,11 +20,15 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
-class WholeUnit(KernelNorm1d):
-    """Normalizes all values of an example, (n, values), as one unit."""
+class WholeUnit(nn.Module):
+    """Normalizes all values of an example, (n, values), as one unit; arguments as of `KernelNorm1d`."""
+
+    def __init__(self, *, dropout: float, eps: float) -> None:
+        super().__init__()
+        self.unit = KernelNorm1d(dropout=dropout, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.unsqueeze(-1)).squeeze(-1)
+        return self.unit(x.unsqueeze(-1)).squeeze(-1)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

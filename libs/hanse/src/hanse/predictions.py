@@ -1,0 +1,56 @@
+"""A table of people's own, and beside its columns what a trained model says of each row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hanse.trained import TrainedModel
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+
+PREDICTION, PROBABILITY = "prediction", "probability_"
+"""Names of the columns that are added; of a class's probability with its label behind it."""
+
+
+def write_predictions(model: TrainedModel, table: Path, output: Path) -> int:
+    """Write the table with the model's predictions.
+
+    Args:
+        table: CSV with a header line, in UTF-8; columns that are no features stay as they are.
+        output: CSV; it is there whole or not at all.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        HanseError: NOT_FOUND or INVALID_INPUT naming file, column and row.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(table)
+    except FileNotFoundError:
+        raise HanseError(ErrorCode.NOT_FOUND, f"{table}: there is no such file") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"{table}: it is not CSV: {error}",
+            hint="a header line, commas between values, UTF-8",
+        ) from None  # fmt: skip
+    if not model.columns:
+        raise invalid(str(table), "a table", "arrays, which this model takes", hint="hanse.load(path).predict(array)")
+    if model.task == "classification":
+        shares = model.predict_proba(frame)
+        made = {PREDICTION: shares.argmax(axis=1)}
+        made |= {f"{PROBABILITY}{label}": shares[:, label] for label in range(model.classes)}
+    else:
+        made = {PREDICTION: model.predict(frame)}
+    if there := [name for name in made if name in frame.columns]:
+        raise invalid(str(table), f"a column {there[0]}", "columns of other names: this one is added")
+    unfinished = output.with_name(output.name + ".unfinished")
+    try:
+        frame.assign(**made).to_csv(unfinished, index=False)
+        unfinished.replace(output)
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{output}: it cannot be written: {error.strerror}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return len(frame)

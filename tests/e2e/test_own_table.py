@@ -1,0 +1,62 @@
+"""From hospitals' own tables to a model that is used without the platform: by real services and datapods."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import hanse
+from hanse.embedded.deployment import Deployment, SiteFiles
+
+SHARES = {"north": 0.5, "south": 0.3, "west": 0.2}
+
+
+@pytest.mark.timeout(240)
+async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -> None:
+    pool = load_breast_cancer(as_frame=True).frame
+    names = [name for name in pool.columns if name != "target"]
+    pool[names] = (pool[names] - pool[names].mean()) / pool[names].std()
+    pool = pool.sample(frac=1.0, random_state=1)
+    held_out, rest = pool[:150], pool[150:]
+    files, start = {}, 0
+    for site, share in SHARES.items():
+        stop = start + round(share * len(rest))
+        files[site] = SiteFiles(tmp_path / f"{site}.csv")
+        rest[start:stop].to_csv(files[site].train, index=False)
+        start = stop
+    schema = {"kind": "tabular", "features": [{"name": name} for name in names], "target": "target", "classes": 2}
+    job = {
+        "rounds": 6, "model": {"name": "logistic"}, "participants": {"minimum": 3},
+        "train": {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "stop": {"metric": "loss"}, "keep": "best", "secure_aggregation": {"mode": "compensator"},
+    }  # fmt: skip
+    async with Deployment(tmp_path / "hub", "tumours", files, schema, nursery=True) as deployment:
+        run = await asyncio.to_thread(deployment.project.run, job)
+        await asyncio.to_thread(run.wait)
+        assert run.state == "completed", run.view.reason
+        best = await asyncio.to_thread(lambda: run.best)
+        path = await asyncio.to_thread(best.download, tmp_path / "tumours.safetensors")
+        from_hub = await asyncio.to_thread(best.predict_proba, held_out)
+    # Nothing of the platform runs any more.
+    model = hanse.load(path)
+    assert model.columns == tuple(names)
+    shares = model.predict_proba(held_out[["target", *reversed(names)]])
+    np.testing.assert_array_equal(from_hub, shares)
+    x = held_out[names].to_numpy(np.float32)
+    with torch.no_grad():
+        np.testing.assert_allclose(torch.softmax(model.module(torch.from_numpy(x)).double(), 1).numpy(), shares)
+    session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "tumours.onnx"), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"features": x})[0], shares, atol=1e-6)
+    pooled = LogisticRegression().fit(rest[names], rest["target"])
+    expected = roc_auc_score(held_out["target"], pooled.predict_proba(held_out[names])[:, 1])
+    assert abs(roc_auc_score(held_out["target"], model.to_sklearn().predict_proba(held_out)[:, 1]) - expected) < 0.005
+    assert list(pd.Series(model.predict(held_out)).unique()) == [1, 0]

@@ -1,0 +1,95 @@
+"""`hanse model export` and `hanse model predict`: a downloaded model, a CSV file, and no hub."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+
+import hanse
+from hanse.cli import main
+from hanse_fabric.errors import HanseError
+from hanse_schemas.schema import ArraySchema
+from unit.learning_site.test_portable_models import AGES, TABLE, VALUES, examples, kept
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The command in a folder of its own, without a hub; gives its exit status."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["hanse", "model", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    return run
+
+
+def test_rows_of_a_file_get_what_the_model_says_of_them(run: Run, tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    x = examples(7, (4,))
+    frame = pd.DataFrame(x, columns=list(AGES)).assign(name=[f"row {number}" for number in range(7)])
+    frame.to_csv("rows.csv", index=False)
+    assert run("predict", path, "rows.csv", "told.csv") == 0
+    told = pd.read_csv("told.csv")
+    shares = hanse.load(path).predict_proba(pd.read_csv("rows.csv"))
+    assert list(told.columns) == [*AGES, "name", "prediction", "probability_0", "probability_1", "probability_2"]
+    assert list(told["name"]) == list(frame["name"])
+    np.testing.assert_array_equal(told["prediction"], shares.argmax(1))
+    np.testing.assert_allclose(told[[f"probability_{label}" for label in range(3)]], shares, atol=1e-15)
+    assert {file.name for file in tmp_path.glob("*.csv*")} == {"rows.csv", "told.csv"}
+
+
+def test_a_regressions_rows_get_one_number(run: Run, tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "linear"}, VALUES)
+    pd.DataFrame(examples(3, (4,)), columns=list(AGES)).to_csv("rows.csv", index=False)
+    assert run("predict", path, "rows.csv", "told.csv") == 0
+    assert list(pd.read_csv("told.csv").columns) == [*AGES, "prediction"]
+
+
+def test_an_export_is_written_beside_nothing_else(run: Run, tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    assert run("export", path, "out.onnx") == 0
+    x = examples(4, (4,))
+    [given] = onnxruntime.InferenceSession("out.onnx", providers=["CPUExecutionProvider"]).run(None, {"features": x})
+    np.testing.assert_allclose(given, hanse.load(path).predict_proba(x), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "output", "message"),
+    [
+        (None, "told.csv", "rows.csv: there is no such file"),
+        ("", "told.csv", "rows.csv: it is not CSV"),
+        ("age,pulse\n1,2\n", "told.csv", "no column weight, height"),
+        ("age,pulse,weight,height,prediction\n1,2,3,4,5\n", "told.csv", "column prediction"),
+        ("age,pulse,weight,height\n1,2,3,\n", "told.csv", "column height, row 0"),
+        ("age,pulse,weight,height\n1,2,3,4\n", "absent/told.csv", "absent/told.csv: it cannot be written"),
+    ],
+)
+def test_what_is_wrong_with_the_files_is_said_and_nothing_is_written(
+    rows: str | None, output: str, message: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    if rows is not None:
+        Path("rows.csv").write_text(rows)
+    assert run("predict", path, "rows.csv", output) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not Path(output).exists()
+
+
+def test_a_model_of_arrays_takes_no_table(tmp_path: Path) -> None:
+    from hanse.predictions import write_predictions
+
+    path, _ = kept(tmp_path, {"name": "logistic"}, ArraySchema(shape=(4,), classes=3))
+    (tmp_path / "rows.csv").write_text("age\n1\n")
+    with pytest.raises(HanseError, match="arrays, which this model takes"):
+        write_predictions(hanse.load(path), tmp_path / "rows.csv", tmp_path / "told.csv")
