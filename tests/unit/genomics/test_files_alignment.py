@@ -15,6 +15,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors, layout_like
 from hanse_genomics.files import Cohort, CommonSnps, match, open_cohort, text
 from hanse_genomics.files.alleles import decide, oriented
+from hanse_genomics.files.pairs import Pairs
 from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.genotypes import dosages, missing
 from hanse_genomics.hub import STEPS as HUB
@@ -34,7 +35,8 @@ def _table(*snps: Snp) -> SnpTable:
     return SnpTable(
         np.array([labels.index(snp[0]) for snp in snps], np.int8),
         np.array([snp[1] for snp in snps], np.int64),
-        *([str(snp[at]) for snp in snps] for at in (2, 3, 4)),
+        [str(snp[2]) for snp in snps],
+        Pairs.of(*([str(snp[at]) for snp in snps] for at in (3, 4))),
     )
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import bed_reader
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics.files import Cohort, Matched, open_cohort
+from hanse_genomics.files.lines import read_table
 from hanse_genomics.genotypes import count, dosages, group
 from hanse_schemas.study import Study
 from plink_files import random_copies, write_plink
@@ -312,6 +315,25 @@ def test_a_short_line_is_refused_although_the_next_one_is_as_much_too_long(prefi
     lines[1], lines[2] = "1 rs1 0 2 A", "1 rs2 0 3 A G T"
     path.write_text("\n".join(lines))
     assert "line 2: 5 columns" in str(_refusal(prefix))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab \t\n", max_size=24), st.integers(1, 3))
+@example("a\tb\nb a\n", 2)
+@example("\na b", 1)
+@example("a\n\tb", 2)
+def test_a_table_has_its_lines_words_however_they_are_laid_out(tmp_path_factory, text, width):
+    path = tmp_path_factory.getbasetemp() / "any.txt"
+    path.write_text(text)
+    lines = [(number, line.split()) for number, line in enumerate(text.split("\n"), 1) if line.split()]
+    wrong = next((number for number, words in lines if len(words) != width), None)
+    if wrong is not None:
+        with pytest.raises(HanseError, match=f"line {wrong}:"):
+            read_table(path, width, "any")
+        return
+    table = read_table(path, width, "any")
+    assert table.words == [word for _, words in lines for word in words]
+    assert [table.line(row) for row in range(table.rows)] == [number for number, _ in lines]
 
 
 @pytest.mark.parametrize(("ending", "said"), [("bim", "at least one SNP"), ("fam", "at least one sample")])

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hanse_genomics.files.pairs import Pairs
 from hanse_genomics.files.snps import SnpTable
 from hanse_genomics.site.opening import repeated
 
@@ -21,7 +22,7 @@ def test_snps_of_one_chromosome_position_and_name_are_repeated_in_whatever_order
 ) -> None:
     table = SnpTable(
         np.array([code for code, _, _ in snps], np.int8), np.array([place for _, place, _ in snps], np.int64),
-        [name for _, _, name in snps], ["A"] * len(snps), ["C"] * len(snps),
+        [name for _, _, name in snps], Pairs.of(["A"] * len(snps), ["C"] * len(snps)),
     )  # fmt: skip
     times = Counter(snps)
     assert repeated(table).tolist() == [times[snp] > 1 for snp in snps]

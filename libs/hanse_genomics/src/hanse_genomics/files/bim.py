@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from sys import intern
 
 import numpy as np
 
 from hanse_genomics.files.lines import Table, read_table
+from hanse_genomics.files.pairs import Pairs
 from hanse_genomics.files.snps import LABELS, MT, UNKNOWN, XY, SnpTable
 
 _CODES = {label: code for code, label in enumerate(LABELS)} | {str(code): code for code in range(27)}
@@ -27,11 +27,12 @@ def read_bim(path: Path) -> SnpTable:
     """
     table = read_table(path, 6, "chromosome, name, centimorgans, position, A1, A2")
     table.require("SNP")
-    a1, a2 = _alleles(table.column(4)), _alleles(table.column(5))
-    for row in _equal(a1, a2):
-        if a1[row] != UNKNOWN:
-            raise table.refuse(row, "A2", a2[row], "another allele than A1, or 0 where it is unknown")
-    return SnpTable(_chromosomes(table), _positions(table), table.column(1), a1, a2)
+    alleles = Pairs.of(_alleles(table, 4), _alleles(table, 5))
+    for number, (a1, a2) in enumerate(alleles.listed):
+        if a1 == a2 != UNKNOWN:
+            row = int(np.argmax(alleles.number == number))
+            raise table.refuse(row, "A2", a2, "another allele than A1, or 0 where it is unknown")
+    return SnpTable(_chromosomes(table), _positions(table), table.column(1), alleles)
 
 
 def _chromosomes(table: Table) -> np.ndarray:
@@ -45,30 +46,26 @@ def _chromosomes(table: Table) -> np.ndarray:
                 hint="leave other contigs out: plink --bfile ... --allow-extra-chr --chr 1-26 --make-bed",
             )  # fmt: skip
         codes[word] = code
-    return np.array([codes[word] for word in words], dtype=np.int8)
+    return np.fromiter(map(codes.__getitem__, words), np.int8, len(words))
 
 
 def _positions(table: Table) -> np.ndarray:
     words = table.column(3)
-    digits = "".join(words)
-    if not (digits.isascii() and digits.isdigit()):
+    together = " ".join(words)
+    octets = np.frombuffer(together.encode(), dtype=np.uint8)
+    if not ((octets == 32) | (octets - np.uint8(48) < 10)).all():
         for row, word in enumerate(words):
             if not _NUMBER.fullmatch(word):
                 raise table.refuse(row, "the position", word, "a whole number of base pairs")
     # One call for all of them; a number of more digits than fit is the largest there is, and refused below.
-    positions = np.fromstring(" ".join(words), dtype=np.int64, sep=" ")
+    positions = np.fromstring(together, dtype=np.int64, sep=" ")
     if int(positions.max()) > _LAST:
         row = int(positions.argmax())
         raise table.refuse(row, "the position", words[row], f"at most {_LAST}")
     return positions
 
 
-def _alleles(words: list[str]) -> list[str]:
-    """Alleles with one object for each that differs, and one name for the unknown one."""
-    known = {word: intern(word) for word in set(words)}
-    known["."] = UNKNOWN
-    return [known[word] for word in words]
-
-
-def _equal(a1: list[str], a2: list[str]) -> list[int]:
-    return [row for row, (one, other) in enumerate(zip(a1, a2, strict=True)) if one is other]
+def _alleles(table: Table, number: int) -> list[str]:
+    """A column of alleles, with one name for the unknown one."""
+    words = table.column(number)
+    return [UNKNOWN if word == "." else word for word in words] if "." in words else words

@@ -11,6 +11,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_genomics.arrays import Packed
 from hanse_genomics.files.alleles import oriented
 from hanse_genomics.files.cohort import Cohort
+from hanse_genomics.files.pairs import Pairs
 from hanse_genomics.files.snps import CommonSnps, SnpTable
 from hanse_genomics.genotypes.packed import swap
 
@@ -73,15 +74,20 @@ def match(cohort: Cohort, snps: CommonSnps) -> Matched:
     """
     own = cohort.snps
     rows = find(own, snps)
-    written = list(zip(_taken(own.a1, rows), _taken(own.a2, rows), snps.first, snps.second, strict=True))
-    # There are few quadruples, so each is looked at once; SNPs take what was found for theirs.
-    number = {quadruple: at for at, quadruple in enumerate(set(written))}
-    turns = [oriented(*quadruple) for quadruple in number]
-    if None in turns:
-        at, bad = next((at, quadruple) for at, quadruple in enumerate(written) if oriented(*quadruple) is None)
-        raise _changed(f"{snps.name[at]} has alleles {'/'.join(bad[:2])}, the study has {'/'.join(bad[2:])}")
-    both = np.array(turns, dtype=bool).reshape(-1, 2)[[number[quadruple] for quadruple in written]]
-    return Matched(cohort, rows, both[:, 0].copy(), both[:, 1].copy())
+    asked = Pairs.of(snps.first, snps.second)
+    # There are few combinations of pairs, so each is looked at once; SNPs take what was found for theirs.
+    both = own.alleles.number[rows] * len(asked.listed) + asked.number
+    found = np.unique(both)
+    turns = []
+    for combined in found.tolist():
+        mine, theirs = own.alleles.listed[combined // len(asked.listed)], asked.listed[combined % len(asked.listed)]
+        turn = oriented(*mine, *theirs)
+        if turn is None:
+            name = snps.name[int(np.argmax(both == combined))]
+            raise _changed(f"{name} has alleles {'/'.join(mine)}, the study has {'/'.join(theirs)}")
+        turns.append(turn)
+    turned = np.array(turns, dtype=bool).reshape(-1, 2)[np.searchsorted(found, both)]
+    return Matched(cohort, rows, turned[:, 0].copy(), turned[:, 1].copy())
 
 
 def find(own: SnpTable, snps: CommonSnps) -> NDArray[np.int64]:
@@ -93,6 +99,8 @@ def find(own: SnpTable, snps: CommonSnps) -> NDArray[np.int64]:
     if not len(snps):
         return np.zeros(0, dtype=np.int64)
     keys, wanted = _keys(own), _keys(snps)
+    if own.name == snps.name and np.array_equal(keys, wanted):
+        return np.arange(len(snps))  # as mostly
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     low = np.searchsorted(ordered, wanted, side="left")

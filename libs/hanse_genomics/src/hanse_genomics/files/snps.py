@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from hanse_genomics.arrays import Arrays
 from hanse_genomics.files import text
+from hanse_genomics.files.pairs import Pairs
 
 LABELS = ("0", *map(str, range(1, 23)), "X", "Y", "XY", "MT")
 """Chromosomes by PLINK's numeric code: 0 is unplaced, XY the pseudo-autosomal region."""
@@ -26,17 +27,27 @@ class SnpTable:
     Attributes:
         code: chromosome by PLINK's numeric code: int8 (S,).
         position: base pairs: int64 (S,); a SNP with a negative one is left out of analyses, as in PLINK.
-        name, a1, a2: (S,) words; an allele "0" is unknown.
+        name: (S,) words.
+        alleles: A1 and A2; an allele "0" is unknown.
     """
 
     code: NDArray[np.int8]
     position: NDArray[np.int64]
     name: list[str]
-    a1: list[str]
-    a2: list[str]
+    alleles: Pairs
 
     def __len__(self) -> int:
         return len(self.name)
+
+    @property
+    def a1(self) -> list[str]:
+        """(S,) words, made when asked for."""
+        return self.alleles.column(0)
+
+    @property
+    def a2(self) -> list[str]:
+        """(S,) words, made when asked for."""
+        return self.alleles.column(1)
 
     @property
     def chromosome(self) -> list[str]:

@@ -37,25 +37,18 @@ def offered(snps: SnpTable) -> Arrays:
     # Nobody can tell which of the two lines is meant, so neither takes part.
     keep = placed & ~repeated(snps)
     left_out = np.array([(placed & ~keep).sum(), (~placed).sum()], dtype=np.int64)
-    names, a1, a2 = snps.name, snps.a1, snps.a2
+    names, pair = snps.name, snps.alleles.number
     if not keep.all():
-        rows = np.flatnonzero(keep).tolist()
-        names, a1, a2 = ([column[row] for row in rows] for column in (names, a1, a2))
-    # A file has few pairs of alleles, most of them a dozen: SNPs have the number of theirs.
-    sorted_pairs: dict[tuple[str, str], tuple[str, str]] = {}
-    number: dict[tuple[str, str], int] = {}
-    codes = []
-    for written in zip(a1, a2, strict=True):
-        pair = sorted_pairs.get(written)
-        if pair is None:
-            one, other = written
-            pair = sorted_pairs[written] = (min(one, other), max(one, other))
-        codes.append(number.setdefault(pair, len(number)))
+        names, pair = [names[row] for row in np.flatnonzero(keep).tolist()], pair[keep]
+    used = np.unique(pair)
+    turned = [(min(two), max(two)) for two in (snps.alleles.listed[at] for at in used.tolist())]
+    number = {two: at for at, two in enumerate(sorted(set(turned)))}
+    codes = np.array([number[two] for two in turned], dtype=np.int32)
     return {
         "chromosome": snps.code[keep],
         "position": snps.position[keep],
         "name": text.pack(names),
-        "pair": np.array(codes, dtype=np.int32),
+        "pair": codes[np.searchsorted(used, pair)],
         "low": text.pack(low for low, _ in number),
         "high": text.pack(high for _, high in number),
         "left_out": left_out,
