@@ -40,18 +40,19 @@ def files_of(folder: Path) -> dict[str, SiteFiles]:
 
 @asynccontextmanager
 async def placed(
-    folder: Path, files: Mapping[str, SiteFiles], policy: Mapping[str, Any], settings: Mapping[str, str] | None = None
+    folder: Path, files: Mapping[str, SiteFiles], policy: Mapping[str, Any], settings: Mapping[str, str] | None = None,
+    sharing: int = 0,
 ) -> AsyncIterator[Deployment]:  # fmt: skip
     schema = {"kind": "genotypes", "phenotypes": [], "covariates": ["AGE"]}
     async with Deployment(
-        folder, "gwas", dict(files), schema, policy=policy, settings=settings, nursery=True
+        folder, "gwas", dict(files), schema, policy=policy, settings=settings, nursery=True, sharing=sharing
     ) as deployment:
         yield deployment
 
 
-async def ended(deployment: Deployment, section: Mapping[str, Any], mode: str) -> Run:
+async def ended(deployment: Deployment, section: Mapping[str, Any], mode: str, **masking: Any) -> Run:
     job = {
-        "workflow": "association_study", "study": dict(section), "secure_aggregation": {"mode": mode},
+        "workflow": "association_study", "study": dict(section), "secure_aggregation": {"mode": mode, **masking},
         "participants": {"minimum": 2, "deadline": 60},
     }  # fmt: skip
     run = await asyncio.to_thread(deployment.project.run, job)
@@ -91,6 +92,17 @@ async def test_a_compensator_sums_two_where_its_operator_lets_it_and_else_refuse
     async with placed(tmp_path / "set", files, CONSENT, {"HANSE_COMPENSATOR_MINIMUM": "2"}) as deployment:
         run = await ended(deployment, SECTION, "compensator")
     assert run.state == "completed", run.view.reason
+
+
+async def test_two_of_three_compensators_sum_a_study_to_the_same_bits(tmp_path: Path) -> None:
+    files = files_of(tmp_path)
+    expected = await asyncio.to_thread(rehearsed, Study.model_validate(SECTION), files, tmp_path / "rehearsal")
+    names = ["sharing-1", "sharing-2", "sharing-3"]
+    async with placed(tmp_path / "set", files, CONSENT, {"HANSE_COMPENSATOR_MINIMUM": "2"}, len(names)) as deployment:
+        run = await ended(deployment, SECTION, "compensator", compensators=names, needed=2)
+        found = await results_of(run, tmp_path / "shared")
+    for column, values in expected.items():
+        assert np.array_equal(found[column].view(np.uint8), np.ascontiguousarray(values).view(np.uint8)), column
 
 
 def rehearsed(study: Study, files: Mapping[str, SiteFiles], folder: Path) -> dict[str, np.ndarray]:

@@ -52,6 +52,22 @@ def test_what_the_policy_would_refuse_is_told_beside_what_would_leave() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("needed", "refused"), [(2, ""), (3, "a sum by 3 of 3 compensators is asked, allowed: 2 of 3")]
+)
+def test_several_compensators_are_held_against_how_many_the_policy_pins(needed: int, refused: str) -> None:
+    keys = [base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2, 3)]
+    policy = Policy.model_validate(
+        {"workflows": ["association_study"], "masking": {"compensators": {"needed": 2, "keys": keys}}}
+    )
+    masking = f"secure_aggregation: {{mode: compensator, compensators: [one, two, three], needed: {needed}}}\n"
+    found = rehearse_study(
+        check_job(parse_yaml(JOB + masking.encode(), "job file")), DataSettings(train=COHORT), policy
+    )
+    assert refused in found.refused
+    assert bool(refused) == bool(found.refused)
+
+
 def test_faulty_files_end_a_rehearsal_with_a_message_that_names_the_fault(tmp_path: Path) -> None:
     with pytest.raises(HanseError, match=r"nowhere\.fam"):
         rehearse_study(check_job(parse_yaml(JOB, "job file")), DataSettings(train=tmp_path / "nowhere"))

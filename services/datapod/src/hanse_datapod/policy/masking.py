@@ -145,6 +145,17 @@ class MaskingPolicy(Frozen):
         if masking.mode is MaskingMode.COMPENSATOR:
             self._check_compensator(masking)
 
+    def check_numbers(self, needed: int, count: int) -> None:
+        """Whether a job may have so many compensators, and need so many of them, whoever they are.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        pinned = self.compensators
+        if pinned is None or (pinned.needed, len(pinned.keys)) != (needed, count):
+            allowed = "none, for no several are pinned" if pinned is None else f"{pinned.needed} of {len(pinned.keys)}"
+            raise forbidden("masking.compensators", f"a sum by {needed} of {count} compensators", allowed)
+
     def check_group(self, group: Compensators, now: datetime | None = None) -> None:
         """Whether these are the compensators that are pinned, with keys that they have signed, and of the present.
 

@@ -119,12 +119,19 @@ def rehearse_study(job: Job, data: DataSettings, policy: Policy | None = None) -
 
 def _refusal(job: Job, policy: Policy) -> str:
     """What the policy says against a masked step of the study among three cohorts; empty: nothing. The compensator is
-    taken to be the one that is pinned."""
+    taken to be the one that is pinned, and so are several where the job and the policy have as many."""
     now = SYSTEM_CLOCK.now()
     ring = Ring(bits=64, fraction=0, bound=1.0)
     plan = RingPlan(participants=_COHORTS, default=ring, refuse_out_of_range=True)
+    sums = job.secure_aggregation
+    mode = MaskingMode.COMPENSATOR if sums is None else sums.mode
+    if sums is not None and sums.compensators is not None and sums.needed is not None:
+        several = sums.needed, len(sums.compensators)
+        # In their place stands one, whom the policy would pin.
+        policy = policy.model_copy(update={"masking": policy.masking.model_copy(update={"compensator": bytes(32)})})
+    else:
+        several = None
     pinned = policy.masking.compensator
-    mode = MaskingMode.COMPENSATOR if job.secure_aggregation is None else job.secure_aggregation.mode
     study = job.study.model_dump(mode="json") if job.study is not None else None
     masking = Masking(mode=mode, session="rehearsal", minimum=_COHORTS, ring=plan)
     task = Task(
@@ -135,6 +142,8 @@ def _refusal(job: Job, policy: Policy) -> str:
     )  # fmt: skip
     try:
         policy.check(task)
+        if several is not None:
+            policy.masking.check_numbers(*several)
     except HanseError as error:
         return str(error)
     return ""
