@@ -26,7 +26,11 @@ class SignedModel:
         return as_json(ModelView.of(self.record))
 
 
-def signed_model(content: bytes = b"parameters" * 1000, problem: dict[str, Any] | None = None) -> SignedModel:
+def signed_model(
+    content: bytes = b"parameters" * 1000,
+    problem: dict[str, Any] | None = None,
+    metrics: dict[str, float] | None = None,
+) -> SignedModel:
     key = SigningKey.create()
     digest, leaves = digest_bytes(content)
     lineage = Lineage(
@@ -43,6 +47,7 @@ def signed_model(content: bytes = b"parameters" * 1000, problem: dict[str, Any] 
         lineage=lineage,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
         problem=problem,
+        metrics=metrics or {},
         public_key=b"",
     )
     keyed = unsigned.model_copy(update={"public_key": key.public_bytes})

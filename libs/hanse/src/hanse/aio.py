@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from hanse.calls import Call, each, one, path_of
+from hanse.card import card_of
 from hanse.display import metrics_table
 from hanse.files import load_model, save_model, save_output
 from hanse.history import History
 from hanse.jobs import read_job
 from hanse.transport import Transport
 from hanse.views import Event, RunView, unmarked, unpublished
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.names import HUB_REGION
 from hanse_schemas.http.invitations import Invite, IssuedInvitation
 from hanse_schemas.http.models import Download, ModelView, Promote, Rollback
@@ -317,6 +319,17 @@ class AsyncModel:
         found = await self._located()
         ca, patience = self._transport.ca, self._transport.patience
         return await asyncio.to_thread(load_model, found, digest=self.digest, ca=ca, patience=patience)
+
+    async def card(self) -> str:
+        """As `hanse.hub.Model.card`."""
+        path = path_of(self.view.project, "runs", self.view.lineage.run)
+        try:
+            run = await self._transport.send(Call("GET", path, one(RunView)))
+        except HanseError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            run = None
+        return card_of(self.view, run)
 
     async def _located(self) -> Download:
         path = path_of(self.view.project, "models", self.version, "download")

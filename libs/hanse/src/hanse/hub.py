@@ -108,6 +108,10 @@ class Model(_Waiting[AsyncModel]):
         ca, patience = self._transport.ca, self._transport.patience
         return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
+    def card(self) -> str:
+        """A model card in Markdown: what the hub knows of the version, and questions that its owners must answer."""
+        return _loop().do(self._asked.card())
+
     def load(self) -> TrainedModel:
         """Fetch and verify the file, and build the model of it, to be used here; it is fetched once.
 

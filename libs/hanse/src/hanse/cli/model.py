@@ -93,6 +93,30 @@ def predict(
 
 
 @app.command()
+def card(
+    project: str,
+    version: int,
+    output: Annotated[Path | None, typer.Argument(help="A Markdown file to write; none: print it.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Write a version's model card: what the hub knows, and the questions that its owners must answer."""
+    with hub(url, api_key) as connection:
+        text = connection.projects.get(project).model(version).card()
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:  # one that people have filled in is not written over
+            file.write(text)
+    except FileExistsError:
+        raise HanseError(ErrorCode.CONFLICT, f"{output}: it is there already", hint="name another file") from None
+    except OSError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"{output}: it cannot be written: {error.strerror}") from None
+    print(f"{output} is the card of version {version} of {project}; four sections are left to fill in.")
+
+
+@app.command()
 def promote(
     project: str,
     version: int,

@@ -1,0 +1,114 @@
+"""A model's card: what the hub knows of a version, and the questions that are left to its owners."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import hanse
+from hanse.cli import main
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
+from unit.hanse.scripted_hub import JOB, ScriptedHub, error, project_view, run_view
+from unit.hanse.signed_model import SignedModel, signed_model
+
+PROJECT = "/v1/projects/triage"
+TABLE = TabularSchema(
+    features=(
+        Column(name="age", unit="years", minimum=0, maximum=120),
+        Column(name="sex|*", kind="category", values=("f", "m")),
+    ),
+    target="ill",
+    classes=2,
+)
+
+
+def problem_of(schema: DataSchema) -> dict[str, Any]:
+    return {"schema": schema.model_dump(mode="json"), "model": {"name": "logistic", "dtype": "float32"}}
+
+
+def answering(hub: ScriptedHub, model: SignedModel, run: tuple[int, Any]) -> None:
+    hub.answer("GET", PROJECT, (200, project_view()))
+    hub.answer("GET", f"{PROJECT}/models/1", (200, model.view))
+    hub.answer("GET", f"{PROJECT}/runs/{model.record.lineage.run}", run)
+
+
+def card_at(hub: ScriptedHub) -> str:
+    with hanse.connect(hub.url, api_key="hanse_abc_secret") as client:
+        return client.projects.get("triage").model(1).card()
+
+
+def test_a_card_tells_data_metrics_privacy_and_the_whole_job(hub: ScriptedHub) -> None:
+    model = signed_model(problem=problem_of(TABLE), metrics={"loss": 0.25, "accuracy": 0.5})
+    run = run_view("completed", privacy="The hub sees sums.", reason="stopped after round 2 of 3: enough")
+    answering(hub, model, (200, run))
+    card = card_at(hub)
+    assert card.startswith("# triage, version 1\n")
+    for line in (
+        "| age | number | years | 0 to 120 |",
+        r"| sex\|\* | category |  | f, m |",
+        "| loss | 0.25 |",
+        "| sites | 1: north |",
+        f"| SHA-256 | {model.record.digest} |",
+        "The hub sees sums.",
+        "stopped after round 2 of 3: enough.",
+    ):
+        assert line in card
+    assert card.count("*To fill in: ") == 4
+    training = card.split("## Training")[1].split("## Use")[0]
+    told = yaml.safe_load("\n".join(line for line in training.splitlines() if line.startswith("    ")))
+    assert told == {name: JOB[name] for name in ("rounds", "model")}  # the rest is as by default
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (ArraySchema(shape=(3, 8, 8), classes=10), "Arrays of shape [3, 8, 8] (classification, 10 classes)."),
+        (OpenSchema(), "The project declares no form of its data"),
+        (
+            TabularSchema(features=tuple(Column(name=f"c{i}") for i in range(300)), target="y", task="regression"),
+            "100 more",
+        ),
+    ],
+)
+def test_a_card_of_other_data_and_of_a_run_that_is_gone(hub: ScriptedHub, schema: DataSchema, words: str) -> None:
+    answering(hub, signed_model(problem=problem_of(schema)), (404, error("not-found")))
+    card = card_at(hub)
+    assert words in card
+    assert "## Training" not in card
+    assert "None were taken." in card
+
+
+def test_a_run_that_may_not_be_seen_is_no_run_that_is_gone(hub: ScriptedHub) -> None:
+    answering(hub, signed_model(), (403, error("forbidden")))
+    with pytest.raises(HanseError) as caught:
+        card_at(hub)
+    assert caught.value.code is ErrorCode.FORBIDDEN
+
+
+def test_the_command_writes_a_card_and_never_over_one(
+    hub: ScriptedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(hub, signed_model(problem=problem_of(TABLE)), (200, run_view()))
+    monkeypatch.setenv("HANSE_URL", hub.url)
+    monkeypatch.setenv("HANSE_API_KEY", "hanse_abc_secret")
+
+    def command(*output: Path) -> int:
+        monkeypatch.setattr(sys, "argv", ["hanse", "model", "card", "triage", "1", *map(str, output)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    path = tmp_path / "card.md"
+    assert command() == 0
+    printed = capsys.readouterr().out
+    assert command(path) == 0
+    assert path.read_text() == printed
+    path.write_text("filled in")
+    assert command(path) == 5
+    assert path.read_text() == "filled in"
+    assert command(tmp_path / "absent" / "card.md") == 2
