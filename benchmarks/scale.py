@@ -4,7 +4,8 @@ A hub of real services; nats-servers as leaf nodes of its bus, each of a region 
 participants that are played by one process for each leaf. Each enrols with a token of its own through the hub's API,
 has keys, credentials of its region and a TLS connection of its own, shows signs of life once a minute, and answers its
 tasks with an update of the model. When all are there and have rested for a minute one leaf node is killed, and its
-sites go to others of their region; then come the rounds. What is measured is the hub and the bus, not training.
+sites go to others of their region; then one of the hub's servers, and all ask again; then come the rounds. What is
+measured is the hub and the bus, not training.
 `docs/scale.md` explains the figures; `scale_plot.py` draws them.
 """
 
@@ -19,7 +20,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,8 @@ from typing import Any
 
 import psutil
 from scale_figures import Usage, consumers, kib, messages, most, told
-from scale_sites import PHASES, Crowd, play
+from scale_losses import PATIENCE_S, lose_a_leaf, lose_a_server, raise_open_files
+from scale_sites import ALIVE, PHASES, Crowd, play
 
 from hanse.embedded.hub import EmbeddedHub
 from hanse_fabric.bus.authority import BusAuthority
@@ -41,7 +42,7 @@ from hanse_operations.servers.program import Program, free_ports
 SCHEMA = {"kind": "array", "shape": [8], "task": "classification", "classes": 3}
 PROJECT, TASKS = "crowd", TASK.stream.name if TASK.stream else ""
 SERVICES = ("coordinator", "aggregator", "model-registry", "compensator", "nats-server", "object-store")
-PATIENCE_S, REST_S = 1800.0, 60.0
+REST_S = 60.0
 
 
 def arguments() -> argparse.Namespace:
@@ -128,6 +129,15 @@ class Leaf:
         found: dict[str, Any] = json.loads(await asyncio.wait_for(stream.readline(), PATIENCE_S))
         return found
 
+    async def alive(self) -> None:
+        """Return when each of its players had an answer."""
+        stdin, stdout = self._processes[1].stdin, self._processes[1].stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(f"{ALIVE}\n".encode())
+        await stdin.drain()
+        await asyncio.wait_for(stdout.readline(), PATIENCE_S)
+
     async def kill(self) -> None:
         """As when its machine is lost."""
         self._processes[0].kill()
@@ -172,6 +182,12 @@ class Watched:
         pids = self._hub.supervisor.pids()
         return Usage.of({name: pid for name, pid in pids.items() if name.startswith(SERVICES)})
 
+    def bus_servers(self) -> dict[str, tuple[int, str]]:
+        """Process and monitoring of the hub's NATS servers, by name."""
+        pids = self._hub.supervisor.pids()
+        names = [name for name in sorted(pids) if name.startswith("nats-server")]
+        return {name: (pids[name], page) for name, page in zip(names, self._hub.monitoring, strict=True)}
+
     def leaf(self) -> Usage:
         """The one whose nats-server takes most memory."""
         return max((Usage.of(leaf.pids()) for leaf in self.leaves), key=lambda usage: usage.mib["leaf-nats-server"])
@@ -199,6 +215,7 @@ async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[
         raise SystemExit(
             f"--regions: {given.regions} is not at least 1 and at most half of the {given.leaves} leaf nodes"
         )
+    raise_open_files(given.participants, given.leaves, given.regions)
     regions, tls = [f"r{index}" for index in range(given.regions)], certificates(folder)
     shares = [given.participants // given.leaves + (i < given.participants % given.leaves) for i in range(given.leaves)]
     async with EmbeddedHub(
@@ -216,7 +233,8 @@ async def measure(given: argparse.Namespace, folder: Path, homes: Path) -> dict[
                 own = [leaf for leaf in leaves if leaf.region == region]
                 addresses = ",".join(f"tls://127.0.0.1:{leaf.port}" for leaf in own)
                 await asyncio.gather(*(leaf.start(addresses) for leaf in own))
-            joined = await join(given, watched) | await rest(watched) | await lose_a_leaf(watched)
+            joined = await join(given, watched) | await rest(watched)
+            joined |= await lose_a_leaf(watched, tell) | await lose_a_server(watched, tell)
             run = await rounds(given, watched, project)
         finally:
             await asyncio.gather(*(leaf.stop() for leaf in leaves))
@@ -257,31 +275,6 @@ async def rest(watched: Watched) -> dict[str, Any]:
     hub, *leaves = (later.since(earlier) for later, earlier in zip(after, before, strict=True))
     spent = {"hub": sum(hub.values())} | {kind: sum(leaf[kind] for leaf in leaves) for kind in leaves[0]}
     return {"rest_processors": {name: round(seconds / REST_S, 3) for name, seconds in spent.items()}}
-
-
-async def lose_a_leaf(watched: Watched) -> dict[str, Any]:
-    """Kill one leaf node and wait until all its sites are at others of their region."""
-    lost, attempts, away, back = watched.leaves[0], Counter[int](), 1, 0
-    for leaf in watched.leaves:
-        await leaf.connecting()
-    there = int((await asyncio.to_thread(told, lost.monitoring, "varz"))["connections"])
-    begun = time.monotonic()
-    await lost.kill()
-    async with asyncio.timeout(PATIENCE_S):
-        while away or back < there:
-            await asyncio.sleep(0.1)
-            seen = [await leaf.connecting() for leaf in watched.leaves]
-            away = sum(one["away"] for one in seen)
-            back += sum(one["back"] for one in seen)
-            for one in seen:
-                attempts.update({int(second): count for second, count in one["attempts"].items()})
-    seconds = time.monotonic() - begun
-    await lost.start_again()
-    tell(f"{there} sites of a lost leaf node at others in {seconds:.0f} s; attempts by the second: {dict(attempts)}")
-    return {
-        "reconnect_sites": there, "reconnect_s": round(seconds, 1), "connect_attempts": attempts.total(),
-        "connect_attempts_per_s_peak": max(attempts.values(), default=0),
-    }  # fmt: skip
 
 
 def certificates(folder: Path) -> ServerTls:

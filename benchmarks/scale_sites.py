@@ -29,6 +29,8 @@ from hanse_site.link import result_for
 LAYOUT = Layout.of([Entry("output.weight", "F32", (3, 8)), Entry("output.bias", "F32", (3,))])
 AT_ONCE = 16
 PHASES = ("enrolled", "joined")
+ALIVE = "alive"
+"""The line after which every participant shows life, until it is confirmed."""
 PRESENCE_S = 60.0
 
 
@@ -59,7 +61,8 @@ class Crowd:
 async def play(crowd: Crowd) -> None:
     """Enrol all, say `enrolled`, have them follow their tasks, say `joined`; then answer until the process is ended.
 
-    Each of the two begins when a line is read.
+    Each of the two begins when a line is read; then each line is answered: by what was connected since, or ALIVE by
+    a line once every participant has had an answer.
     """
     client = hanse.connect(crowd.hub, api_key=crowd.api_key, patience=300.0)
     project = await asyncio.to_thread(client.projects.get, crowd.project)
@@ -75,7 +78,7 @@ async def play(crowd: Crowd) -> None:
     identities = await asyncio.gather(*(enrolled(index) for index in range(crowd.count)))
     client.close()
     await next_phase("enrolled")
-    away, back = set[int](), list[int]()
+    away, back, links = set[int](), list[int](), list[SiteLink]()
     joined, attempts, trust = asyncio.Semaphore(0), count_attempts(), client_context(Path(crowd.ca))
     async with asyncio.TaskGroup() as group:
 
@@ -89,6 +92,7 @@ async def play(crowd: Crowd) -> None:
                 bus._connection.on_reconnect.append(lambda: away.discard(index))
                 bus._connection.on_reconnect.append(lambda: back.append(index))
                 link = SiteLink(bus, identity, HttpTransfer(), region=crowd.region)
+                links.append(link)
                 ready = asyncio.Event()
                 group.create_task(take_part(link, ready, index / crowd.count))
                 await ready.wait()
@@ -99,7 +103,11 @@ async def play(crowd: Crowd) -> None:
         for _ in range(crowd.count):
             await joined.acquire()
         print("joined", flush=True)
-        while await asyncio.to_thread(sys.stdin.readline):
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            if line.strip() == ALIVE:
+                await asyncio.gather(*(answered(link, gate) for link in links))
+                print(ALIVE, flush=True)
+                continue
             print(json.dumps({"attempts": attempts, "away": len(away), "back": len(back)}), flush=True)
             attempts.clear()
             back.clear()
@@ -139,14 +147,24 @@ async def show_life(link: SiteLink, phase: float) -> None:
         await asyncio.sleep(PRESENCE_S)
 
 
-async def live(link: SiteLink) -> None:
-    """A sign of life; one that is not confirmed is no end, as at a datapod: the next follows."""
+async def live(link: SiteLink) -> bool:
+    """A sign of life; one that is not confirmed is no end, as at a datapod: the next follows. Whether it was."""
     try:
         await link.presence()
+        return True
     except HanseError as error:
         if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
             raise
         print(error.message, file=sys.stderr, flush=True)
+        await asyncio.sleep(0.2)
+        return False
+
+
+async def answered(link: SiteLink, gate: asyncio.Semaphore) -> None:
+    """Show life until the hub has confirmed it."""
+    async with gate:
+        while not await live(link):
+            pass  # it has waited for its time
 
 
 async def answer(link: SiteLink, task: Task) -> None:

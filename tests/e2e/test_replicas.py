@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,11 @@ import pytest
 from e2e.deployed import DeployedHub, completed, honest, site, start_job
 from hanse.hub import Hub, Project, Run
 from hanse.site import SiteTask
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.store.transfer import HttpTransfer
 from hanse_fabric.tensors.file import read_tensors
+from hanse_site import SiteLink, enrol
 
 ROUNDS = 6
 
@@ -85,6 +93,59 @@ def test_a_run_goes_on_at_the_sibling_of_a_coordinator_that_hangs(hub: DeployedH
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.timeout(400)
+def test_a_coordinator_that_hangs_hides_no_sites_signs_of_life(hub: DeployedHub, client: Hub, tmp_path: Path) -> None:
+    """Each coordinator follows signs of life by a consumer of its own; a site whose request fell to the one that hangs
+    asks again. That one has missed nothing once it goes on."""
+    project = client.projects.create("alive", schema={"kind": "open"})
+    names = [f"site-{index}" for index in range(6)]
+    tokens = {name: project.invite(name) for name in names}
+    pid = hub.hub.supervisor.pids()["coordinator-2"]
+
+    def seen_since(view: Project, moment: datetime) -> set[str]:
+        return {one.participant for one in view.participants() if one.last_seen is not None and one.last_seen > moment}
+
+    async def shown_by(folder: Path) -> datetime:
+        """All show life, one coordinator hangs, and all do again; returns when it hung."""
+        async with AsyncExitStack() as stack:
+            links = []
+            for name, token in tokens.items():
+                identity = await enrol(client.url, token, folder / name)
+                bus = await NatsBus.connect(
+                    hub.hub.bus_url, f"alive.{name}", creds=identity.creds, inbox_prefix=identity.inbox_prefix,
+                    timeout=60,
+                )  # fmt: skip
+                stack.push_async_callback(bus.close)
+                links.append(SiteLink(bus, identity, HttpTransfer()))
+            await asyncio.gather(*(confirmed(link) for link in links))
+            os.kill(pid, signal.SIGSTOP)
+            moment = datetime.now(UTC)
+            await asyncio.gather(*(confirmed(link) for link in links))
+            return moment
+
+    try:
+        moment = asyncio.run(shown_by(tmp_path))
+        assert seen_since(project, moment) == set(names)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with hub.sibling_client("coordinator") as woken:
+        there, until = woken.projects.get("alive"), time.monotonic() + 90
+        while seen_since(there, moment) != set(names):
+            assert time.monotonic() < until, "what it had missed comes to it"
+            time.sleep(0.2)
+
+
+async def confirmed(link: SiteLink) -> None:
+    """Show life until a coordinator has confirmed it, as a datapod does, though at once."""
+    async with asyncio.timeout(150):
+        while True:
+            try:
+                return await link.presence()
+            except HanseError as error:
+                if error.code not in (ErrorCode.TIMEOUT, ErrorCode.UNAVAILABLE):
+                    raise
 
 
 def test_two_runs_of_one_project_at_once_do_not_disturb_each_other(

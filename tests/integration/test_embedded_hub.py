@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 
 import psutil
@@ -13,6 +14,11 @@ import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
+from hanse_fabric.bus.authority import BusAuthority
+from hanse_fabric.bus.issuing import issued_at
+from hanse_fabric.bus.jwt import credentials, read_credentials, user_jwt
+from hanse_fabric.bus.nats import NatsBus
+from hanse_fabric.bus.nkeys import KeyKind, KeyPair
 from hanse_fabric.errors import ErrorCode, HanseError
 
 SERVICES = {"nats-server", "object-store", "model-registry", "coordinator", "aggregator", "compensator"}
@@ -49,6 +55,37 @@ async def test_the_embedded_hub_starts_once_per_folder_and_finds_its_state_again
             assert [entry["action"] for entry in audit] == ["project.create", "participant.invite"]
         again = hub.supervisor.pids()
     assert all(gone(pid) for pid in again.values())
+
+
+async def test_a_start_ends_the_tokens_that_release_0_1_0_gave_and_its_services_go_on(tmp_path: Path) -> None:
+    key = KeyPair.create(KeyKind.USER)
+
+    async def comes_in(hub: EmbeddedHub, creds: str) -> bool:
+        try:
+            await (await NatsBus.connect(hub.bus_url, "p.old", creds=creds, timeout=60)).close()
+        except HanseError as error:
+            if error.code is not ErrorCode.UNAUTHENTICATED or "expired, or were revoked" not in error.hint:
+                raise  # it is not what a site of before is to be told
+            return False
+        return True
+
+    async with EmbeddedHub(tmp_path / "hub") as hub:
+        account = KeyPair.from_seed((hub.state.authority / "account.seed").read_text())
+        granted = {"publish": ["hanse.v1.result.p.old.>"], "subscribe": ["_INBOX.p.old.>"]}
+        former = credentials(user_jwt(account, key.public, "p/old", granted), key)
+        assert await comes_in(hub, former)
+        own = (hub.state.authority / "coordinator.creds").read_text()
+    await asyncio.sleep(max(0.0, issued_at(read_credentials(former)[0]) + 2 - time.time()))  # whole seconds count
+    for ends in (True, False):  # and so it stays
+        async with EmbeddedHub(tmp_path / "hub", end_former_tokens=ends) as hub:
+            assert not await comes_in(hub, former)
+            assert not await comes_in(hub, own), "services' credentials of before, too"
+            async with hanse.aconnect(hub.url, api_key=hub.api_key) as client:
+                assert (await client.status())["bus_ready"]
+                await client.projects.create(f"triage-{ends}".lower(), schema={"kind": "open"})
+            site = KeyPair.create(KeyKind.USER)
+            token = BusAuthority(hub.state.authority).participant_jwt("p", "new", site.public)
+            await (await NatsBus.connect(hub.bus_url, "p.new", creds=credentials(token, site), timeout=60)).close()
 
 
 async def test_secrets_in_the_hubs_folder_are_readable_by_their_owner_alone(tmp_path: Path) -> None:

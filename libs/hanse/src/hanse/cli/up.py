@@ -27,6 +27,9 @@ def up(
     aggregators: Annotated[int, typer.Option(min=1, help="Aggregator replicas.")] = 1,
     coordinators: Annotated[int, typer.Option(min=1, help="Coordinator replicas.")] = 1,
     compensators: Annotated[int, typer.Option(min=1, help="Compensator replicas.")] = 1,
+    end_former_tokens: Annotated[
+        bool, typer.Option("--end-former-tokens", help="End the tokens that release 0.1.0 gave to sites; once.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start a hub on this machine: real servers and all services, on loopback."""
@@ -34,8 +37,9 @@ def up(
     from hanse.embedded.hub import EmbeddedHub
 
     hub = EmbeddedHub(
-        state, http_port=port, aggregators=aggregators, coordinators=coordinators, compensators=compensators
-    )
+        state, http_port=port, aggregators=aggregators, coordinators=coordinators, compensators=compensators,
+        end_former_tokens=end_former_tokens,
+    )  # fmt: skip
     asyncio.run(_until_stopped(hub, state, json))
 
 

@@ -75,6 +75,7 @@ class EmbeddedHub:
         leaf_tls: ServerTls | None = None,
         regions: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
+        end_former_tokens: bool = False,
     ) -> None:
         self.state = StateFolder(no_address(folder, "state folder").absolute())
         self._http_port = http_port
@@ -84,6 +85,7 @@ class EmbeddedHub:
         self._sharing = [f"sharing-{index + 1}" for index in range(sharing)]
         self._registries = registries
         self._settings = dict(settings or {})
+        self._end_former_tokens = end_former_tokens
         self._leaves, self._leaf_tls, self._regions = leaves, leaf_tls, regions
         self._bus_servers = ["", *(f"-{index}" for index in range(2, bus_servers + 1))]
         self._exit = contextlib.AsyncExitStack()
@@ -126,6 +128,7 @@ class EmbeddedHub:
         authority = BusAuthority(self.state.authority)
         for region in self._regions:
             authority.add_region(region)
+        since = authority.renew_services() if self._end_former_tokens else None
         self.api_key = self.state.api_key() or make_api_key().text
         write_durably(self.state.key_file, self.api_key + "\n")
         self.url = f"http://{_HOST}:{ports['http']}"
@@ -144,6 +147,8 @@ class EmbeddedHub:
             bus_cert=None, bus_key=None,
         )  # fmt: skip
         await prepare(own, replicas=len(bus), patience=_READY_WITHIN)
+        if since is not None:
+            await authority.end_tokens_of_before(since, url=self.bus_url, timeout=_READY_WITHIN)
         # The services' imports overlap with the object store's start; they wait for it themselves.
         services = [self.supervisor.start(spec) for spec in self._services(ports, authority)]
         await store.wait_ready(_READY_WITHIN)

@@ -75,6 +75,13 @@ class BusAuthority:
             write_durably(path, text)
         return path
 
+    def renew_services(self) -> int:
+        """Have all services' credentials made anew at their next use; returns since when they are (unix seconds)."""
+        since = int(time.time())
+        for role in Role:
+            (self.folder / f"{role.value}.creds").unlink(missing_ok=True)
+        return since
+
     def leaf_key(self, region: str, name: str, number: int = 1) -> str:
         """The public key of a leaf node, the `number`th that it has; `name` empty: the one that all leaf nodes of a
         region shared before they had keys of their own."""
