@@ -102,6 +102,17 @@ async def test_a_scoped_key_lists_its_own_project_alone(api: Any, owner: str) ->
     assert [item["name"] for item in own["projects"]] == ["beta"]
 
 
+def test_sites_read_models_outputs_and_themselves_and_nothing_of_single_sites() -> None:
+    """Runs, events, metrics and the audit tell of others."""
+    theirs = [route for route in ROUTES if ApiRole.SITE in route.roles]
+    assert {(route.method, route.path.removeprefix("/v1/projects")) for route in theirs} == {
+        ("GET", ""), ("GET", "/{project}"), ("GET", "/{project}/participants/{participant}"),
+        ("GET", "/{project}/models"), ("GET", "/{project}/models/{version}"),
+        ("GET", "/{project}/models/{version}/download"), ("GET", "/{project}/runs/{run}/outputs"),
+        ("GET", "/{project}/runs/{run}/outputs/{output}"),
+    }  # fmt: skip
+
+
 async def test_a_site_sees_no_other_site(api: Any, owner: str) -> None:
     key = await api.make_key("site", "alpha", participant="south")
     status, code, message = await api.refused("GET", "/v1/projects/alpha/participants/north", key)

@@ -55,6 +55,7 @@ async def serve(service: Service[CoordinatorSettings]) -> None:
     links = LinkServer(bus=bus, store=store, buckets=buckets, clock=clock, settings=workflows, quotas=hub.quotas)
     if isinstance(hub.credentials, BusCredentials):
         service.spawn(hub.credentials.keep_settled(), "revocations")
+        service.spawn(hub.credentials.keep_few_connections(), "connections")
     service.spawn(hub.keys.watch(), "keys")
     service.spawn(hub.presence.watch(), "presence")
     service.spawn(hub.compensators.watch(), "compensators")

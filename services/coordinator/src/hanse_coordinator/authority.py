@@ -111,6 +111,10 @@ class BusCredentials:
                 _LOG.warning("revocations could not be pushed to the bus: %s", error)
             await self._clock.sleep(_AGAIN_S)
 
+    async def keep_few_connections(self) -> None:
+        """Have no site fill the bus with connections, until cancelled."""
+        await self._authority.keep_few_connections(self._clock, url=self._url, tls=self._tls)
+
     async def revoked(self) -> dict[str, int]:
         """Up to when (unix seconds) tokens are void, by bus key."""
         return {key: at for key, (at, _) in (await self._listed()).items()}

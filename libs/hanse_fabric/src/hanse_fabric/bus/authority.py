@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hanse_fabric.bus.issuing import EVERYBODY, Issuer, keys_of_region, kind_of, region_key, regions_of
 from hanse_fabric.bus.nkeys import KeyKind, KeyPair, decode_public
+from hanse_fabric.clock import Clock
 from hanse_fabric.durable import write_durably
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.folders import no_address
@@ -132,6 +133,12 @@ class BusAuthority:
         from hanse_fabric.bus.claims import leaves_of
 
         return await leaves_of(url, self._issuer, self.account_of(region), timeout=timeout, tls=tls)
+
+    async def keep_few_connections(self, clock: Clock, *, url: str, tls: ssl.SSLContext | None = None) -> None:
+        """End what a site's key has of connections beyond a few, until cancelled."""
+        from hanse_fabric.bus.crowding import Crowding
+
+        await Crowding(url, self._issuer, clock, tls).run()
 
     async def settle(
         self,

@@ -77,7 +77,7 @@ async def leaves_of(
 
 async def _leaves(connection: Client, account: str) -> list[tuple[str, dict[str, Any]]]:
     """The leaf nodes that are connected in an account: to which server (its id), and what it tells of each."""
-    answers = await _ask(connection, "$SYS.REQ.SERVER.PING.LEAFZ", json.dumps({"account": account}).encode())
+    answers = await ask(connection, "$SYS.REQ.SERVER.PING.LEAFZ", json.dumps({"account": account}).encode())
     told = [json.loads(answer.data) for answer in answers]
     return [
         (str(one["server"]["id"]), leaf)
@@ -92,9 +92,14 @@ async def _connect_leaves_anew(connection: Client, account: str) -> None:
     the account imports, and never that somebody does: the sites there would be cut off from all doors. A leaf node that
     connects anew, as it does within about a second, is told what there is."""
     for server, leaf in await _leaves(connection, account):
-        kick = json.dumps({"cid": leaf["id"]}).encode()  # one that wants no answer is passed over
-        await connection.publish(f"$SYS.REQ.SERVER.{server}.KICK", kick, reply=connection.new_inbox())
+        await kick(connection, server, int(leaf["id"]))
     await connection.flush()
+
+
+async def kick(connection: Client, server: str, cid: int) -> None:
+    """End a connection of a server. One that asks so and wants no answer is passed over."""
+    asked = json.dumps({"cid": cid}).encode()
+    await connection.publish(f"$SYS.REQ.SERVER.{server}.KICK", asked, reply=connection.new_inbox())
 
 
 def _of(name: str, revoked: Mapping[str, int], regions: Mapping[str, str]) -> dict[str, int]:
@@ -170,12 +175,12 @@ async def _system(
 
 async def _looked_up(connection: Client, account: str) -> list[str]:
     """The claims that each server holds; a server without any says nothing."""
-    answers = await _ask(connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"")
+    answers = await ask(connection, f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP", b"")
     return [answer.data.decode() for answer in answers if answer.data]
 
 
 async def _push(connection: Client, token: str) -> None:
-    answers = await _ask(connection, "$SYS.REQ.CLAIMS.UPDATE", token.encode())
+    answers = await ask(connection, "$SYS.REQ.CLAIMS.UPDATE", token.encode())
     for answer in answers:
         body = json.loads(answer.data) if answer.data else {}
         if body.get("data", {}).get("code") != 200:
@@ -185,7 +190,7 @@ async def _push(connection: Client, token: str) -> None:
         raise HanseError(ErrorCode.UNAVAILABLE, "bus: no server took the account's claims")
 
 
-async def _ask(connection: Client, subject: str, data: bytes) -> list[Msg]:
+async def ask(connection: Client, subject: str, data: bytes) -> list[Msg]:
     """What the servers answer: the first is waited for until the caller's timeout, the others for a moment."""
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox)
