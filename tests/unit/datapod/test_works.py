@@ -3,11 +3,15 @@
 import base64
 import stat
 
+import numpy as np
 import pytest
 
+from hanse_datapod.home.tags import Tags
 from hanse_datapod.home.works import FILE, MaskedWork, Works
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_privacy.works.near import sketch as sketch_of
 from hanse_privacy.works.pairwise import Session
 from hanse_privacy.works.people import sketch
 from spans import members
@@ -110,6 +114,28 @@ def test_a_work_is_not_cut_to_other_limits_whatever_was_restarted(tmp_path):
     assert code(works.check_near, moved, tag) is ErrorCode.POLICY
     assert code(works.claim, moved, ANSWER, state(), near=tag) is ErrorCode.POLICY
     works.claim(moved, ANSWER, state(), near=b"n" * 16)
+
+
+@pytest.mark.parametrize("length", [1.0, 1e-60, 1e60])
+def test_an_answer_is_near_to_an_earlier_one_whatever_its_length(tmp_path, length):
+    arrays = {"weight": np.linspace(-1, 2, 500)}
+    tags = Tags(tmp_path)
+    write_tensors(tmp_path / "one", layout_like(arrays), arrays)
+    scaled = {"weight": arrays["weight"] * length}
+    write_tensors(tmp_path / "other", layout_like(scaled), scaled)
+    tag, again = tags.of(tmp_path / "other", 0.02)
+    assert not again
+    assert Tags(tmp_path).of(tmp_path / "one", 1e-6) == (tag, True)
+
+
+def test_what_an_earlier_release_kept_of_an_answer_is_read(tmp_path):
+    arrays = {"weight": np.linspace(-1, 2, 500)}
+    write_tensors(tmp_path / "one", layout_like(arrays), arrays)
+    tags = Tags(tmp_path)
+    tag, _ = tags.of(tmp_path / "one", 0.02)
+    earlier = sketch_of(tmp_path / "one", tags._kept("secret", 32)).tobytes()
+    tags._database.do(lambda database: database.execute("UPDATE sketches SET numbers = ?", (earlier,)))
+    assert Tags(tmp_path).of(tmp_path / "one", 1e-9) == (tag, True)
 
 
 def test_with_pairwise_masks_the_sets_of_a_work_are_those_of_before(works, tmp_path):

@@ -1,6 +1,6 @@
 """Tags: by which a site says, to those who sum masks, that an answer is near to an earlier one, and nothing else.
 
-What the site keeps of its newest answers are 64 numbers of each, under a secret of its own
+What the site keeps of its newest answers is the direction of 64 numbers of each, under a secret of its own
 (`hanse_privacy.works.near`). Loads numpy.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from hanse_datapod.home.database import Database, one
 from hanse_datapod.home.work_cuts import SKETCHES
 from hanse_datapod.home.works import FILE
-from hanse_privacy.works.near import Sketch, nearest, sketch
+from hanse_privacy.works.near import NUMBERS, Sketch, nearest, sketch
 
 KEPT = 1000
 TAG_BYTES = 16
@@ -42,10 +42,10 @@ class Tags:
 
         def do(database: sqlite3.Connection) -> tuple[bytes, bool]:
             rows = database.execute("SELECT tag, numbers FROM sketches ORDER BY id DESC LIMIT ?", (KEPT,)).fetchall()
-            others: list[Sketch] = [np.frombuffer(row[1]) for row in rows]
+            others: list[Sketch] = [_read(row[1]) for row in rows]
             at = nearest(numbers, others, near)
             tag = secrets.token_bytes(TAG_BYTES) if at is None else bytes(rows[at][0])
-            database.execute("INSERT INTO sketches (tag, numbers) VALUES (?, ?)", (tag, numbers.tobytes()))
+            database.execute("INSERT INTO sketches (tag, numbers) VALUES (?, ?)", (tag, _kept_as(numbers)))
             database.execute("DELETE FROM sketches WHERE id <= (SELECT max(id) FROM sketches) - ?", (KEPT,))
             return tag, at is not None
 
@@ -65,3 +65,14 @@ class Tags:
             return bytes(one(database, "SELECT value FROM kept WHERE name = ?", name)[0])
 
         return self._database.do(do)
+
+
+def _kept_as(numbers: Sketch) -> bytes:
+    """The direction alone, in float32, which no length takes out of range."""
+    length = float(np.linalg.norm(numbers))
+    return (numbers / length if length else numbers).astype("<f4").tobytes()
+
+
+def _read(kept: bytes) -> Sketch:
+    """Of this release, or as earlier ones kept it: in float64, of its length."""
+    return np.frombuffer(kept, "<f4" if len(kept) == 4 * NUMBERS else "<f8").astype(np.float64)

@@ -11,6 +11,8 @@ import sqlite3
 from hanse_datapod.home.database import one
 from hanse_fabric.errors import ErrorCode, HanseError
 
+KEPT = 16
+"""Bytes of a cut's digest."""
 SKETCHES = """
 CREATE TABLE IF NOT EXISTS sketches (id INTEGER PRIMARY KEY, tag BLOB NOT NULL, numbers BLOB NOT NULL);
 """
@@ -30,7 +32,7 @@ def check_cut(database: sqlite3.Connection, work: bytes, cut: bytes) -> None:
         HanseError: POLICY where it was cut to others.
     """
     before = work and one(database, "SELECT cut FROM cuts WHERE work = ?", work)
-    if before and bytes(before[0]) != cut:
+    if before and bytes(before[0]) != cut[:KEPT]:
         raise HanseError(
             ErrorCode.POLICY,
             "the masked sum is refused: this work, or one near to it, was cut to other limits before",
@@ -42,7 +44,7 @@ def check_cut(database: sqlite3.Connection, work: bytes, cut: bytes) -> None:
 def keep_cut(database: sqlite3.Connection, work: bytes, cut: bytes) -> None:
     """Remember what a work is cut to; `work` as for `check_cut`."""
     if work:
-        database.execute("INSERT OR IGNORE INTO cuts VALUES (?, ?)", (work, cut))
+        database.execute("INSERT OR IGNORE INTO cuts VALUES (?, ?)", (work, cut[:KEPT]))
 
 
 def forget_cuts(database: sqlite3.Connection) -> None:
