@@ -100,11 +100,15 @@ async def test_more_than_all_compensators_are_not_needed(deployment: Deployment)
         await submit(deployment, shared([8], needed=4))
 
 
-async def test_killed_compensators_change_no_bit(deployment: Deployment) -> None:
-    expected = await digest(await submit(deployment, job("ring", [8], 4)))
-    run = await submit(deployment, shared([8], 4))
+@pytest.mark.parametrize(
+    "victims", [[*NAMES, *NAMES], ["coordinator", "aggregator", NAMES[0], "coordinator", NAMES[1]]], ids=["they", "all"]
+)
+async def test_killed_compensators_and_hub_change_no_bit(deployment: Deployment, victims: list[str]) -> None:
+    seed = 6 + len(victims)
+    expected = await digest(await submit(deployment, job("ring", [8], 4) | {"seed": seed}))
+    run = await submit(deployment, shared([8], 4) | {"seed": seed})
     waiting = asyncio.create_task(digest(run))
-    for victim in (*NAMES, *NAMES):
+    for victim in victims:
         if waiting.done():
             break
         pid = deployment.hub.supervisor.pids().get(victim)
