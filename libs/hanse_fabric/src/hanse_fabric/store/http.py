@@ -24,6 +24,10 @@ from hanse_fabric.store.files import READ_BYTES
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+_BYTES = "application/octet-stream"
+"""Of every body. SeaweedFS compresses a part of unknown type that begins with bytes much alike, as updates with zeros
+do: it takes a quarter longer to write, and twice as long to read by ranges."""
+
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 
 
@@ -144,7 +148,7 @@ class HttpClient:
         def attempt() -> T:
             sent = dict(headers() if callable(headers) else headers or {})
             if body is not None:
-                sent["Content-Length"] = str(body.size)
+                sent |= {"Content-Length": str(body.size), "Content-Type": _BYTES}
             response = self.begin(method, url, body=body, headers=sent)
             try:
                 return read(response)
