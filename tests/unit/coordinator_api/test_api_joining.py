@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -315,3 +316,22 @@ async def test_days_of_absence_that_are_none_are_refused_by_name(api: Any, owner
     status, code, message = await api.refused("POST", "/v1/projects/alpha/absence", owner, {"days": days})
     assert (status, code) == (400, "invalid-input")
     assert "days" in message
+
+
+async def test_what_was_not_looked_up_is_to_be_asked_again_and_ends_no_site(api: Any, owner: str, token: str) -> None:
+    """Somebody else behind the same proxy guesses all the time. A datapod whose renewal is refused ends."""
+    site = Site()
+    await api.ok("POST", "/v1/join", body=await site.body(api, token))
+    invited = await api.ok("POST", "/v1/projects/alpha/invitations", owner, {"participant": "south"})
+    limiter = api.hub.keys.limiter
+    for _ in range(40):
+        limiter.failed("127.0.0.1")
+    renewal = signed_renewal("alpha", "north", site.signing, api.clock.now())
+    with ExitStack() as guesses:
+        for _ in range(4):
+            guesses.enter_context(limiter.looking_up("127.0.0.1", "token"))
+        for path, body in (("renew", renewal), ("join/challenge", {"token": invited["token"]})):
+            status, code, message = await api.refused("POST", f"/v1/{path}", body=body)
+            assert (status, code) == (503, "unavailable"), message
+    await api.ok("POST", "/v1/renew", body=renewal)
+    await api.ok("POST", "/v1/join/challenge", body={"token": invited["token"]})

@@ -13,7 +13,7 @@ import pytest
 from clocks import HandClock
 from hanse_coordinator.auth import FailureLimiter, register_bootstrap
 from hanse_coordinator.records import ParticipantRecord
-from hanse_fabric.errors import HanseError
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.identity.secrets import make_api_key
 from hanse_fabric.messages import Presence
 from hanse_fabric.subjects import PRESENCE
@@ -99,8 +99,9 @@ def test_of_addresses_that_failed_too_often_a_few_at_once_make_the_bus_be_asked(
     with ExitStack() as asking:
         for _ in range(4):
             asking.enter_context(limiter.looking_up("bad", "token"))
-        with pytest.raises(HanseError, match="too many failed attempts"):
+        with pytest.raises(HanseError, match="too many failed attempts") as refusal:
             asking.enter_context(limiter.looking_up("bad", "token"))
+        assert refusal.value.code is ErrorCode.UNAVAILABLE, "what was shown may be good"
         asking.enter_context(limiter.looking_up("good", "token"))
     with limiter.looking_up("bad", "token"):
         assert limiter.exhausted("bad")

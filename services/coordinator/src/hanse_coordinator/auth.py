@@ -74,12 +74,12 @@ class FailureLimiter:
         often a few at once may ask: what they show may be good, for many stand behind one proxy.
 
         Raises:
-            HanseError: UNAUTHENTICATED, where others of these ask already.
+            HanseError: UNAVAILABLE, where others of these ask already: it was not looked at, and may be good.
         """
         failing = self.exhausted(address)
         if failing and self._looking >= _LOOKING_AT_ONCE:
             raise HanseError(
-                ErrorCode.UNAUTHENTICATED,
+                ErrorCode.UNAVAILABLE,
                 f"{what}: too many failed attempts from this address",
                 hint=f"wait a minute, and check the {what}",
             )
@@ -125,7 +125,7 @@ class KeyRing:
         make the bus be looked at.
 
         Raises:
-            HanseError: UNAUTHENTICATED; it does not tell whether the key existed.
+            HanseError: UNAUTHENTICATED; it does not tell whether the key existed. UNAVAILABLE: it was not looked at.
         """
         if header is None:
             raise HanseError(ErrorCode.UNAUTHENTICATED, "Authorization: no API key was given", hint=_HINT)
