@@ -89,9 +89,14 @@ async def test_a_run_that_has_ended_is_gone(api: Any, owner: str, run: str, acti
 
 async def test_runs_are_listed_newest_first_without_their_jobs(api: Any, owner: str, run: str) -> None:
     api.clock.advance(1)
-    later = (await api.ok("POST", RUNS, owner, {"job": JOB}))["run"]
+    called = {"name": "The second night", "tags": ["night", "v1.2"]}
+    later = (await api.ok("POST", RUNS, owner, {"job": JOB | called}))["run"]
     listed = (await api.ok("GET", RUNS, owner))["runs"]
     assert [item["run"] for item in listed] == [later, run]
+    assert listed[0].items() >= called.items()
+    assert not {"name", "tags"} & listed[1].keys()
+    for wrong in ({"tags": ["two words"]}, {"tags": ["-x"]}, {"name": "n" * 101}):
+        assert (await api.refused("POST", RUNS, owner, {"job": JOB | wrong}))[:2] == (400, "invalid-input")
     assert "job" not in listed[0]
     assert (await api.ok("GET", f"{RUNS}/{run}", owner))["job"]["rounds"] == 2
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from hanse.calls import Call, each, one, path_of
 from hanse.card import card_of
+from hanse.comparison import Comparison
 from hanse.display import metrics_table
 from hanse.files import load_model, save_model, save_output
 from hanse.history import History
@@ -164,6 +165,11 @@ class AsyncProject:
         """An existing run; NOT_FOUND if there is none."""
         view = await self._transport.send(Call("GET", path_of(self.name, "runs", run_id), one(RunView)))
         return AsyncRun(self._transport, view)
+
+    async def compare(self, *runs: str, metric: str = "") -> Comparison:
+        """As `hanse.hub.Project.compare`."""
+        found = [await self.get_run(run) for run in runs]
+        return Comparison([(run.view, await run.history()) for run in found], metric)
 
     async def models(self) -> list[AsyncModel]:
         """All versions, oldest first."""

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hanse.aio import AsyncHub, AsyncModel, AsyncProject, AsyncProjects, AsyncRun
 from hanse.background import LoopThread
+from hanse.comparison import Comparison
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
@@ -234,6 +235,17 @@ class Project(_Waiting[AsyncProject]):
     run = _gives(Run, AsyncProject.run)
     check = _waits(AsyncProject.check)
     runs = _gives(lambda found: [Run(each) for each in found], AsyncProject.runs)
+
+    def compare(self, *runs: str, metric: str = "") -> Comparison:
+        """Runs beside each other, by their ids: what their jobs have differently, the metric and the bytes of each; it
+        has `table()`, `frame()`, `plot(path)` and `differences`.
+
+        Raises:
+            HanseError: NOT_FOUND for a run that is not there; INVALID_INPUT for fewer than two, or a metric that none
+                measured.
+        """
+        return _loop().do(self._asked.compare(*runs, metric=metric))
+
     get_run = _gives(Run, AsyncProject.get_run)
     models = _gives(lambda found: [Model(each) for each in found], AsyncProject.models)
     model = _gives(Model, AsyncProject.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -22,6 +22,9 @@ STUDY = "association_study"
 """The workflow of genome-wide association studies."""
 
 _WHAT = "job file"
+
+Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,49}$")]
+"""A word that runs are found by."""
 
 LEAST_COHORTS = 3
 """Of which a sum is made, unless a study's owner wants otherwise: of two, each knows the other's."""
@@ -159,6 +162,7 @@ class Job(Frozen):
         codec: in how few bytes models and updates travel; None: as they are.
         keep: `best`: the model of the best evaluation by `stop.metric` is published and stays, whichever round is the
             last; `last`: which versions stay is the registry's to say.
+        name, tags: what its owner calls the run, and finds it by; nothing depends on them.
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
@@ -181,6 +185,8 @@ class Job(Frozen):
     codec: Codec | None = None
     keep: Literal["last", "best"] = Field(default="last", exclude_if=lambda given: given == "last")  # since 0.2.0
     study: Study | None = None
+    name: str = Field(default="", max_length=100, exclude_if=lambda given: not given)  # since 0.2.0
+    tags: tuple[Tag, ...] = Field(default=(), max_length=20, exclude_if=lambda given: not given)  # since 0.2.0
 
     @model_validator(mode="before")
     @classmethod

@@ -13,6 +13,7 @@ from hanse.cli.output import emit_json, emit_record, emit_table
 from hanse.cli.reaching import asked_for, attained
 from hanse.hub import Run
 from hanse.studies import check_completed, is_study
+from hanse.views import RunView
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
 
@@ -80,15 +81,47 @@ def watch(project: str, run: str, url: Url = None, api_key: ApiKey = None, json:
 
 
 @app.command("list")
-def list_runs(project: str, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """List a project's runs."""
+def list_runs(
+    project: str,
+    tag: Annotated[list[str] | None, typer.Option(help="Only runs that have it; given again: all of them.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """List a project's runs, newest first."""
     with hub(url, api_key) as connection:
-        views = [run.view for run in connection.projects.get(project).runs()]
+        views = [run.view for run in connection.projects.get(project).runs() if set(tag or ()) <= set(run.view.tags)]
     if json:
         emit_json(views)
     else:
-        rows = [(v.run, v.state, v.round, v.reason) for v in views]
-        emit_table("Runs", ("run", "state", "round", "reason"), rows)
+        rows = [
+            (v.run, v.name, ", ".join(v.tags), v.state, f"{v.round}/{v.rounds}", _begun(v), _measured(v), v.reason)
+            for v in views
+        ]
+        emit_table("Runs", ("run", "name", "tags", "state", "round", "begun", "metrics", "reason"), rows)
+
+
+@app.command()
+def compare(
+    project: str,
+    runs: Annotated[list[str], typer.Argument(help="Two or more runs.")],
+    metric: Annotated[str, typer.Option(help="What to compare them by; the first that all have measured.")] = "",
+    plot: Annotated[Path | None, typer.Option(help="Draw it over the rounds: a file .svg, .png or .pdf.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """What runs have differently, how good each was, and how many bytes it took."""
+    with hub(url, api_key) as connection:
+        found = connection.projects.get(project).compare(*runs, metric=metric)
+    if plot is not None:
+        found.plot(plot)
+    if json:
+        each = [view.model_dump(mode="json") | {"history": history.rounds} for view, history in found.runs]
+        emit_json({"metric": found.metric, "differences": found.differences, "runs": each})
+        return
+    table = found.table()
+    emit_table(f"Runs of {project}", table.header, table.rows)
 
 
 @app.command()
@@ -150,3 +183,13 @@ def resume(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> N
 def cancel(project: str, run: str, url: Url = None, api_key: ApiKey = None) -> None:
     """End a run for good."""
     _steer("cancel", project, run, url, api_key)
+
+
+def _begun(view: RunView) -> str:
+    return f"{view.created_at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _measured(view: RunView) -> str:
+    values = {name: value for name, value in view.metrics.items() if isinstance(value, int | float)}
+    shown = [name for name in values if not name.startswith("train_") and not name.endswith("_min")] or list(values)
+    return ", ".join(f"{name} {values[name]:.4g}" for name in sorted(shown))

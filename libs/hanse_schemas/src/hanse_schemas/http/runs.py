@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import Field
+
 from hanse_fabric.messages.base import Frozen
 from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.names import Digest, RunId, Slug
@@ -61,6 +63,8 @@ class RunSummary(Frozen):
     model_version: int | None
     model_digest: Digest | None
     best_version: int | None = None
+    name: str = Field(default="", exclude_if=lambda given: not given)
+    tags: tuple[str, ...] = Field(default=(), exclude_if=lambda given: not given)
     outputs: tuple[str, ...]
 
     @property

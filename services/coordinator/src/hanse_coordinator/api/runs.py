@@ -41,8 +41,9 @@ _BYTES: Stream = SENT_BYTES.stream or Stream("")
 
 
 def _summary(kind: type[S], record: RunRecord, **own: Any) -> S:
-    rounds = 0 if record.job.study is not None else record.job.rounds
-    return view(kind, record, rounds=rounds, outputs=tuple(sorted(record.outputs)), **own)
+    job = record.job
+    own |= {"rounds": 0 if job.study is not None else job.rounds, "name": job.name, "tags": job.tags}
+    return view(kind, record, outputs=tuple(sorted(record.outputs)), **own)
 
 
 async def _view(hub: Hub, record: RunRecord) -> RunView:
