@@ -47,7 +47,7 @@ async def ended(made: League, job: dict[str, Any]) -> RunRecord:
 async def completed(made: League, job: dict[str, Any]) -> RunRecord:
     """As `ended`, of a run that must be completed."""
     record = await ended(made, job)
-    assert (record.state, record.reason) == ("completed", "")
+    assert (record.state, record.reason) == ("completed", ""), record.reason
     return record
 
 

@@ -37,6 +37,7 @@ from hanse_fabric.names import derive_seed
 from hanse_learning.config import FedTanConfig, TrainConfig, check_model, check_train
 from hanse_privacy.ring.plan import whole_numbers
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import rules_of
 from hanse_schemas.resources import FIELD
 from hanse_schemas.study import Study
 
@@ -102,7 +103,7 @@ def request_digest(task: Task, *, noise: bytes | None = None) -> bytes:
 
 
 def work_digest(task: Task) -> bytes:
-    """W, 32 bytes, of a task of kind TRAIN, EVALUATE or STUDY.
+    """W, 32 bytes, of a task of kind TRAIN, EVALUATE, STUDY or PREPARE.
 
     Raises:
         HanseError: INVALID_INPUT for settings that cannot be read, or a kind of which there is no W.
@@ -182,13 +183,18 @@ def _read(task: Task) -> dict[str, Any]:
         except ValidationError as error:
             raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.study: {explain(error)}") from None
         return {"study": _said(study), "step": config.get("step"), "settings": config.get("settings")}
+    if task.kind is TaskKind.PREPARE:
+        # Not how the columns are scaled and filled: sums of the same table tell about the same people.
+        return {"columns": [[rule.name, rule.kind] for rule in rules_of(config.get("prepare"))]}
     if task.kind not in (TaskKind.TRAIN, TaskKind.EVALUATE):
-        raise invalid("task.kind", task.kind.value, "train, evaluate or study, whose answers are summed")
+        raise invalid("task.kind", task.kind.value, "train, evaluate, study or prepare, whose answers are summed")
     if config.get("code"):  # it may read whatever it is given
         train = {name: value for name, value in dict(config.get("train") or {}).items() if name != FIELD}
         return {name: value for name, value in config.items() if name != "info"} | {"train": train}
     model, trained = check_model(config.get("model") or {}), check_train(config.get("train") or {})
     read = {"model": _said(model), "train": _said(trained), "plugins": config.get("plugins")}
+    if config.get("preparation") is not None:
+        read["preparation"] = config["preparation"]
     if task.kind is TaskKind.EVALUATE and not trained.algorithm.personal():
         read["train"] = {"loss": trained.loss}
     return read

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -24,6 +25,9 @@ from hanse_schemas.study import Study
 
 STUDY_INLINE = 8 << 10
 """Outputs up to this size (bytes) travel on the bus, and stand in the run's journal: larger ones go to the store."""
+
+SUMS = "sums"
+"""A function of any run: the sums themselves are what is found."""
 
 MOST_FACTS = 128 << 10
 """Bytes of a step's facts."""
@@ -61,6 +65,8 @@ def run_study(
 
 def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str, Any]]:
     """Outputs and facts; none where answers are refused."""
+    if job.function == SUMS:
+        return {}, _sums(reader, job)
     function = hub.STEPS.get(job.function)
     if function is None:
         raise HanseError(
@@ -71,19 +77,39 @@ def _made(job: StudyJob, reader: Reader) -> tuple[dict[str, ObjectRef], dict[str
         study = Study.model_validate(job.study)
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"study: {explain(error)}") from None
-    total: Mapping[str, Any] | None
-    if not job.updates:
-        total = {}
-    elif job.sum is None:
-        total = plain_arrays(reader, job)
-    else:
-        total = summed_arrays(reader, job, job.sum)
+    total = _total(reader, job)
     if total is None:
         return {}, {}
     given = {name: decode_tensors(reader.read(f"input {name}", ref))[1] for name, ref in sorted(job.inputs.items())}
     finished = function(study, job.settings, total, given)
     facts, store = _checked(finished.facts), reader.inputs.store
     return {name: _put(job, store, name, arrays) for name, arrays in sorted(finished.outputs.items())}, facts
+
+
+def _total(reader: Reader, job: StudyJob) -> Mapping[str, Any] | None:
+    """The sums of masked arrays, or each participant's; None where answers are refused."""
+    if not job.updates:
+        return {}
+    return plain_arrays(reader, job) if job.sum is None else summed_arrays(reader, job, job.sum)
+
+
+def _sums(reader: Reader, job: StudyJob) -> dict[str, Any]:
+    """The sums of all participants' arrays of whole numbers, as lists; none where answers are refused.
+
+    Raises:
+        HanseError: INVALID_INPUT for arrays that are not alike, or no whole numbers.
+    """
+    total = _total(reader, job)
+    if total is None:
+        return {}
+    if job.sum is None:
+        first, *others = total.values()
+        for each in (first, *others):
+            forms = {name: (array.shape, array.dtype) for name, array in each.items()}
+            if forms != {name: (array.shape, np.dtype(np.int64)) for name, array in first.items()}:
+                raise HanseError(ErrorCode.INVALID_INPUT, "the participants' arrays are not alike, of whole numbers")
+        total = {name: sum((each[name] for each in others), array) for name, array in first.items()}
+    return _checked({name: array.tolist() for name, array in total.items()})
 
 
 def _put(job: StudyJob, store: ObjectStore | None, name: str, arrays: Arrays) -> ObjectRef:

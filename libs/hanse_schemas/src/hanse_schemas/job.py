@@ -14,6 +14,7 @@ from hanse_fabric.messages.privacy import Privacy
 from hanse_fabric.names import Digest
 from hanse_fabric.text_files import read_yaml
 from hanse_schemas import metrics
+from hanse_schemas.prepare import Prepare
 from hanse_schemas.resources import FIELD, Resources
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
@@ -31,7 +32,7 @@ LEAST_COHORTS = 3
 
 _OF_TRAINING = (
     "rounds", "model", "train", "code", "strategy", "weighting", "evaluate", "stop", "checkpoint_every",
-    "initial_model", "utility_preserving", "codec", "keep",
+    "initial_model", "utility_preserving", "codec", "keep", "prepare",
 )  # fmt: skip
 """What a study has nothing to do with."""
 
@@ -163,6 +164,8 @@ class Job(Frozen):
         keep: `best`: the model of the best evaluation by `stop.metric` is published and stays, whichever round is the
             last; `last`: which versions stay is the registry's to say.
         name, tags: what its owner calls the run, and finds it by; nothing depends on them.
+        prepare: how raw columns become what the model sees; `none`: they are numbers that it sees as they are. A job
+            that says nothing is given a default when it is submitted; stored ones of before that mean `none`.
         study: of an association study; its `secure_aggregation` is mode compensator where the job says nothing.
     """
 
@@ -184,6 +187,9 @@ class Job(Frozen):
     utility_preserving: bool = False
     codec: Codec | None = None
     keep: Literal["last", "best"] = Field(default="last", exclude_if=lambda given: given == "last")  # since 0.2.0
+    prepare: Prepare | Literal["none"] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )  # since 0.2.0
     study: Study | None = None
     name: str = Field(default="", max_length=100, exclude_if=lambda given: not given)  # since 0.2.0
     tags: tuple[Tag, ...] = Field(default=(), max_length=20, exclude_if=lambda given: not given)  # since 0.2.0

@@ -7,14 +7,17 @@ hub completes it with the project's schema, so that a run's job names every colu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
-from hanse_schemas.preparation import Name, Preparation, Value
-from hanse_schemas.schema import Column, TabularSchema
+from hanse_schemas.preparation import Name, Preparation, Value, prepared_schema
+from hanse_schemas.schema import Column, DataSchema, TabularSchema
+
+if TYPE_CHECKING:
+    from hanse_schemas.job import Job
 
 
 class NumberRule(Frozen):
@@ -132,7 +135,7 @@ class Prepare(Frozen):
             raise invalid(
                 "prepare.columns", None, "the list of all columns, which the hub takes from the project's schema"
             )
-        return tuple(_rule(column) for column in self.columns)
+        return rules_of(list(self.columns))
 
 
 def completed(prepare: Prepare, schema: TabularSchema) -> Prepare:
@@ -152,6 +155,73 @@ def completed(prepare: Prepare, schema: TabularSchema) -> Prepare:
     return Prepare(
         columns=tuple(rule.model_dump(mode="json", exclude_defaults=True) for rule in rules), fitted=prepare.fitted
     )
+
+
+def rules_of(columns: object) -> tuple[Rule, ...]:
+    """The rules of columns, as they stand in a submitted job and in tasks.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the column, its value and what was expected.
+    """
+    if not isinstance(columns, list | tuple) or not columns or len(columns) > MOST_COLUMNS:
+        raise invalid("prepare.columns", columns, f"a list of 1 to {MOST_COLUMNS} columns")
+    return tuple(_rule(column if isinstance(column, Mapping) else {}) for column in columns)
+
+
+def completed_job(job: Job, schema: DataSchema | None) -> Job:
+    """A job as it is submitted, with how every column is prepared. A built-in model of raw columns is given a default;
+    not where a section `privacy` counts what sites tell, or the model has been trained on something already.
+
+    Raises:
+        HanseError: INVALID_INPUT naming what does not fit the schema.
+    """
+    if not isinstance(schema, TabularSchema):
+        if isinstance(job.prepare, Prepare) and schema is not None:
+            raise invalid("prepare", schema.kind, "a section for this project's data", hint="only tables are prepared")
+        return job
+    given = job.prepare
+    if given is None and not (job.code or job.study or job.privacy or job.initial_model):
+        given = Prepare()
+    if isinstance(given, Prepare):
+        return job.model_copy(update={"prepare": completed(given, schema)})
+    if raw := [column for column in schema.features if column.kind != "number"]:
+        raise invalid(
+            "prepare", given, f"a section: column {raw[0].name} is a {raw[0].kind}, which no model sees as it is",
+            hint="for example prepare: {}",
+        )  # fmt: skip
+    return job
+
+
+def check_columns(rules: tuple[Rule, ...], schema: DataSchema) -> None:
+    """Check that a site is asked for sums of what its project has declared, and of nothing else.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH.
+    """
+    columns = schema.features if isinstance(schema, TabularSchema) else ()
+    declared_ = [(column.name, column.kind, column.values, column.formats) for column in columns]
+    asked = [
+        (rule.name, rule.kind, getattr(rule, "values", ()), getattr(rule, "formats", ())) for rule in rules
+    ]  # fmt: skip
+    if asked != declared_:
+        raise HanseError(
+            ErrorCode.SCHEMA_MISMATCH, "prepare: the columns that are asked for are not those of the project's schema",
+            hint="the hub changed one of them: enrol the site again, or submit the job again",
+        )  # fmt: skip
+
+
+def features_schema(job: Job, schema: DataSchema | None) -> DataSchema | None:
+    """The schema of what the job's model sees, as far as it is known before the run."""
+    if not isinstance(schema, TabularSchema) or not isinstance(job.prepare, Prepare):
+        return schema
+    if job.prepare.fitted is not None:
+        return prepared_schema(schema, job.prepare.fitted)
+    shape = job.model.get("inputs")
+    width = len(schema.features)
+    # How many features there will be may follow from the data alone, so the job is believed.
+    if isinstance(shape, list | tuple) and len(shape) == 1 and isinstance(shape[0], int) and 0 < shape[0] < 1 << 16:
+        width = shape[0]
+    return schema.model_copy(update={"features": tuple(Column(name=f"feature {at}") for at in range(width))})
 
 
 def _of_column(column: Column, prepare: Prepare, own: Mapping[str, Any]) -> Rule:

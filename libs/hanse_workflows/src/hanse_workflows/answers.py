@@ -11,7 +11,7 @@ from hanse_fabric.messages.objects import update_key
 from hanse_workflows.ask import Ask
 from hanse_workflows.outcomes import Answer, Failure
 
-_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY})
+_WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY, TaskKind.PREPARE})
 _MOST_EXTRAS = 4
 _SLACK = 64 << 10
 WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})

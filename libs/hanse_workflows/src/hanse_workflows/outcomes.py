@@ -52,7 +52,7 @@ class Failure(_Recorded):
 
     def final(self, kind: TaskKind) -> bool:
         """Whether it is in vain to ask this participant again for a task of this kind."""
-        return self.outcome is Outcome.REFUSED or (kind is TaskKind.STUDY and self.code in _FINAL)
+        return self.outcome is Outcome.REFUSED or (kind in (TaskKind.STUDY, TaskKind.PREPARE) and self.code in _FINAL)
 
 
 class Gathered(_Recorded):

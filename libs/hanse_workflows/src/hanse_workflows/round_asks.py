@@ -7,6 +7,7 @@ from typing import Any
 from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_learning.binding import bound_to, task_seed
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
 from hanse_workflows.per_job import per_job
 from hanse_workflows.round_state import info_named
@@ -43,9 +44,11 @@ def due(every: int, number: int, rounds: int) -> bool:
 def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
     info, plugins = info_named(job), plugins_of(job)
+    fitted = job.prepare.fitted if isinstance(job.prepare, Prepare) else None
     return {
         **({"info": list(info)} if info else {}),
         **({"plugins": plugins} if plugins else {}),
+        **({} if fitted is None else {"preparation": fitted.model_dump(mode="json")}),
         "model": job.model,
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),

@@ -1,41 +1,23 @@
 """A genome-wide association study: `hanse_genomics.study` decides what is computed; here it is done, on the bus.
 
-All cohorts answer every step, so whatever is done again is done again by the same set: two sums of one step differ in
-their masks alone, and tell no more than one does. What a step has made is recorded under its key, so that the study
-goes on where it stood, whatever was killed, with any number of computations under way.
+All cohorts answer every step (`hanse_workflows.joint_sums`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, RingSum, StudyJob, TaskKind, UpdateInput
-from hanse_fabric.messages.masking import Ring
-from hanse_genomics.verbs import Asked, Fact, Made
-from hanse_learning.binding import bound_to, task_seed
-from hanse_privacy.ring.plan import check_plan
+from hanse_fabric.messages import ObjectRef, TaskKind
+from hanse_genomics.verbs import Asked
 from hanse_schemas.secure_aggregation import SecureAggregation
 from hanse_schemas.study import Study
-from hanse_workflows.ask import Ask
 from hanse_workflows.failures import RunFailure
-from hanse_workflows.gathering import gather
-from hanse_workflows.keys import session_key
-from hanse_workflows.masking import protocol_of
-from hanse_workflows.masking.protocols import MaskedSession, MaskingProtocol
-from hanse_workflows.next_model import Unmasking, told
-from hanse_workflows.outcomes import Answer, Computed, Gathered
-from hanse_workflows.verbs import Body, Verbs
+from hanse_workflows.joint_sums import Computing, JointSums
+from hanse_workflows.outcomes import Answer
+from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import Workflow
-
-LONGEST_KEY = 44
-"""Characters of a computation's key, so that those of its steps, which begin with it, are keys as well."""
-
-_NOTHING = Ring(bits=64, fraction=0, bound=1)
-"""The ring of arrays that the step has none for: the sites refuse to send such arrays."""
-
 
 _STEPS_OF_ONE = 3
 """Steps that a computation has open at the sites, at most: of mode pairwise, one after another."""
@@ -49,218 +31,48 @@ async def association_study(run: Verbs) -> None:
     from hanse_genomics.study import conduct  # here, so that a coordinator without studies is as small as before
 
     cohorts = await run.participants("cohorts")
-    verbs = StudySums(run, study, cohorts)
+    verbs = JointSums(run, _computing(study, _of_all(run, len(cohorts))), cohorts, _Agreement(run, study).record)
     await verbs.meet()
     outputs: Mapping[str, ObjectRef] = await conduct(verbs, study)
     await run.keep(outputs)
 
 
-class StudySums:
-    """`hanse_genomics.verbs.StudyVerbs` by the verbs of a run. Handles are references to objects."""
-
-    def __init__(self, run: Verbs, study: Study, cohorts: tuple[str, ...]) -> None:
-        self._run, self._study, self._cohorts = run, study, cohorts
-        self._section = study.model_dump(mode="json")
-        self._beside = _STEPS_OF_ONE * study.in_flight
-        self._protocol = _protocol(run, len(cohorts))
-        self._open: dict[str, MaskedSession] = {}
-        self._agreed = not (study.few_cohorts or study.few_samples)
-
-    @property
-    def cohorts(self) -> tuple[str, ...]:
-        return self._cohorts
-
-    async def meet(self) -> None:
-        """What all sums have in common is made before any."""
-        await self._protocol.meet(self._cohorts)
-
-    def note(self, kind: str, about: str, **data: Fact) -> None:
-        # One kind of news may come often about the same thing: each is told once.
-        told = ",".join(f"{name}={value}" for name, value in sorted(data.items()))
-        self._run.note(kind, f"{about}/{told}", round=0, what=about, **data)
-
-    async def compute(self, asked: Asked) -> Made:
-        """See `StudyVerbs.compute`.
-
-        Raises:
-            RunFailure: QUORUM naming the cohorts that did not answer, and those that refused, with their reasons;
-                TAMPERED where answers cannot be summed however often they are asked for; what the hub's function found.
-        """
-        if not 0 < len(asked.key) <= LONGEST_KEY:
-            raise RunFailure(ErrorCode.INTERNAL, f"step {asked.key}: its key is not of 1 to {LONGEST_KEY} characters")
-        computed = Computed()
-        for attempt in range(1, self._run.job.participants.retries + 2):
-            computed = await self._attempt(session_key(asked.key, attempt), asked)
-            if computed.made:
-                return Made(computed.outputs, computed.facts)
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in computed.refused.items()) or computed.lost
-        raise RunFailure(
-            ErrorCode.TAMPERED if computed.refused else ErrorCode.QUORUM,
-            f"step {asked.key}: the cohorts' answers cannot be summed, {self._run.job.participants.retries + 1} times: "
-            f"{reasons}",
-            hint="the audit says why each was refused",
-        )
-
-    async def _attempt(self, session: str, asked: Asked) -> Computed:
-        """One session of a computation; its outcome is recorded, whether or not something was made."""
-        leaving: list[ObjectRef] = []
-        done = False
-
-        async def do() -> Body:
-            nonlocal done
-            done = True
-            return (await self._computed(session, asked, leaving)).body()
-
-        body = await self._run.once(
-            f"{session}-made", self._question(asked), do, covers=_steps_of(session), beside=self._beside
-        )
-        self._run.forget(leaving)
-        # What was shared for the session is needed until the outcome is recorded.
-        opened = self._open.pop(session, None)
-        if opened is not None:
-            self._protocol.release(opened)
-        # What is recorded was agreed to when it was done.
-        self._agreed |= not done and asked.rings is not None
-        return Computed.of(body)
-
-    def _question(self, asked: Asked) -> dict[str, Any]:
-        return {
-            "study": self._section, "function": asked.step, "settings": asked.settings, "to_sites": asked.to_sites,
-            "at_hub": asked.at_hub, "rings": asked.rings, "sites": asked.sites, "cohorts": self._cohorts,
-        }  # fmt: skip
-
-    async def _computed(self, session: str, asked: Asked, leaving: list[ObjectRef]) -> Computed:
-        if not asked.sites:
-            return await self._combined(session, asked, (), None, leaving)
-        ask = self._ask(asked)
-        if asked.rings is None:
-            gathered = await gather(self._run, session, ask)
-            self._tell(asked, gathered.answers)
-            return await self._combined(session, asked, gathered.answers, None, leaving)
-        plan = plan_of(asked, len(self._cohorts))
-        opened = await self._protocol.prepare(
-            session, ask, self._cohorts, least=lambda _: len(self._cohorts), plan=plan
-        )
-        self._open[session] = opened
-        ask = replace(ask, masking=opened.masking, payload=opened.payload)
-        if opened.masking.mode is MaskingMode.PAIRWISE:
-            # A site's masks of a session are for one task: whoever has not answered it is asked in a new session.
-            ask = replace(ask, retries=0, partial=True)
-        gathered = await gather(self._run, opened.masking.session, ask)
-        answers = gathered.answers
-        if len(answers) < len(self._cohorts):
-            return self._given_up(asked, gathered)
-        self._tell(asked, answers)
-        self._record_agreement(answers)
-        with self._run.phase("unmask", f"{session}-made"):
-            unmasking = await self._protocol.unmask(opened, 0, answers)
-        if unmasking.ring is None:
-            return _not_made(unmasking)
-        return await self._combined(session, asked, answers, unmasking.ring, leaving)
-
-    async def _combined(
-        self, session: str, asked: Asked, answers: tuple[Answer, ...], ring: RingSum | None, leaving: list[ObjectRef]
-    ) -> Computed:
-        """Have the answers summed, and the hub's function run on the sum."""
-        step = f"{session}-made"
-        job = StudyJob(
-            id=step, project=self._run.project, run=self._run.run, step=step, function=asked.step, study=self._section,
-            settings=dict(asked.settings), updates=_updates(answers), sum=ring,
-            inputs={**asked.to_sites, **asked.at_hub}, output_key=session,
-        )  # fmt: skip
-        leaving.extend(update.ref for update in job.updates)
-        if ring is not None and ring.masks is not None:
-            leaving.extend(ring.masks.updates)
-        try:
-            reduced = await self._run.combine(step, self._question(asked), job)
-        except RunFailure as failure:
-            if failure.code is not ErrorCode.TAMPERED:
-                raise
-            return Computed(lost=failure.message)
-        refused = told(self._run, step, 0, reduced)
-        return Computed(refused=refused) if refused else Computed(outputs=reduced.outputs, facts=reduced.facts or {})
-
-    def _given_up(self, asked: Asked, gathered: Gathered) -> Computed:
-        """Of a session that not all have answered: its answers are never summed.
-
-        Raises:
-            RunFailure: QUORUM where asking again is in vain.
-        """
-        reason = f"step {asked.key}: {len(gathered.answers)} of {len(self._cohorts)} cohorts answered, all must: "
-        if any(failure.final(TaskKind.STUDY) for failure in gathered.failures):
-            raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
-        return Computed(lost=gathered.explain()[:2000])
-
-    def _tell(self, asked: Asked, answers: tuple[Answer, ...]) -> None:
-        """Tell those who watch how many bytes of arrays a computation has sent, and whether they were masked."""
-        down = sum(ref.size for ref in asked.to_sites.values())
-        self._run.note(
-            "computed", asked.key, round=0, step=asked.step, masked=asked.rings is not None,
-            up={answer.participant: answer.update.size for answer in answers if answer.update is not None},
-            down=dict.fromkeys((answer.participant for answer in answers), down),
-        )  # fmt: skip
-
-    def _record_agreement(self, answers: tuple[Answer, ...]) -> None:
-        """Record, once, that not the owner alone takes few cohorts or few samples upon themselves: a site's policy
-        refuses such a study unless it says so, and all sites have now answered within a masked sum.
-        """
-        if not self._agreed:
-            self._agreed = True
-            self._run.audit(
-                "study.allow", "study", few_cohorts=self._study.few_cohorts, few_samples=self._study.few_samples,
-                cohorts=len(self._cohorts), sites=[answer.participant for answer in answers],
-            )  # fmt: skip
-
-    def _ask(self, asked: Asked) -> Ask:
-        wanted, seed = self._run.job.participants, self._run.job.seed
-        return Ask(
-            kind=TaskKind.STUDY, round=0, to=self._cohorts, model=None, needed=len(self._cohorts), grace=None,
-            config={"study": self._section, "step": asked.step, "settings": dict(asked.settings)},
-            seed=lambda name: task_seed(TaskKind.STUDY, seed, asked.key, name), deadline=wanted.deadline,
-            retries=wanted.retries, extras=dict(asked.to_sites), beside=self._beside,
-            bound=bound_to(self._run.job, asked.key),
-        )  # fmt: skip
-
-
-def plan_of(asked: Asked, cohorts: int) -> RingPlan:
-    """The rings of a masked step. Nothing is clipped, rounded by chance, or weighted.
-
-    Raises:
-        HanseError: INVALID_INPUT where a sum of so many cohorts could overflow.
-    """
-    plan = RingPlan(
-        participants=cohorts, default=_NOTHING, entries=dict(asked.rings or {}), refuse_out_of_range=True
-    )  # fmt: skip
-    check_plan(plan)
-    return plan
-
-
-def _protocol(run: Verbs, cohorts: int) -> MaskingProtocol:
+def _of_all(run: Verbs, cohorts: int) -> SecureAggregation:
     """The job's way of masking, for sums of all cohorts and of no fewer."""
     asked = run.job.secure_aggregation
     if asked is None:
         raise RunFailure(ErrorCode.INVALID_INPUT, "secure_aggregation: none is given, which a study needs")
-    settings: SecureAggregation = asked.model_copy(update={"minimum": cohorts, "threshold": None, "colluding": None})
-    return protocol_of(run, settings)
+    return asked.model_copy(update={"minimum": cohorts, "threshold": None, "colluding": None})
 
 
-def _updates(answers: tuple[Answer, ...]) -> tuple[UpdateInput, ...]:
-    return tuple(
-        UpdateInput(participant=answer.participant, weight=1.0, ref=answer.update, tally=answer.tally)
-        for answer in sorted(answers, key=lambda answer: answer.participant)
-        if answer.update is not None
-    )
+def _computing(study: Study, masks: SecureAggregation) -> Computing:
+    section = study.model_dump(mode="json")
+
+    def config(asked: Asked) -> dict[str, Any]:
+        return {"study": section, "step": asked.step, "settings": dict(asked.settings)}
+
+    return Computing(TaskKind.STUDY, section, config, "cohorts", masks, _STEPS_OF_ONE * study.in_flight)
 
 
-def _not_made(unmasking: Unmasking) -> Computed:
-    if unmasking.refused:
-        return Computed(refused=dict.fromkeys(unmasking.refused, "its part of the masking was refused"))
-    return Computed(lost="too few helped to take the masks off")
+class _Agreement:
+    """Records, once, that not the owner alone takes few cohorts or few samples upon themselves: a site's policy refuses
+    such a study unless it says so, and all sites have answered within a masked sum.
+    """
 
+    def __init__(self, run: Verbs, study: Study) -> None:
+        self._run, self._study = run, study
+        self._agreed = not (study.few_cohorts or study.few_samples)
 
-def _steps_of(session: str) -> tuple[str, ...]:
-    """The keys of the steps that a computation's session has, in whichever mode."""
-    return session, f"{session}-share", f"{session}-members", f"{session}-unmask"
+    def record(self, answers: tuple[Answer, ...]) -> None:
+        """Of whose answers a masked sum is made; nobody: it was recorded when that was made."""
+        if not self._agreed:
+            self._agreed = True
+            if not answers:
+                return
+            self._run.audit(
+                "study.allow", "study", few_cohorts=self._study.few_cohorts, few_samples=self._study.few_samples,
+                cohorts=len(answers), sites=[answer.participant for answer in answers],
+            )  # fmt: skip
 
 
 workflow = Workflow(association_study)

@@ -6,11 +6,13 @@ from __future__ import annotations
 from hanse_fabric.errors import invalid
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
+from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
 from hanse_privacy.pairwise.thresholds import threshold_of
 from hanse_privacy.rules import check_rules
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import Prepare, features_schema
 from hanse_schemas.schema import DataSchema, GenotypesSchema, OpenSchema
 from hanse_schemas.study import Study
 from hanse_workflows.masking.protocols import plan_of
@@ -42,7 +44,8 @@ def check_submitted(
     if job.study is not None:
         _check_study(job.study, schema)
     else:
-        check_learning(job, schema)
+        check_prepare(job)
+        check_learning(job, features_schema(job, schema))
         check_job_codec(job)
         check_job_strategy(job)
     least = job.participants.minimum
@@ -51,6 +54,23 @@ def check_submitted(
     if job.utility_preserving:
         require_utility(job)
     return workflow
+
+
+def check_prepare(job: Job) -> None:
+    """Check that the preparation can be found in a way that the job allows.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    prepare = job.prepare
+    if not isinstance(prepare, Prepare) or prepare.fitted is not None:
+        return
+    if job.privacy is not None and needs_sums(prepare.rules):
+        raise invalid(
+            "prepare", "sums of the sites' tables", "a preparation that tells nothing, as the section privacy demands",
+            hint="scale: none, or minmax with the schema's minimum and maximum; missing: constant or refuse; "
+            "indicator: true or false; of categories missing: own, unknown or refuse, and rare: 0; or fitted",
+        )  # fmt: skip
 
 
 def _check_masked(job: Job, members: int) -> None:

@@ -21,6 +21,7 @@ class TaskKind(StrEnum):
 
     The others carry a privacy protocol's messages in `payload`: ADVERTISE keys, SHARE secrets or noise among the sites,
     UNMASK what the dropped have left in the sum. STUDY computes arrays for a step of a genome-wide association study.
+    PREPARE counts and sums a table's columns, before the first model.
     """
 
     INITIALIZE = "initialize"
@@ -30,6 +31,7 @@ class TaskKind(StrEnum):
     SHARE = "share"
     UNMASK = "unmask"
     STUDY = "study"
+    PREPARE = "prepare"
 
 
 class Bound(Frozen):
@@ -53,7 +55,8 @@ class Task(Message):
         id: derived from run, step and participant.
         round: the round, from 1; 0 before the first.
         config: what the trainer needs (the job's `model`, `train`, `evaluate`, `code` sections); of a STUDY `study`
-            (the job's section), `step` (the function's name) and `settings` (what that step is told).
+            (the job's section), `step` (the function's name) and `settings` (what that step is told); of a PREPARE
+            `prepare`, the rules of all columns. `preparation` is what the others apply to the raw table.
         seed: for this run, round and participant (INITIALIZE: for the run alone).
         model: the model to start from; None for INITIALIZE.
         peers: how many participants the step was sent to, which a site's policy may bound from below.

@@ -16,19 +16,21 @@ Floats = NDArray[np.float64]
 
 
 def apply(
-    preparation: Preparation, table: Mapping[str, Cells], *, where: str = "table", row: str = "row", first: int = 1
-) -> Floats:
+    preparation: Preparation, table: Mapping[str, Cells], *, where: str = "table", row: str = "row", first: int = 1,
+    rows: NDArray[np.int64] | None = None,
+) -> Floats:  # fmt: skip
     """The features, float64 (n, k), in the order of `Preparation.outputs`.
 
     Args:
         table: cells (n,) by column (`cells`).
         where, row, first: what the table and a row are called in messages, and the number of the first row.
+        rows: (n,) places of these rows in the table that messages count in; None: they are all of it.
 
     Raises:
         HanseError: SCHEMA_MISMATCH naming column and row of the first cell that the preparation refuses.
     """
-    rows = len(next(iter(table.values())))
-    features = np.zeros((rows, len(preparation.outputs)))
+    count = len(next(iter(table.values())))
+    features = np.zeros((count, len(preparation.outputs)))
     at = 0
     for column in preparation.columns:
         width = len(column.outputs)
@@ -41,8 +43,9 @@ def apply(
             case PreparedText():
                 continue
         if bad.any():
+            at = int(np.argmax(bad))
             raise refused(
-                where, column.name, row, int(np.argmax(bad)) + first,
+                where, column.name, row, (at if rows is None else int(rows[at])) + first,
                 "a value" if isinstance(column, PreparedNumber) else "one of the schema's values",
             )  # fmt: skip
         at += width

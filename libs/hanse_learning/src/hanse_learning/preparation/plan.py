@@ -55,6 +55,22 @@ def rings(rules: Sequence[Rule], participants: int) -> dict[str, Ring]:
     return dict.fromkeys(counted(rules).arrays, limbs.ring(participants))
 
 
+def needs_sums(rules: Sequence[Rule]) -> bool:
+    """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
+    told = counted(rules)
+    return bool(told.summed) or any(
+        rule.indicator == "auto" if isinstance(rule, NumberRule) else rule.missing == "auto" or rule.rare > 0
+        for rule in told.missing
+    )
+
+
+def declared(rules: Sequence[Rule]) -> Preparation:
+    """The preparation of rules that need no sums."""
+    told = counted(rules)
+    nothing = {"missing": len(told.missing), "counts": sum(len(rule.values) + 1 for rule in told.values)}
+    return fitted(rules, {"rows": [1]} | {name: [0] * count for name, count in nothing.items() if count})
+
+
 def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
     """The preparation that follows from all sites' sums.
 

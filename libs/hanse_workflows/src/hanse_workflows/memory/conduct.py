@@ -14,11 +14,13 @@ from hanse_fabric.messages import Lineage
 from hanse_fabric.names import SLUG
 from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import completed_job, features_schema
 from hanse_schemas.schema import DataSchema
 from hanse_workflows.failures import first_reason
 from hanse_workflows.memory.journal import Journal, MemoryObjects
 from hanse_workflows.memory.sites import MemorySite
 from hanse_workflows.memory.verbs import MemoryVerbs, OnVersion, Told
+from hanse_workflows.preparing import conduct_prepared
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
 from hanse_workflows.workflow import Workflow, as_conducted
@@ -35,6 +37,7 @@ class Conducted:
         metrics: of it.
         versions: digests of all versions, in their order.
         outputs: bytes of the objects that a study keeps, by name.
+        job: as it was conducted, with what its preparation was found to be.
     """
 
     model: bytes | None
@@ -43,6 +46,7 @@ class Conducted:
     metrics: Mapping[str, float]
     versions: tuple[str, ...]
     outputs: Mapping[str, bytes]
+    job: Job
 
 
 def conduct(
@@ -83,6 +87,7 @@ def conduct(
     Raises:
         HanseError: INVALID_INPUT for a job that cannot be done here; what the run failed by (`RunFailure`).
     """
+    job, submitted = completed_job(job, schema), None if submitted is None else completed_job(submitted, schema)
     members = job.participants.sampled(len(sites)) if submitted is None else None
     submitted = submitted or job
     conducting = check_submitted(submitted, workflow=workflow, schema=schema, members=members)
@@ -95,7 +100,7 @@ def conduct(
         raise invalid("privacy.metrics", "given", "absent, in a run in memory: no site's ledger stands behind it")
     if initial is not None and job.initial_model is not None:
         entries = read_entries(len(initial), lambda offset, length: initial[offset : offset + length])
-        for warning in check_first_model(submitted, entries, schema):
+        for warning in check_first_model(submitted, entries, features_schema(submitted, schema)):
             told("note", 0, {"warning": warning})
     if initial is not None and job.initial_model is None:
         raise invalid("initial", f"{len(initial)} bytes", "absent, for the job names no initial_model")
@@ -106,7 +111,7 @@ def conduct(
         _without_masks(job), sites, kept, initial=initial, told=told, published=published, secret=secret
     )  # fmt: skip
     try:
-        _complete(_one_reason(conducting.conduct(verbs)))
+        _complete(_one_reason(conduct_prepared(conducting, verbs)))
         return _conducted(verbs, kept.objects)
     finally:
         if journal is None:
@@ -144,6 +149,6 @@ def _conducted(verbs: MemoryVerbs, objects: MemoryObjects) -> Conducted:
     outputs = {name: objects.read(ref) for name, ref in verbs.outputs.items()}
     versions = tuple(model.digest for model, _, _ in verbs.versions)
     if not verbs.versions:
-        return Conducted(None, None, None, {}, versions, outputs)
+        return Conducted(None, None, None, {}, versions, outputs, verbs.job)
     model, lineage, metrics = verbs.versions[-1]
-    return Conducted(objects.read(model), model.digest, lineage, metrics, versions, outputs)
+    return Conducted(objects.read(model), model.digest, lineage, metrics, versions, outputs, verbs.job)

@@ -33,6 +33,7 @@ from hanse_schemas.http.runs import (
     Wanted,
 )
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import completed_job
 from hanse_schemas.schema import DataSchema, unit_of
 
 S = TypeVar("S", bound=RunSummary)
@@ -54,25 +55,27 @@ async def _view(hub: Hub, record: RunRecord) -> RunView:
 async def check_job(hub: Hub, request: Request) -> Checked:
     body: Submission = request.body
     project = await hub.project(request.project)
-    warnings = await check_submission(hub, project, body.job)
-    findings = () if body.job.study is not None else check_utility(body.job)
+    job = completed_job(body.job, project.data_schema)
+    warnings = await check_submission(hub, project, job)
+    findings = () if job.study is not None else check_utility(job)
     utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in findings)
     return Checked(
-        valid=True, warnings=warnings, utility=utility, privacy=describe(body.job, unit=unit_of(project.data_schema))
+        valid=True, warnings=warnings, utility=utility, privacy=describe(job, unit=unit_of(project.data_schema))
     )
 
 
 async def submit_run(hub: Hub, request: Request) -> RunView:
     body: Submission = request.body
     project = await hub.project(request.project)
-    await check_submission(hub, project, body.job)
+    job = completed_job(body.job, project.data_schema)
+    await check_submission(hub, project, job)
     await hub.quotas.take_run(request.project)
     now, run = hub.clock.now(), new_run_id()
     record = RunRecord(
         project=request.project,
         run=run,
-        job=body.job,
-        problem=_problem(body.job, project.data_schema),
+        job=job,
+        problem=_problem(job, project.data_schema),
         created_at=now,
         created_by=request.caller.actor,
         updated_at=now,
@@ -82,7 +85,7 @@ async def submit_run(hub: Hub, request: Request) -> RunView:
     event = RunEvent(project=request.project, run=run, kind="state", at=now, data={"state": "waiting"})
     await hub.bus.publish(EVENT.of(project=request.project, run=run), event.encode())
     await hub.buckets.runs.create(record, project=request.project, run=run)
-    await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", **_told(body.job))
+    await hub.audit(request.caller, request.project, "run.submit", f"run:{run}", **_told(job))
     return await _view(hub, record)
 
 

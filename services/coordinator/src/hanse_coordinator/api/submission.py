@@ -10,6 +10,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import features_schema
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
 
@@ -80,7 +81,7 @@ def _first_model(store: ObjectStore, key: str, job: Job, project: ProjectRecord)
         store.read_into(key, offset, memoryview(buffer))
         return bytes(buffer)
 
-    return check_first_model(job, read_entries(store.size(key), read), project.data_schema)
+    return check_first_model(job, read_entries(store.size(key), read), features_schema(job, project.data_schema))
 
 
 def object_key(project: str, digest: str) -> str:

@@ -32,6 +32,7 @@ from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 from hanse_fabric.waiting import first_of, stop
 from hanse_schemas.http.runs import FINAL_STATES
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.preparing import conduct_prepared
 from hanse_workflows.workflow import blamed, workflow_of
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class Supervisor:
 async def _conducted(verbs: DurableVerbs) -> None:
     """Conduct the run; of several reasons to end, raise the one that counts."""
     try:
-        await workflow_of(verbs.job).conduct(verbs)
+        await conduct_prepared(workflow_of(verbs.job), verbs)
     except BaseExceptionGroup as several:
         first = reason_of(several)
         raise blamed(verbs.job, first) or first from several

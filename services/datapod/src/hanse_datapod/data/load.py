@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hanse_datapod.data.check import Raw, checked
+from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.tables import SiteTables, Table
 from hanse_fabric.errors import ErrorCode, HanseError, invalid, unfit
 from hanse_learning.site.examples import Examples
-from hanse_schemas.schema import LearnableSchema, unit_of, without_unit
+from hanse_schemas.schema import LearnableSchema, TabularSchema, unit_of, without_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,45 @@ def read_site_data(settings: DataSettings, schema: LearnableSchema, code: Path |
     return SiteData(train, test)
 
 
+def read_site_tables(settings: DataSettings, schema: TabularSchema) -> SiteTables:
+    """Read the raw tables, and split them as `read_site_data` splits.
+
+    Raises:
+        HanseError: as `read_site_data`; SCHEMA_MISMATCH for data that are no table.
+    """
+    if settings.train is None or settings.kind == "code":
+        raise mismatch("data: a preparation is of CSV or Parquet files, this site has none")
+    train = read_site_table(settings.train, settings, schema)
+    test = None if settings.test is None else read_site_table(settings.test, settings, _without_unit(schema))
+    if test is None and settings.test_fraction > 0:
+        for_train, for_test = _parted(train.examples, settings)
+        return SiteTables(train.take(for_train), train.take(for_test) if len(for_test) else None)
+    return SiteTables(train, test)
+
+
+def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -> Table:
+    """Read one CSV or Parquet file as it is.
+
+    Raises:
+        HanseError: as `read_site_tables`.
+    """
+    try:
+        kind = _kind(path, settings)
+        if kind not in ("csv", "parquet"):
+            raise mismatch(f"data file {path.name}: a preparation is of CSV or Parquet files, it is {kind}")
+        from hanse_datapod.data.tabular import read_table
+
+        with _readable(path):
+            return read_table(path, kind, schema)
+    except HanseError as error:
+        error.found = f"{error.found}, in {path}" if error.found else str(path)
+        raise
+
+
+def _without_unit(schema: TabularSchema) -> TabularSchema:
+    return schema.model_copy(update={"unit": None})
+
+
 def read_test_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -> Examples:
     """Read and check a file or folder of test data, for which it does not matter whose they are."""
     return read_examples(path, settings, without_unit(schema))
@@ -68,6 +110,13 @@ def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -
 
 
 def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
+    kind = _kind(path, settings)
+    with _readable(path):
+        return _by_kind(path, kind, schema, settings.max_bytes)
+
+
+def _kind(path: Path, settings: DataSettings) -> str:
+    """Of a file that is there, and not too large."""
     if not path.exists():
         raise HanseError(
             ErrorCode.NOT_FOUND, f"data file {path.name}: there is no such file",
@@ -78,8 +127,13 @@ def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
         raise HanseError(
             ErrorCode.TOO_LARGE, f"data file {path.name}: more than the {settings.max_bytes} bytes that are allowed"
         )
+    return kind
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        return _by_kind(path, kind, schema, settings.max_bytes)
+        yield
     except OSError as error:
         raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
 
@@ -119,13 +173,17 @@ def fingerprint(data: SiteData) -> str:
 
 
 def _split(data: Examples, settings: DataSettings) -> SiteData:
+    for_train, for_test = _parted(data, settings)
+    return SiteData(data.take(for_train), data.take(for_test) if len(for_test) else None)
+
+
+def _parted(data: Examples, settings: DataSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Units are not divided: who has a row among the test data has none in training."""
     order = np.random.default_rng(settings.split_seed).permutation(data.units)
     tested = int(settings.test_fraction * data.units)
     whose = np.arange(len(data)) if data.whose is None else data.whose
     for_test = np.isin(whose, order[:tested])
-    test = data.take(np.flatnonzero(for_test)) if tested else None
-    return SiteData(data.take(np.flatnonzero(~for_test)), test)
+    return np.flatnonzero(~for_test), np.flatnonzero(for_test)
 
 
 def _by_code(code: Path | None, schema: LearnableSchema) -> tuple[Examples, Examples | None]:

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hanse_datapod.data.check import Raw, mismatch
+from hanse_datapod.data.check import Raw, checked, mismatch
+from hanse_datapod.data.tables import Table
 from hanse_fabric.errors import ErrorCode, unfit
+from hanse_learning.preparation import cells
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema, unit_of
 
 _TARGETS = ("target", "label", "y")
@@ -27,14 +29,7 @@ def read_csv(path: Path, schema: LearnableSchema) -> Raw:
     Raises:
         HanseError: INVALID_INPUT where it is no CSV in UTF-8; SCHEMA_MISMATCH naming file, column and line.
     """
-    try:
-        frame = pd.read_csv(path, skip_blank_lines=False, low_memory=False)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise unfit(
-            f"data file {path.name}: it is not CSV", str(error), code=ErrorCode.INVALID_INPUT,
-            hint="a header line, commas between values, UTF-8",
-        ) from None  # fmt: skip
-    return _raw(path, frame, schema, "line", 2)
+    return _raw(path, _csv(path, schema), schema, "line", 2)
 
 
 def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
@@ -43,28 +38,98 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     Raises:
         HanseError: INVALID_INPUT where it is no Parquet file; SCHEMA_MISMATCH naming file, column and row.
     """
+    return _raw(path, _parquet(path, schema), schema, "row", 1)
+
+
+def read_table(path: Path, kind: str, schema: TabularSchema) -> Table:
+    """The cells of a CSV or Parquet file as they are, missing ones too, for a preparation.
+
+    Raises:
+        HanseError: as `read_csv` and `read_parquet`.
+    """
+    csv = kind == "csv"
+    frame = _csv(path, schema) if csv else _parquet(path, schema)
+    row, first = ("line", 2) if csv else ("row", 1)
+    present = [str(name) for name in frame.columns]
+    columns: dict[str, cells.Cells] = {}
+    for column in schema.features:
+        given = _given(path, frame, column.name, present)
+        found, bad = cells.read(column.kind, given, column.formats)
+        checks = [(bad, cells.expected(column.kind, column.formats))]
+        if column.kind == "number":
+            there = ~np.isnan(found)
+            if column.dtype == "integer":
+                checks.append((there & (found != np.round(found)), "a whole number"))
+            if column.minimum is not None:
+                checks.append((there & (found < column.minimum), f"at least {column.minimum:g}"))
+            if column.maximum is not None:
+                checks.append((there & (found > column.maximum), f"at most {column.maximum:g}"))
+        for wrong, wanted in checks:
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                where = f"data file {path.name}"
+                raise cells.refused(where, column.name, row, at + first, wanted, repr(given.iloc[at]))
+        columns[column.name] = found
+    target = _target(schema)
+    _given(path, frame, target.name, present)
+    y = _column(path, frame, target, f"column {target.name}", row, first)
+    raw = Raw(
+        f"data file {path.name}", np.zeros((len(frame), len(schema.features)), np.float32),
+        y.astype(np.int64) if target.dtype == "integer" else y, row, _whose(path, frame, unit_of(schema), row, first),
+    )  # fmt: skip
+    return Table(raw.where, row, first, columns, checked(raw, schema))
+
+
+def _given(path: Path, frame: pd.DataFrame, name: str, present: list[str]) -> Any:
+    if name not in present:
+        raise mismatch(f"data file {path.name}: column {name} is missing", f"it has {', '.join(present[:20])}")
+    given: Any = frame[name]
+    if isinstance(given, pd.DataFrame):
+        raise mismatch(f"data file {path.name}: column {name} is there {given.shape[1]} times", name)
+    return given
+
+
+def _target(schema: TabularSchema) -> Column:
+    if schema.task != "classification":
+        return Column(name=schema.target)
+    last = schema.classes - 1 if schema.classes is not None else None
+    return Column(name=schema.target, dtype="integer", minimum=0, maximum=last)
+
+
+def _csv(path: Path, schema: LearnableSchema) -> pd.DataFrame:
+    """The file. Of a declared schema, what is no number is read as the text that it is."""
+    texts = {}
+    if isinstance(schema, TabularSchema):
+        texts = {column.name: str for column in schema.features if column.kind != "number"}
+    try:
+        return pd.read_csv(path, skip_blank_lines=False, low_memory=False, dtype=texts)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise unfit(
+            f"data file {path.name}: it is not CSV", str(error), code=ErrorCode.INVALID_INPUT,
+            hint="a header line, commas between values, UTF-8",
+        ) from None  # fmt: skip
+
+
+def _parquet(path: Path, schema: LearnableSchema) -> pd.DataFrame:
     try:
         names = set(pq.read_schema(path).names)
         wanted = None
         if isinstance(schema, TabularSchema):
             own = () if schema.unit is None else (schema.unit,)
             wanted = [n for n in (*(c.name for c in schema.features), schema.target, *own) if n in names]
-        frame = pq.read_table(path, columns=wanted).to_pandas()
+        frame: pd.DataFrame = pq.read_table(path, columns=wanted).to_pandas()
     except pa.ArrowException as error:
         raise unfit(
             f"data file {path.name}: it is not a Parquet file", str(error), code=ErrorCode.INVALID_INPUT
         ) from None
-    return _raw(path, frame, schema, "row", 1)
+    return frame
 
 
 def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, first: int) -> Raw:
     if isinstance(schema, ArraySchema) and len(schema.shape) != 1:
         raise mismatch(f"data file {path.name}: a table, the schema says arrays of shape {list(schema.shape)}")
     if isinstance(schema, TabularSchema):
-        features, target = schema.features, Column(name=schema.target)
-        if schema.task == "classification":
-            last = schema.classes - 1 if schema.classes is not None else None
-            target = Column(name=schema.target, dtype="integer", minimum=0, maximum=last)
+        features, target = schema.features, _target(schema)
     else:
         features, target = _guess(frame)
     present = [str(name) for name in frame.columns]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARK = "bound"
 """File of a home: this participant has answered a bound task."""
-_SUMMED = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+_SUMMED = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY, TaskKind.PREPARE})
 _BEGINS = _SUMMED | {TaskKind.SHARE}
 
 

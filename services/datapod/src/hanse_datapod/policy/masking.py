@@ -27,7 +27,7 @@ from hanse_fabric.messages.masking import (
 )
 from hanse_fabric.names import Digest
 
-_TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+_TELLING = frozenset({TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY, TaskKind.PREPARE})
 
 
 class PinnedCompensators(Frozen):
@@ -56,7 +56,8 @@ class MaskingPolicy(Frozen):
     """What the site wants of masked sums.
 
     Attributes:
-        required: nothing of training, evaluation and studies leaves but within a masked sum (but a study's SNPs).
+        required: nothing of training, preparation, evaluation and studies leaves but within a masked sum (but a
+            study's SNPs).
         compensator: the public key (base64) of the compensator whose help is accepted; None: of none.
         compensators: several, of whom so many as are needed sum masks together; None: none.
         minimum: sums of fewer participants are refused, and the compensator is told to refuse them.

@@ -78,6 +78,11 @@ class PrivacyPolicy(Frozen):
                 "privacy.required", "a study, whose sums are exact", "jobs with a privacy section",
                 hint="a policy with privacy.required takes part in no study; a datapod of its own for studies may",
             )  # fmt: skip
+        if task.kind is TaskKind.PREPARE and self.required:
+            raise forbidden(
+                "privacy.required", "a preparation, whose sums are exact", "jobs whose preparation asks for no sums",
+                hint="the owner gives the job a section privacy, which refuses it when it is submitted",
+            )  # fmt: skip
         if task.kind is TaskKind.EVALUATE and not (self.tells("evaluation") or self._covers_metrics(task)):
             raise forbidden(
                 "privacy.uncovered", "evaluation, whose metrics no noise covers", self.uncovered or "nothing",

@@ -25,6 +25,7 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
+from hanse_schemas.prepare import check_columns, rules_of
 from hanse_schemas.schema import DataSchema
 
 
@@ -99,8 +100,8 @@ class Policy(Frozen):
             self.studies.check(task)
         else:
             self._check_training(task)
-        if task.kind in (TaskKind.TRAIN, TaskKind.STUDY) and not self.outputs.updates:
-            asked = "a study" if is_study_step(task) else "a training task"
+        if task.kind in (TaskKind.TRAIN, TaskKind.STUDY, TaskKind.PREPARE) and not self.outputs.updates:
+            asked = _ASKED[task.kind]
             raise forbidden("outputs.updates", asked, "nothing but metrics may leave")
         self.masking.check(task)
         self.privacy.check(task)
@@ -109,8 +110,9 @@ class Policy(Frozen):
 
     def _check_training(self, task: Task) -> None:
         name = _section(task.config, "model").get("name")
-        # The messages of a masking protocol say nothing about models in a study.
-        if self.models is not None and name not in self.models and task.workflow != STUDY_WORKFLOW:
+        # The messages of a masking protocol say nothing about models in a study, nor does a preparation.
+        unnamed = task.workflow == STUDY_WORKFLOW or task.kind is TaskKind.PREPARE
+        if self.models is not None and name not in self.models and not unnamed:
             raise forbidden("models", name, self.models)
         code = _section(task.config, "code").get("digest")
         if code is not None:
@@ -128,8 +130,10 @@ class Policy(Frozen):
         """
         if is_study_step(task):
             self.asking.check_study(study_of(task), schema, cautious=self.masking.required)
-        elif task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE):
+        elif task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.PREPARE):
             self.asking.check_schema(schema)
+        if task.kind is TaskKind.PREPARE:
+            check_columns(rules_of(task.config.get("prepare")), schema)
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.
@@ -180,6 +184,11 @@ def load_policy(path: Path | None) -> Policy:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
         ) from None
+
+
+_ASKED = {
+    TaskKind.STUDY: "a study", TaskKind.TRAIN: "a training task", TaskKind.PREPARE: "a preparation of the columns"
+}  # fmt: skip
 
 
 def _opt_in(workflow: str) -> str:

@@ -13,6 +13,7 @@ from hanse_workflows.memory import Made
 
 if TYPE_CHECKING:
     from hanse_datapod.data.load import SiteData
+    from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.worker.port import WorkOutcome
     from hanse_schemas.schema import LearnableSchema
 
@@ -21,17 +22,21 @@ class RehearsedSite:
     """A `MemorySite`, which adds its noise by itself.
 
     Args:
+        tables: what the data are prepared from, where the job prepares; `data` have the targets alone then.
         folder: for files of tasks, and what the site keeps from round to round.
 
     Attributes:
         failure: why the last task failed; None where it did not.
     """
 
-    def __init__(self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None) -> None:
+    def __init__(
+        self, folder: Path, data: SiteData, schema: LearnableSchema, code: Path | None, tables: SiteTables | None = None
+    ) -> None:  # fmt: skip
         from hanse_datapod.worker.work.modules import blank_module
 
         self._received, self._made, self._state = (folder / name for name in ("received", "made", "state"))
         self._data, self._schema, self._code = data, schema, code
+        self._tables = None if tables is None else lambda: tables
         self._blank = lru_cache(maxsize=1)(blank_module)
         self.failure: HanseError | None = None
 
@@ -90,6 +95,6 @@ class RehearsedSite:
             WorkContext(
                 kind, config, seed, round, model, self._made, self._state, self._schema, self._code,
                 lambda: self._data, lambda _fraction, _text: None, extras=extras or {}, trained=trained, sums=Alone(),
-                blank=self._blank,
+                blank=self._blank, tables=self._tables,
             )
         )  # fmt: skip

@@ -13,9 +13,11 @@ from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.privacy import BandedMatrix
 from hanse_fabric.names import derive_seed
 from hanse_schemas.job import Job
-from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
+from hanse_schemas.prepare import Prepare, completed_job
+from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
 if TYPE_CHECKING:
+    from hanse_datapod.data.tables import Table
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_learning.site.examples import Examples
     from hanse_workflows.memory import Conducted
@@ -46,6 +48,7 @@ def rehearse(
         HanseError: as the worker's tasks; INVALID_INPUT for a job that cannot be done; what else the run failed by.
     """
     from hanse_datapod.data.load import SiteData, read_examples, read_test_examples
+    from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.rehearsal.site import RehearsedSite
     from hanse_workflows.round_asks import config_of
 
@@ -54,12 +57,23 @@ def rehearse(
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise invalid("output", str(output), "a file, in a folder that is there")
     known, settings = learnable(schema or OpenSchema()), DataSettings(train=data)
-    train = read_examples(data, settings, known)
-    tested = {str(path): read_test_examples(path, settings, known) for path in tests}
+    job = completed_job(job, schema)
+    tables = _tables(job, data, tests, settings, known)
+    if tables is None:
+        train = read_examples(data, settings, known)
+        tested = {str(path): read_test_examples(path, settings, known) for path in tests}
+    else:
+        train, tested = tables[0].examples, {path: table.examples for path, table in tables[1].items()}
     submitted, job = job, _with_outputs(_alone(job, told), known, [train, *tested.values()])
     first = _initial_model(job, initial)
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
-        sites = {path: RehearsedSite(Path(folder), SiteData(train, test), known, code) for path, test in tested.items()}
+        sites = {
+            path: RehearsedSite(
+                Path(folder), SiteData(train, test), known, code,
+                None if tables is None else SiteTables(tables[0], tables[1][path]),
+            )
+            for path, test in tested.items()
+        }  # fmt: skip
         run = _conducted(job, submitted, schema, sites[str(tests[0])], first)
         if run.model is None or run.lineage is None:
             raise invalid("workflow", job.workflow, "a workflow that publishes a model")
@@ -67,7 +81,7 @@ def rehearse(
             write_durably(output, run.model, mode=0o644)
         number = run.lineage.round
         seed = derive_seed(job.seed, number, _ALONE, "evaluate")
-        config = config_of(job)
+        config = config_of(run.job)
         return {path: site.evaluate(config, run.model, seed=seed, round=number) for path, site in sites.items()}
 
 
@@ -99,6 +113,19 @@ def evaluate_file(
             )
             for path, test in tested.items()
         }
+
+
+def _tables(
+    job: Job, data: Path, tests: list[Path], settings: DataSettings, schema: LearnableSchema
+) -> tuple[Table, dict[str, Table]] | None:
+    """The raw tables of a job that prepares them: of training, and of tests by path."""
+    if not isinstance(job.prepare, Prepare) or not isinstance(schema, TabularSchema):
+        return None
+    from hanse_datapod.data.load import read_site_table
+
+    unowned = schema.model_copy(update={"unit": None})
+    tested = {str(path): read_site_table(path, settings, unowned) for path in tests}
+    return read_site_table(data, settings, schema), tested
 
 
 def _conducted(

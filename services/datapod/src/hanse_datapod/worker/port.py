@@ -19,7 +19,7 @@ def extra_output(output: Path, name: str) -> Path:
     return output.with_name(f"{output.name}.{name}")
 
 
-TRAINING_KINDS = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE})
+TRAINING_KINDS = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.PREPARE})
 """Kinds of tasks for a worker that trains models."""
 STUDY_KINDS = frozenset({TaskKind.STUDY})
 """Kinds of tasks for a worker that computes on genotypes."""
@@ -41,7 +41,7 @@ class WorkRequest:
     Attributes:
         config: the task's `config`.
         model: tensor file of the received model; None for INITIALIZE.
-        output: file to write the update (TRAIN), first model (INITIALIZE) or arrays (STUDY) to.
+        output: file to write the update (TRAIN), first model (INITIALIZE) or arrays (STUDY, PREPARE) to.
         state: folder for what stays at the site between rounds (the agent gives one per run).
         time_limit: seconds.
         memory_limit: bytes of resident memory of the worker process; None: unlimited.

@@ -14,20 +14,23 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, version_of
+from hanse_datapod.data.check import mismatch
+from hanse_datapod.data.load import SiteData, fingerprint, read_site_data, read_site_tables, version_of
 from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.tables import SiteTables, Table
 from hanse_datapod.worker.frames import error_of
 from hanse_datapod.worker.port import DataState
 from hanse_datapod.worker.server.answering import Receive, Send, throttled
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.execute import execute
 from hanse_datapod.worker.work.modules import blank_module
+from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import END_KEY, TaskKind
 from hanse_learning.site.devices import Device, choose_device
 from hanse_learning.site.sums import Floats
 from hanse_privacy.works.people import rows, sketch
 from hanse_schemas.resources import resources_of
-from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, learnable
+from hanse_schemas.schema import DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
 _SCHEMA: TypeAdapter[DataSchema] = TypeAdapter(DataSchema)
 _KEPT_BYTES = 8 << 30
@@ -39,7 +42,7 @@ class TrainingServer:
 
     def __init__(self, send: Send, receive: Receive) -> None:
         self._send, self._receive, self._blank = send, receive, lru_cache(maxsize=1)(blank_module)
-        self._data: OrderedDict[str, SiteData] = OrderedDict()
+        self._data: OrderedDict[str, SiteData | SiteTables] = OrderedDict()
         self._bytes = 0
         self._states: dict[str, DataState] = {}
 
@@ -49,13 +52,9 @@ class TrainingServer:
         settings = DataSettings.model_validate(body["data"])
         code = Path(body["code"]) if body["code"] is not None else None
         if body["operation"] == "check":
-            data = self._load(settings, schema, code)
             device = choose_device(body["device"])
             return {
-                "examples": len(data.train),
-                "units": None if data.train.whose is None else data.train.units,
-                "test_examples": len(data.test) if data.test is not None else 0,
-                "fingerprint": fingerprint(data),
+                **self._looked(settings, schema, code),
                 "device": {
                     "kind": device.kind, "label": device.label, "memory_gib": device.memory_gib,
                     "warning": device.warning,
@@ -75,6 +74,7 @@ class TrainingServer:
                 schema=schema,
                 code=code,
                 data=lambda: self._load(settings, schema, code),
+                tables=lambda: self._tables(settings, schema),
                 on_progress=throttled(self._send),
                 extras={name: Path(path) for name, path in body["extras"].items()},
                 trained=body["trained"],
@@ -91,24 +91,68 @@ class TrainingServer:
         key = next(reversed(self._data), "")
         if key and key not in self._states:
             data = self._data[key]
-            parts = [part for part in (data.train, data.test) if part is not None]
-            people = sketch(person for part in parts for person in rows(part.x, part.y))
+            if isinstance(data, SiteTables):
+                digest, people = data.fingerprint(), sketch(person for part in data.parts for person in part.people())
+            else:
+                parts = [part for part in (data.train, data.test) if part is not None]
+                digest, people = fingerprint(data), sketch(row for part in parts for row in rows(part.x, part.y))
             self._states = {name: known for name, known in self._states.items() if name in self._data}
-            self._states[key] = DataState(fingerprint(data), base64.b64encode(people).decode())
+            self._states[key] = DataState(digest, base64.b64encode(people).decode())
         return self._states.get(key, DataState())
 
     def _load(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> SiteData:
-        key = f"{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
+        data = self._kept("", settings, schema, code, lambda: read_site_data(settings, schema, code))
+        if not isinstance(data, SiteData):
+            raise TypeError(f"{type(data).__name__} was kept in place of examples")
+        return data
+
+    def _tables(self, settings: DataSettings, schema: LearnableSchema) -> SiteTables:
+        """The raw tables.
+
+        Raises:
+            HanseError: SCHEMA_MISMATCH where there are none.
+        """
+        if not isinstance(schema, TabularSchema):
+            raise mismatch("data: a preparation is of tables, the project's schema has none")
+        data = self._kept("tables|", settings, schema, None, lambda: read_site_tables(settings, schema))
+        if not isinstance(data, SiteTables):
+            raise TypeError(f"{type(data).__name__} was kept in place of tables")
+        return data
+
+    def _kept(
+        self, form: str, settings: DataSettings, schema: LearnableSchema, code: Path | None,
+        read: Callable[[], SiteData | SiteTables],
+    ) -> SiteData | SiteTables:  # fmt: skip
+        key = f"{form}{settings.model_dump_json()}|{schema.model_dump_json()}|{version_of(settings, code)}"
         known = self._data.get(key)
         if known is not None:
             self._data.move_to_end(key)
             return known
-        data = read_site_data(settings, schema, code)
+        data = read()
         self._data[key] = data
         self._bytes += data.nbytes
         while self._bytes > _KEPT_BYTES and len(self._data) > 1:
             self._bytes -= self._data.popitem(last=False)[1].nbytes
         return data
+
+    def _looked(self, settings: DataSettings, schema: LearnableSchema, code: Path | None) -> dict[str, Any]:
+        """What there is. Tables that no model could see as they are may still be prepared."""
+        data: SiteData | SiteTables
+        try:
+            data = self._load(settings, schema, code)
+        except HanseError as error:
+            if not isinstance(schema, TabularSchema) or error.code is not ErrorCode.SCHEMA_MISMATCH:
+                raise
+            try:
+                data = self._tables(settings, schema)
+            except HanseError as of_tables:
+                raise (error if all(column.kind == "number" for column in schema.features) else of_tables) from None
+        train = data.train.examples if isinstance(data.train, Table) else data.train
+        return {
+            "examples": len(train), "units": None if train.whose is None else train.units,
+            "test_examples": len(data.test) if data.test is not None else 0,
+            "fingerprint": data.fingerprint() if isinstance(data, SiteTables) else fingerprint(data),
+        }  # fmt: skip
 
 
 def _device_of(body: dict[str, Any]) -> Device:

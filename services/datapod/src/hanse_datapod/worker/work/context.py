@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from hanse_datapod.data.load import SiteData
+from hanse_datapod.data.tables import SiteTables
 from hanse_fabric.messages import TaskKind
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.sums import Sums
@@ -21,6 +22,7 @@ class WorkContext:
     """A request, with `data` reading the site's data (once) when they are needed. See `WorkRequest`.
 
     Attributes:
+        tables: reads the site's raw tables (once), where it has some.
         device: torch's name of the device that was chosen.
         blank: gives what `blank_module` makes, kept from task to task: drawing 25 million weights anew takes 0.3 s.
             None: each task makes its own, as it must where several are at work at once.
@@ -40,5 +42,6 @@ class WorkContext:
     extras: Mapping[str, Path] = field(default_factory=dict)
     trained: int | None = None
     sums: Sums | None = None
+    tables: Callable[[], SiteTables] | None = None
     device: str = "cpu"
     blank: Callable[[str, Problem], nn.Module] | None = None

@@ -15,6 +15,7 @@ from hanse_datapod.worker.work.context import WorkContext
 from hanse_datapod.worker.work.leaving import leave
 from hanse_datapod.worker.work.modules import GivenModel, module_of, receive
 from hanse_datapod.worker.work.own_model import code_config, first_own_model, receive_own
+from hanse_datapod.worker.work.preparing import measure, on_prepared
 from hanse_datapod.worker.work.private import privately
 from hanse_datapod.worker.work.site_code import SiteCodeFile, load_code, seed_generators
 from hanse_datapod.worker.work.site_state import LOCAL
@@ -35,7 +36,10 @@ def execute(work: WorkContext) -> WorkOutcome:
         HanseError: see `Worker.work`.
     """
     if work.kind not in TRAINING_KINDS:
-        raise invalid("task.kind", work.kind.value, "work for a worker: initialize, train or evaluate")
+        raise invalid("task.kind", work.kind.value, "work for a worker: initialize, prepare, train or evaluate")
+    if work.kind is TaskKind.PREPARE:
+        return measure(work)
+    work = on_prepared(work)
     if work.config.get("code"):
         seed_generators(work.seed)
     else:

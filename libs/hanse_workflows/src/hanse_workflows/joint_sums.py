@@ -1,0 +1,278 @@
+"""Joint computations on the bus: every member computes arrays, aggregators sum them (masked where the job masks), and
+run the hub's function of that step on the sum.
+
+All members answer every step, so whatever is done again is done again by the same set: two sums of one step differ in
+their masks alone, and tell no more than one does. What a step has made is recorded under its key, so that the run goes
+on where it stood, whatever was killed, with any number of computations under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hanse_fabric.errors import ErrorCode
+from hanse_fabric.messages import MaskingMode, ObjectRef, RingPlan, RingSum, StudyJob, TaskKind, UpdateInput
+from hanse_fabric.messages.masking import Ring
+from hanse_genomics.verbs import Asked, Fact, Made
+from hanse_learning.binding import bound_to, task_seed
+from hanse_privacy.ring.plan import check_plan
+from hanse_schemas.secure_aggregation import SecureAggregation
+from hanse_workflows.ask import Ask
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.gathering import gather
+from hanse_workflows.keys import session_key
+from hanse_workflows.masking import protocol_of
+from hanse_workflows.masking.protocols import MaskedSession
+from hanse_workflows.next_model import Unmasking, told
+from hanse_workflows.outcomes import Answer, Computed, Gathered
+from hanse_workflows.verbs import Body, Verbs
+
+LONGEST_KEY = 44
+"""Characters of a computation's key, so that those of its steps, which begin with it, are keys as well."""
+
+_NOTHING = Ring(bits=64, fraction=0, bound=1)
+"""The ring of arrays that the step has none for: the sites refuse to send such arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """What a run's joint computations are for.
+
+    Attributes:
+        kind: of the sites' tasks.
+        section: of the job, which sites and the hub's functions read.
+        config: of a step: what a task is told.
+        members: what they are called in messages.
+        masks: how sums are masked; None: they are not.
+        replayed: whether a run that is replayed reads its answers again from the journal, as rounds do, so that the
+            masking protocol knows what it had found of the sites; else what was made is all that is known.
+        beside: how many steps of the run are open at once.
+    """
+
+    kind: TaskKind
+    section: dict[str, Any]
+    config: Callable[[Asked], dict[str, Any]]
+    members: str
+    masks: SecureAggregation | None
+    beside: int = 1
+    replayed: bool = False
+
+
+class JointSums:
+    """`hanse_genomics.verbs.StudyVerbs` by the verbs of a run. Handles are references to objects."""
+
+    def __init__(
+        self, run: Verbs, computing: Computing, members: tuple[str, ...],
+        summed: Callable[[tuple[Answer, ...]], None] = lambda _answers: None,
+    ) -> None:  # fmt: skip
+        """`summed` is told whose answers a masked sum is made of; nobody: one was made before, and is recorded."""
+        self._run, self._computing, self._members = run, computing, members
+        self._protocol = None if computing.masks is None else protocol_of(run, computing.masks)
+        self._open: dict[str, MaskedSession] = {}
+        self._summed = summed
+
+    @property
+    def cohorts(self) -> tuple[str, ...]:
+        return self._members
+
+    async def meet(self) -> None:
+        """What all sums have in common is made before any."""
+        if self._protocol is not None:
+            await self._protocol.meet(self._members)
+
+    def note(self, kind: str, about: str, **data: Fact) -> None:
+        # One kind of news may come often about the same thing: each is told once.
+        told = ",".join(f"{name}={value}" for name, value in sorted(data.items()))
+        self._run.note(kind, f"{about}/{told}", round=0, what=about, **data)
+
+    async def compute(self, asked: Asked) -> Made:
+        """See `StudyVerbs.compute`.
+
+        Raises:
+            RunFailure: QUORUM naming the cohorts that did not answer, and those that refused, with their reasons;
+                TAMPERED where answers cannot be summed however often they are asked for; what the hub's function found.
+        """
+        if not 0 < len(asked.key) <= LONGEST_KEY:
+            raise RunFailure(ErrorCode.INTERNAL, f"step {asked.key}: its key is not of 1 to {LONGEST_KEY} characters")
+        computed = Computed()
+        for attempt in range(1, self._run.job.participants.retries + 2):
+            computed = await self._attempt(session_key(asked.key, attempt), asked)
+            if computed.made:
+                return Made(computed.outputs, computed.facts)
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in computed.refused.items()) or computed.lost
+        raise RunFailure(
+            ErrorCode.TAMPERED if computed.refused else ErrorCode.QUORUM,
+            f"step {asked.key}: the {self._computing.members}' answers cannot be summed, "
+            f"{self._run.job.participants.retries + 1} times: {reasons}",
+            hint="the audit says why each was refused",
+        )
+
+    async def _attempt(self, session: str, asked: Asked) -> Computed:
+        """One session of a computation; its outcome is recorded, whether or not something was made."""
+        leaving: list[ObjectRef] = []
+
+        done = False
+
+        async def do() -> Body:
+            nonlocal done
+            done = True
+            return (await self._computed(session, asked, leaving)).body()
+
+        if self._computing.replayed:
+            body = await do()
+        else:
+            body = await self._run.once(
+                f"{session}-made", self._question(asked), do, covers=_steps_of(session), beside=self._computing.beside
+            )
+        self._run.forget(leaving)
+        # What was shared for the session is needed until the outcome is recorded.
+        opened = self._open.pop(session, None)
+        if opened is not None and self._protocol is not None:
+            self._protocol.release(opened)
+        if not done and asked.rings is not None:
+            self._summed(())
+        return Computed.of(body)
+
+    def _question(self, asked: Asked) -> dict[str, Any]:
+        return {
+            "study": self._computing.section, "function": asked.step, "settings": asked.settings,
+            "to_sites": asked.to_sites, "at_hub": asked.at_hub, "rings": asked.rings, "sites": asked.sites,
+            "cohorts": self._members,
+        }  # fmt: skip
+
+    async def _computed(self, session: str, asked: Asked, leaving: list[ObjectRef]) -> Computed:
+        if not asked.sites:
+            return await self._combined(session, asked, (), None, leaving)
+        ask = self._ask(asked)
+        if asked.rings is None or self._protocol is None:
+            gathered = await gather(self._run, session, ask)
+            self._tell(asked, gathered.answers)
+            return await self._made(session, asked, gathered.answers, None, leaving)
+        plan = plan_of(asked, len(self._members))
+        opened = await self._protocol.prepare(
+            session, ask, self._members, least=lambda _: len(self._members), plan=plan
+        )
+        if absent := sorted(set(self._members) - set(opened.to)):
+            self._protocol.release(opened)
+            return Computed(lost=f"{', '.join(absent)} did not share secrets")
+        self._open[session] = opened
+        ask = replace(ask, masking=opened.masking, payload=opened.payload)
+        if opened.masking.mode is MaskingMode.PAIRWISE:
+            # A site's masks of a session are for one task: whoever has not answered it is asked in a new session.
+            ask = replace(ask, retries=0, partial=True)
+        gathered = await gather(self._run, opened.masking.session, ask)
+        answers = gathered.answers
+        if len(answers) < len(self._members):
+            return self._given_up(asked, gathered)
+        self._tell(asked, answers)
+        self._summed(answers)
+        return await self._made(session, asked, answers, opened, leaving)
+
+    async def _made(
+        self, session: str, asked: Asked, answers: tuple[Answer, ...], opened: MaskedSession | None,
+        leaving: list[ObjectRef],
+    ) -> Computed:  # fmt: skip
+        """What is made of the answers; recorded here where the whole computation is not."""
+
+        async def do() -> Body:
+            ring = None
+            if opened is not None and self._protocol is not None:
+                with self._run.phase("unmask", f"{session}-made"):
+                    unmasking = await self._protocol.unmask(opened, 0, answers)
+                if unmasking.ring is None:
+                    return _not_made(unmasking).body()
+                ring = unmasking.ring
+            return (await self._combined(session, asked, answers, ring, leaving)).body()
+
+        if not self._computing.replayed:
+            return Computed.of(await do())
+        return Computed.of(await self._run.once(f"{session}-made", self._question(asked), do))
+
+    async def _combined(
+        self, session: str, asked: Asked, answers: tuple[Answer, ...], ring: RingSum | None, leaving: list[ObjectRef]
+    ) -> Computed:
+        """Have the answers summed, and the hub's function run on the sum."""
+        step = f"{session}-made"
+        job = StudyJob(
+            id=step, project=self._run.project, run=self._run.run, step=step, function=asked.step,
+            study=self._computing.section, settings=dict(asked.settings), updates=_updates(answers), sum=ring,
+            inputs={**asked.to_sites, **asked.at_hub}, output_key=session,
+        )  # fmt: skip
+        leaving.extend(update.ref for update in job.updates)
+        if ring is not None and ring.masks is not None:
+            leaving.extend(ring.masks.updates)
+        try:
+            reduced = await self._run.combine(step, self._question(asked), job)
+        except RunFailure as failure:
+            if failure.code is not ErrorCode.TAMPERED:
+                raise
+            return Computed(lost=failure.message)
+        refused = told(self._run, step, 0, reduced)
+        return Computed(refused=refused) if refused else Computed(outputs=reduced.outputs, facts=reduced.facts or {})
+
+    def _given_up(self, asked: Asked, gathered: Gathered) -> Computed:
+        """Of a session that not all have answered: its answers are never summed.
+
+        Raises:
+            RunFailure: QUORUM where asking again is in vain.
+        """
+        count = f"{len(gathered.answers)} of {len(self._members)} {self._computing.members}"
+        reason = f"step {asked.key}: {count} answered, all must: "
+        if any(failure.final(self._computing.kind) for failure in gathered.failures):
+            raise RunFailure(ErrorCode.QUORUM, reason + gathered.explain(), hint="see these sites' logs")
+        return Computed(lost=gathered.explain()[:2000])
+
+    def _tell(self, asked: Asked, answers: tuple[Answer, ...]) -> None:
+        """Tell those who watch how many bytes of arrays a computation has sent, and whether they were masked."""
+        down = sum(ref.size for ref in asked.to_sites.values())
+        self._run.note(
+            "computed", asked.key, round=0, step=asked.step,
+            masked=asked.rings is not None and self._protocol is not None,
+            up={answer.participant: answer.update.size for answer in answers if answer.update is not None},
+            down=dict.fromkeys((answer.participant for answer in answers), down),
+        )  # fmt: skip
+
+    def _ask(self, asked: Asked) -> Ask:
+        wanted, seed, kind = self._run.job.participants, self._run.job.seed, self._computing.kind
+        # A study asks many things in one round; what else is asked jointly is asked once.
+        at = asked.key if kind is TaskKind.STUDY else 0
+        return Ask(
+            kind=kind, round=0, to=self._members, model=None, needed=len(self._members), grace=None,
+            config=self._computing.config(asked), seed=lambda name: task_seed(kind, seed, at, name),
+            deadline=wanted.deadline, retries=wanted.retries, extras=dict(asked.to_sites),
+            beside=self._computing.beside, bound=bound_to(self._run.job, asked.key if at else ""),
+        )  # fmt: skip
+
+
+def plan_of(asked: Asked, cohorts: int) -> RingPlan:
+    """The rings of a masked step. Nothing is clipped, rounded by chance, or weighted.
+
+    Raises:
+        HanseError: INVALID_INPUT where a sum of so many cohorts could overflow.
+    """
+    plan = RingPlan(
+        participants=cohorts, default=_NOTHING, entries=dict(asked.rings or {}), refuse_out_of_range=True
+    )  # fmt: skip
+    check_plan(plan)
+    return plan
+
+
+def _updates(answers: tuple[Answer, ...]) -> tuple[UpdateInput, ...]:
+    return tuple(
+        UpdateInput(participant=answer.participant, weight=1.0, ref=answer.update, tally=answer.tally)
+        for answer in sorted(answers, key=lambda answer: answer.participant)
+        if answer.update is not None
+    )
+
+
+def _not_made(unmasking: Unmasking) -> Computed:
+    if unmasking.refused:
+        return Computed(refused=dict.fromkeys(unmasking.refused, "its part of the masking was refused"))
+    return Computed(lost="too few helped to take the masks off")
+
+
+def _steps_of(session: str) -> tuple[str, ...]:
+    """The keys of the steps that a computation's session has, in whichever mode."""
+    return session, f"{session}-share", f"{session}-members", f"{session}-unmask"

@@ -1,0 +1,56 @@
+"""Before the first model: what all sites' raw tables have in common, found as one sum of counts (masked where the job
+masks), so that every site prepares its columns alike (`hanse_learning.preparation`)."""
+
+from __future__ import annotations
+
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
+from hanse_genomics.verbs import Asked
+from hanse_learning.preparation.plan import declared, fitted, needs_sums, rings
+from hanse_schemas.job import Job
+from hanse_schemas.preparation import Preparation
+from hanse_schemas.prepare import Prepare
+from hanse_workflows.failures import RunFailure
+from hanse_workflows.joint_sums import Computing, JointSums
+from hanse_workflows.verbs import Verbs
+from hanse_workflows.workflow import Workflow
+
+SUMS = "sums"
+
+
+async def conduct_prepared(workflow: Workflow, run: Verbs) -> None:
+    """Conduct a run, of a job that has its preparation by then."""
+    run.job = await prepared(run)
+    await workflow.conduct(run)
+
+
+async def prepared(run: Verbs) -> Job:
+    """The job with what its columns' preparation is, found of all sites where the job does not have it already.
+
+    Raises:
+        RunFailure: QUORUM naming the sites that did not answer, and those that refused, with their reasons.
+    """
+    prepare = run.job.prepare
+    if not isinstance(prepare, Prepare) or prepare.fitted is not None:
+        return run.job
+    found = await _found(run, prepare) if needs_sums(prepare.rules) else declared(prepare.rules)
+    told = f"{len(prepare.columns)} columns are prepared to {len(found.outputs)} features"
+    run.note("note", "prepared", round=0, reason=told, digest=found.digest)
+    return run.job.model_copy(update={"prepare": prepare.model_copy(update={"fitted": found})})
+
+
+async def _found(run: Verbs, prepare: Prepare) -> Preparation:
+    members = await run.participants("prepare-participants")
+    rules = prepare.rules
+    section = {"prepare": list(prepare.columns)}
+    # By the run's own protocol: what it has recorded of keys, the rounds go on with.
+    masks = run.job.secure_aggregation
+    computing = Computing(TaskKind.PREPARE, {}, lambda _asked: section, "participants", masks, replayed=True)
+    sums = JointSums(run, computing, members)
+    made = await sums.compute(Asked("prepare", SUMS, rings=rings(rules, len(members))))
+    try:
+        return fitted(rules, made.facts)
+    except HanseError as error:
+        raise RunFailure(error.code, error.message, hint=error.hint) from None
+    except (TypeError, ValueError) as error:
+        raise RunFailure(ErrorCode.TAMPERED, f"prepare: the sums are not of the columns: {error}") from None

@@ -1,0 +1,64 @@
+"""A run's preparation at this site: what it tells of its table, and the work on what is made of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from hanse_datapod.data.check import mismatch
+from hanse_datapod.data.load import SiteData
+from hanse_datapod.data.tables import SiteTables
+from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.work.context import WorkContext
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.base import explain
+from hanse_fabric.tensors.file import layout_like, write_tensors
+from hanse_learning.preparation.measured import measured
+from hanse_schemas.preparation import Preparation, prepared_schema
+from hanse_schemas.prepare import rules_of
+from hanse_schemas.schema import TabularSchema
+
+
+def measure(work: WorkContext) -> WorkOutcome:
+    """Count and sum the columns of the training table.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
+    """
+    table = _tables(work).train
+    arrays: dict[str, Any] = dict(measured(rules_of(work.config.get("prepare")), table.columns))
+    write_tensors(work.output, layout_like(arrays), arrays)
+    return WorkOutcome(work.output, len(table), {})
+
+
+def on_prepared(work: WorkContext) -> WorkContext:
+    """The work on prepared data, where the task has a preparation.
+
+    Raises:
+        HanseError: INVALID_INPUT where it is none; SCHEMA_MISMATCH where it is of other columns.
+    """
+    given = work.config.get("preparation")
+    if given is None:
+        return work
+    try:
+        preparation = Preparation.model_validate(given)
+    except ValidationError as error:
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"task.config.preparation: {explain(error)}", hint="upgrade hub or datapod"
+        ) from None
+    if not isinstance(work.schema, TabularSchema):
+        raise mismatch("preparation: it is of a table's columns, the project's data are none")
+    if [column.name for column in preparation.columns] != [column.name for column in work.schema.features]:
+        raise mismatch("preparation: it is of other columns than the project's schema")
+    return replace(
+        work, schema=prepared_schema(work.schema, preparation),
+        data=lambda: SiteData(*_tables(work).prepared(preparation)),
+    )  # fmt: skip
+
+
+def _tables(work: WorkContext) -> SiteTables:
+    if work.tables is None:
+        raise mismatch("data: a preparation is of tables, this site has none")
+    return work.tables()

@@ -1,0 +1,193 @@
+"""A run of raw tables: columns are prepared alike at all sites, in the same bits whether sums are masked, the run is
+in memory, or the hub dies meanwhile; and no lying hub gets a sum of one site fewer."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from clocks import in_virtual_time
+from hanse_coordinator.records import RunRecord
+from hanse_datapod.data.load import read_site_tables
+from hanse_datapod.masking import remembered as remembered_works
+from hanse_datapod.masking import sealed_seed as sealed
+from hanse_fabric.messages import Task, TaskKind
+from hanse_fabric.subjects import TASK
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_learning import binding
+from hanse_schemas.preparation import Preparation
+from hanse_schemas.prepare import Prepare
+from hanse_workflows.masking import protocols
+from hanse_workflows.memory import conduct
+from simulation.league import League
+from simulation.stories import answers, completed, ended, hub_of, outcomes_when_killed
+from simulation.wards import SCHEMA, WARDS, Wards, ward_job
+
+
+@pytest.fixture(scope="module")
+def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
+    return Wards.written(tmp_path_factory.mktemp("wards"))
+
+
+@pytest.fixture
+def there(wards: Wards) -> dict[str, Any]:
+    """How the league of the wards is made."""
+    return {"worker": wards.worker, "schema": SCHEMA}
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    return ward_job(**changes).model_dump(mode="json", exclude_defaults=True)
+
+
+def preparation(made: League) -> Preparation:
+    """The one that all tasks of the run had."""
+    tasks = [task for task in made.published(TASK, Task) if task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE)]
+    (found,) = {Preparation.model_validate(task.config["preparation"]) for task in tasks}
+    return found
+
+
+def test_the_run_in_memory_prepares_as_scikit_learn_does_the_pooled_table(wards: Wards, tmp_path: Path) -> None:
+    with threadpool_limits(1):
+        made = conduct(ward_job(), wards.in_memory(tmp_path), schema=SCHEMA)
+    assert isinstance(made.job.prepare, Prepare)
+    assert made.job.prepare.fitted is not None
+    found = made.job.prepare.fitted
+    assert found.outputs == (
+        "age", "creatinine", "lactate", "lactate:missing", "ward=burns", "ward=general", "ward=stroke", "ward:missing",
+        "smoker",
+    )  # fmt: skip
+    tables = [read_site_tables(wards.settings(name), SCHEMA).train for name in WARDS]
+    ours = np.vstack([table.prepared(found).x for table in tables])
+    pooled = pd.DataFrame({
+        name: np.concatenate([table.columns[name] for table in tables]) for name in ("age", "creatinine", "lactate")
+    })  # fmt: skip
+    expected = StandardScaler().fit_transform(pooled.fillna(pooled.mean()))
+    assert np.abs(ours[:, :3] - expected).max() < 1e-6  # of float32
+    assert made.metrics["accuracy"] > 0.75
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise"])
+def test_masked_runs_end_in_the_bits_of_the_run_in_memory_though_the_coordinator_is_killed(
+    wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str
+) -> None:
+    def told(made: League, record: RunRecord) -> object:
+        assert set(answers(made).values()) == {1}
+        return preparation(made).digest, record.model_digest
+
+    with threadpool_limits(1):
+        in_memory = conduct(ward_job(mode="compensator"), wards.in_memory(tmp_path / "memory"), schema=SCHEMA)
+        killed = outcomes_when_killed(tmp_path, WARDS, body(mode=mode), every=29, told=told, **there)
+    assert isinstance(in_memory.job.prepare, Prepare)
+    assert in_memory.job.prepare.fitted is not None
+    assert len(killed) > 1
+    assert set(killed) == {(in_memory.job.prepare.fitted.digest, in_memory.digest)}
+
+
+@in_virtual_time
+async def test_a_plain_run_finds_the_same_preparation(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path
+) -> None:
+    with threadpool_limits(1):
+        masked = conduct(ward_job(), wards.in_memory(tmp_path / "memory"), schema=SCHEMA).job.prepare
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            await completed(made, body(mode=None))
+    assert isinstance(masked, Prepare)
+    assert preparation(made) == masked.fitted
+    (told,) = [event.data["reason"] for event in made.events("note") if "prepared" in str(event.data)]
+    assert told == "6 columns are prepared to 9 features"
+
+
+@in_virtual_time
+async def test_a_fitted_preparation_is_used_and_nobody_is_asked(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path
+) -> None:
+    with threadpool_limits(1):
+        first = conduct(ward_job(), wards.in_memory(tmp_path / "memory"), schema=SCHEMA).job.prepare
+        assert isinstance(first, Prepare)
+        assert first.fitted is not None
+        again = {"prepare": {"fitted": first.fitted.model_dump(mode="json")}}
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            await completed(made, body(**again))
+    assert preparation(made) == first.fitted
+    assert TaskKind.PREPARE not in {task.kind for task in made.published(TASK, Task)}
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_no_second_preparation_is_summed_of_one_site_fewer(
+    wards: Wards, there: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, remembered: bool
+) -> None:
+    """Of four sites and then of three, the difference would be one hospital's own sums, so another rule does not make
+    it another work. The control takes what the rules say into the digest of the work."""
+    if not remembered:
+        monkeypatch.setattr(binding, "work_digest", _by_rules)
+        for module in (remembered_works, sealed, protocols):
+            monkeypatch.setattr(module, "work_digest", _by_rules, raising=False)
+    clock = VirtualClock()
+
+    async def story() -> None:
+        four = there | {"worker": lambda clock, number: wards.worker(clock, number % len(WARDS))}
+        async with hub_of(clock, tmp_path, *WARDS, "west", **four) as made:
+            await completed(made, body(participants={"minimum": 4, "deadline": 30.0, "patience": 30.0}))
+            await made.processes["west"].crash()
+            await clock.sleep(400)
+            await made.submit("run000000002", **body(prepare={"numbers": {"log": True}}, seed=4))
+            record = await made.ended("run000000002")
+        assert record.state == ("failed" if remembered else "completed"), record.reason
+        assert ("prepare" in record.reason) == remembered
+
+    with threadpool_limits(1):
+        clock.run(story())
+
+
+@in_virtual_time
+async def test_the_same_sites_may_be_asked_again(clock: VirtualClock, there: dict[str, Any], tmp_path: Path) -> None:
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *WARDS, **there) as made:
+            await completed(made, body())
+            await made.submit("run000000002", **body(prepare={"numbers": {"log": True}}, seed=4))
+            record = await made.ended("run000000002")
+    assert (record.state, record.reason) == ("completed", "")
+
+
+@in_virtual_time
+async def test_a_site_that_must_mask_tells_nothing_of_its_table_to_a_plain_run(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    async with hub_of(clock, tmp_path, *WARDS, rules=_masked_alone(), **there) as made:
+        record = await ended(made, body(mode=None))
+    assert record.state == "failed"
+    assert "masking.required" in record.reason
+
+
+@in_virtual_time
+async def test_a_site_is_asked_for_its_projects_columns_and_no_others(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    """The hub asks for a value that the project never declared: `note` as a category."""
+    lie = body()
+    (note,) = [column for column in lie["prepare"]["columns"] if column["name"] == "note"]
+    note |= {"kind": "category", "values": ["seen by Dr 1"]}
+    async with hub_of(clock, tmp_path, *WARDS, **there) as made:
+        record = await ended(made, lie)
+    assert record.state == "failed"
+    assert "not those of the project's schema" in record.reason
+
+
+def _masked_alone() -> dict[str, Any]:
+    return {"masking": {"required": True}}
+
+
+_work_digest = binding.work_digest
+
+
+def _by_rules(task: Task) -> bytes:
+    if task.kind is not TaskKind.PREPARE:
+        return _work_digest(task)
+    return hashlib.sha256(str(task.config).encode()).digest()
