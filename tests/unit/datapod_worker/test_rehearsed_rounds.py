@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 
 from hanse_datapod.cli import main
+from hanse_datapod.data.load import read_site_table
+from hanse_datapod.data.settings import DataSettings
 from hanse_datapod.rehearsal.training import evaluate_file, rehearse
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.tensors.file import read_tensors
+from hanse_learning.preparation.measured import measured
+from hanse_learning.preparation.plan import fitted
 from hanse_schemas.job import check_job
+from hanse_schemas.prepare import Prepare, completed
+from hanse_schemas.schema import Column, TabularSchema
 
 STEPS: dict[str, Any] = {"steps": 5, "batch_size": "all"}
 FAILING = """
@@ -220,3 +226,31 @@ def test_a_site_alone_has_no_turns_and_is_told_so(tmp_path: Path, data: tuple[Pa
     metrics = rehearse(job, data[0], [data[1]], output=tmp_path / "model", told=told.append)
     assert metrics[str(data[1])]["accuracy"] > 0.5
     assert any("privacy.min_separation" in line for line in told)
+
+
+def test_a_raw_table_is_rehearsed_as_it_is_trained_on_and_its_model_evaluated_with_its_preparation(
+    tmp_path: Path,
+) -> None:
+    schema = TabularSchema(
+        features=(Column(name="x"), Column(name="c", kind="category", values=("a", "b"))), target="y", classes=2
+    )
+    draw = np.random.default_rng(0)
+    for name in ("train.csv", "test.csv"):
+        x = draw.normal(1000, 300, size=80)
+        cells = ["" if at % 10 == 0 else f"{value:.3f}" for at, value in enumerate(x)]
+        rows = [
+            f"{cell},{'ab'[at % 2]},{int(value > 1000)}" for at, (cell, value) in enumerate(zip(cells, x, strict=True))
+        ]
+        (tmp_path / name).write_text("\n".join(["x,c,y", *rows]))
+    job = check_job({"rounds": 20, "model": {"name": "logistic"}, "train": {"epochs": 2, "batch_size": 20}})
+    told: list[str] = []
+    tests = [tmp_path / "test.csv"]
+    metrics = rehearse(job, tmp_path / "train.csv", tests, schema=schema, output=tmp_path / "model", told=told.append)
+    assert metrics[str(tests[0])]["accuracy"] > 0.85
+    with pytest.raises(HanseError, match=r"prepare\.fitted: None is not what the run has found"):
+        evaluate_file(tmp_path / "model", job, tests, schema=schema)
+    table = read_site_table(tmp_path / "train.csv", DataSettings(), schema)
+    rules = completed(Prepare(), schema).rules
+    found = fitted(rules, {name: array.tolist() for name, array in measured(rules, table.columns).items()})
+    whole = job.model_copy(update={"prepare": Prepare(fitted=found)})
+    assert evaluate_file(tmp_path / "model", whole, tests, schema=schema) == metrics

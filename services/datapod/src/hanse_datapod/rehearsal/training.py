@@ -94,13 +94,27 @@ def evaluate_file(
         HanseError: as the worker's tasks; INVALID_INPUT where the job keeps entries of the model at the sites.
     """
     from hanse_datapod.data.load import SiteData, read_test_examples
+    from hanse_datapod.data.tables import SiteTables
     from hanse_datapod.rehearsal.site import RehearsedSite
 
     known = learnable(schema or OpenSchema())
-    tested = {str(path): read_test_examples(path, DataSettings(train=path), known) for path in tests}
+    job = completed_job(job, schema)
+    tables, preparation = {}, {}
+    if isinstance(job.prepare, Prepare):
+        if job.prepare.fitted is None:
+            raise invalid(
+                "prepare.fitted", None, "what the run has found, without which its model sees other features",
+                hint="a model's record has it; prepare: none where columns were seen as they are",
+            )  # fmt: skip
+        preparation = {"preparation": job.prepare.fitted.model_dump(mode="json")}
+        tables = {str(path): _test_table(path, DataSettings(train=path), known) for path in tests}
+        tested = {path: table.examples for path, table in tables.items()}
+    else:
+        tested = {str(path): read_test_examples(path, DataSettings(train=path), known) for path in tests}
     _require_whole(job)
     job = _with_outputs(job, known, list(tested.values()))
     config = {
+        **preparation,
         "model": job.model,
         "train": {name: value for name, value in job.train.items() if name == "loss"},
         "code": None if job.code is None else job.code.model_dump(mode="json"),
@@ -108,9 +122,13 @@ def evaluate_file(
     trained = _bytes(model, "model")
     with tempfile.TemporaryDirectory(prefix="hanse-rehearsal-") as folder:
         return {
-            path: RehearsedSite(Path(folder), SiteData(test, test), known, code).evaluate(
-                config, trained, seed=0, round=1
-            )
+            path: RehearsedSite(
+                Path(folder),
+                SiteData(test, test),
+                known,
+                code,
+                SiteTables(tables[path], tables[path]) if path in tables else None,
+            ).evaluate(config, trained, seed=0, round=1)
             for path, test in tested.items()
         }
 
@@ -123,9 +141,16 @@ def _tables(
         return None
     from hanse_datapod.data.load import read_site_table
 
-    unowned = schema.model_copy(update={"unit": None})
-    tested = {str(path): read_site_table(path, settings, unowned) for path in tests}
+    tested = {str(path): _test_table(path, settings, schema) for path in tests}
     return read_site_table(data, settings, schema), tested
+
+
+def _test_table(path: Path, settings: DataSettings, schema: LearnableSchema) -> Table:
+    from hanse_datapod.data.load import read_site_table
+
+    if not isinstance(schema, TabularSchema):
+        raise invalid("schema.kind", schema.kind, "tabular, for a preparation")
+    return read_site_table(path, settings, schema.model_copy(update={"unit": None}))
 
 
 def _conducted(
