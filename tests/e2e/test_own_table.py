@@ -10,13 +10,18 @@ import onnxruntime
 import pandas as pd
 import pytest
 import torch
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import hanse
 from hanse.embedded.deployment import Deployment, SiteFiles
 
+MISSING = ("mean texture", "worst area")
 SHARES = {"north": 0.5, "south": 0.3, "west": 0.2}
 
 
@@ -24,8 +29,9 @@ SHARES = {"north": 0.5, "south": 0.3, "west": 0.2}
 async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -> None:
     pool = load_breast_cancer(as_frame=True).frame
     names = [name for name in pool.columns if name != "target"]
-    pool[names] = (pool[names] - pool[names].mean()) / pool[names].std()
-    pool = pool.sample(frac=1.0, random_state=1)
+    pool = pool.sample(frac=1.0, random_state=1).reset_index(drop=True)
+    pool.loc[pool.index % 7 == 3, "mean texture"] = np.nan
+    pool["worst area"] = pool["worst area"].mask(pool.index < 360)  # no cell of it at the first hospital
     held_out, rest = pool[:150], pool[150:]
     files, start = {}, 0
     for site, share in SHARES.items():
@@ -51,12 +57,17 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
     assert model.columns == tuple(names)
     shares = model.predict_proba(held_out[["target", *reversed(names)]])
     np.testing.assert_array_equal(from_hub, shares)
-    x = held_out[names].to_numpy(np.float32)
+    x = model.seen(held_out)
+    assert model.features == tuple(
+        name for column in names for name in (column, f"{column}:missing") if name in names or column in MISSING
+    )
     with torch.no_grad():
         np.testing.assert_allclose(torch.softmax(model.module(torch.from_numpy(x)).double(), 1).numpy(), shares)
     session = onnxruntime.InferenceSession(model.to_onnx(tmp_path / "tumours.onnx"), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"features": x})[0], shares, atol=1e-6)
-    pooled = LogisticRegression().fit(rest[names], rest["target"])
+    scaled = ColumnTransformer([("scaled", StandardScaler(), list(range(len(names))))], remainder="passthrough")
+    pooled = make_pipeline(SimpleImputer(add_indicator=True), scaled, LogisticRegression())
+    pooled.fit(rest[names], rest["target"])
     expected = roc_auc_score(held_out["target"], pooled.predict_proba(held_out[names])[:, 1])
     assert abs(roc_auc_score(held_out["target"], model.to_sklearn().predict_proba(held_out)[:, 1]) - expected) < 0.005
     assert list(pd.Series(model.predict(held_out)).unique()) == [1, 0]

@@ -68,7 +68,8 @@ class ModelVersion(Message):
         version: 1, 2, ... within the project.
         architecture: the job's `model` section, as its owner wrote it.
         problem: of a built-in model: `schema`, of the project's data when the run was submitted, and `model`, that
-            section with every default. With the file they are all that is needed to use the model.
+            section with every default; and `preparation`, where raw columns were prepared. With the file they are all
+            that is needed to use the model.
         best: no version of its run before it was as good, by the metric that the job names; it outlives retention until
             there is a better one.
         promoted_at: when it last entered PRODUCTION from another stage; rollback goes back along these times.

@@ -31,7 +31,7 @@ def write_onnx(model: TrainedModel, path: Path) -> Path:
 
     The graph takes `features` (n, *shape), in the model's dtype (float32 where it convolves), and gives
     `probabilities` (n, classes) or `values` (n,). Its metadata tell the columns in their order, the task, the model's
-    digest, project, run and version.
+    digest, project, run and version; and what raw columns become to be these features, which the graph does not do.
 
     Raises:
         HanseError: UNAVAILABLE without the packages of `hanse[onnx]`; INVALID_INPUT where the task is not known;
@@ -89,9 +89,10 @@ class _Answering(nn.Module):
 
 
 def _about(model: TrainedModel) -> dict[str, str]:
-    record = model.record
+    record, preparation = model.record, model.preparation
     return {
-        "hanse.columns": json.dumps(model.columns), "hanse.task": model.task, "hanse.project": record.project,
+        **({} if preparation is None else {"hanse.preparation": preparation.model_dump_json()}),
+        "hanse.columns": json.dumps(model.features), "hanse.task": model.task, "hanse.project": record.project,
         "hanse.version": str(record.version), "hanse.digest": record.digest, "hanse.run": record.lineage.run,
     }  # fmt: skip
 

@@ -18,10 +18,13 @@ from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.tensors.file import read_tensors
 from hanse_learning.config import check_model
 from hanse_learning.portable.examples import examples_of
+from hanse_learning.preparation.apply import apply
+from hanse_learning.preparation.cells import cells_of
 from hanse_learning.site.entries import entries_of, load
 from hanse_learning.site.examples import Problem, pose
 from hanse_learning.site.losses import class_logits
 from hanse_learning.site.models import build
+from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.schema import ArraySchema, DataSchema, LearnableSchema, OpenSchema, TabularSchema, learnable
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class TrainedModel:
         module: takes (n, *shape) in its own dtype, and gives (n, outputs): logits, or values of a regression. It is in
             evaluation mode.
         schema: of the data that it was trained on.
+        preparation: what raw columns become before the module sees them; None: it sees them as they are.
         record: as the registry signed it.
     """
 
@@ -48,11 +52,17 @@ class TrainedModel:
     problem: Problem
     schema: LearnableSchema
     record: ModelVersion
+    preparation: Preparation | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The features' names, in the module's order; none where the data are arrays."""
+        """The names of a table's columns, raw ones where there is a preparation; none where the data are arrays."""
         return tuple(column.name for column in self.schema.features) if isinstance(self.schema, TabularSchema) else ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features' names, in the module's order; none where the data are arrays."""
+        return self.columns if self.preparation is None else self.preparation.outputs
 
     @property
     def dtype(self) -> torch.dtype:
@@ -88,7 +98,8 @@ class TrainedModel:
         """What the model says of examples: classes (n,) int64, or values (n,) float64.
 
         Args:
-            data: a table whose columns have the features' names (others are left alone), or an array (n, *shape).
+            data: a table with the columns (others are left alone), raw where there is a preparation; or an array
+                (n, *shape) of what the module sees.
 
         Raises:
             HanseError: INVALID_INPUT naming the column or the example that does not fit.
@@ -123,10 +134,21 @@ class TrainedModel:
 
     def _outputs(self, data: Any) -> torch.Tensor:
         """(n, outputs) of examples."""
-        x = torch.from_numpy(examples_of(data, self.problem.shape, self.columns)).to(self.dtype)
+        x = torch.from_numpy(self.seen(data)).to(self.dtype)
         with torch.no_grad():
             made = [self.module(batch) for batch in torch.split(x, _BATCH)]
         return torch.cat(made) if made else torch.empty((0, self.problem.outputs), dtype=self.dtype)
+
+    def seen(self, data: Any) -> NDArray[np.float32]:
+        """What the module and its ONNX graph take, (n, *shape): examples as sites have them, prepared.
+
+        Raises:
+            HanseError: as `predict`; SCHEMA_MISMATCH for a raw cell that the preparation refuses.
+        """
+        if self.preparation is None or not (hasattr(data, "columns") or isinstance(data, dict)):
+            return examples_of(data, self.problem.shape, self.features)
+        cells = cells_of(self.preparation.columns, data, "examples")
+        return apply(self.preparation, cells, where="examples").astype(np.float32)
 
 
 def read_trained(path: Path, record: ModelVersion) -> TrainedModel:
@@ -150,12 +172,17 @@ def read_trained(path: Path, record: ModelVersion) -> TrainedModel:
         )  # fmt: skip
     try:
         schema = learnable(_SCHEMA.validate_python(record.problem.get("schema")))
-        config = check_model(record.problem.get("model") or {}, schema)
+        given = record.problem.get("preparation")
+        preparation = None if given is None else Preparation.model_validate(given)
+        seen = schema
+        if preparation is not None and isinstance(schema, TabularSchema):
+            seen = prepared_schema(schema, preparation)
+        config = check_model(record.problem.get("model") or {}, seen)
     except ValidationError as error:
         raise HanseError(ErrorCode.INVALID_INPUT, f"{what}: its record cannot be read: {error}") from None
     outputs = _outputs_in(arrays)
     loss = "binary" if outputs == 1 and _of_classes(schema) else None
-    problem = pose(schema, None, loss=loss, inputs=config.inputs, outputs=outputs)
+    problem = pose(seen, None, loss=loss, inputs=config.inputs, outputs=outputs)
     module = build(config, problem)
     layout = entries_of(module, config.buffers).travelling
     if missing := [entry.name for entry in layout if entry.name not in arrays]:
@@ -166,7 +193,7 @@ def read_trained(path: Path, record: ModelVersion) -> TrainedModel:
             "have trained another model; its arrays are in the file (safetensors)",
         )  # fmt: skip
     load(module, arrays, layout, what=what)
-    return TrainedModel(module.eval(), problem, schema, record)
+    return TrainedModel(module.eval(), problem, schema, record, preparation)
 
 
 def _of_classes(schema: LearnableSchema) -> bool:

@@ -33,7 +33,7 @@ from hanse_schemas.http.runs import (
     Wanted,
 )
 from hanse_schemas.job import Job
-from hanse_schemas.prepare import completed_job
+from hanse_schemas.prepare import completed_job, features_schema
 from hanse_schemas.schema import DataSchema, unit_of
 
 S = TypeVar("S", bound=RunSummary)
@@ -93,7 +93,8 @@ def _problem(job: Job, schema: DataSchema) -> dict[str, Any] | None:
     """What the records of the run's models say they are for."""
     if job.study is not None or has_own_model(job):
         return None
-    return {"schema": schema.model_dump(mode="json"), "model": check_model(job.model, schema).model_dump(mode="json")}
+    model = check_model(job.model, features_schema(job, schema))
+    return {"schema": schema.model_dump(mode="json"), "model": model.model_dump(mode="json")}
 
 
 def _told(job: Job) -> dict[str, Any]:

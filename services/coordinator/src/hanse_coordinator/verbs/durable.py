@@ -46,6 +46,7 @@ from hanse_fabric.telemetry import ALONE, span
 from hanse_fabric.telemetry.catalogue import ROUND_SECONDS, ROUNDS
 from hanse_fabric.waiting import first_of
 from hanse_schemas.job import Job
+from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
 from hanse_workflows.attendance import Attendance, EnrolledKeys, too_few_present
 from hanse_workflows.outcomes import Gathered, Published
@@ -191,7 +192,7 @@ class DurableVerbs:
     ) -> Published:
         request = PublishModel(
             project=self.project, model=model, architecture=self.job.model, lineage=lineage, metrics=metrics,
-            final=final, best=best, problem=self._problem,
+            final=final, best=best, problem=self._problem_of_model(),
         )  # fmt: skip
 
         async def ask() -> Body:
@@ -206,6 +207,13 @@ class DurableVerbs:
         if best:
             self._progressed(best=published.version)
         return published
+
+    def _problem_of_model(self) -> dict[str, Any] | None:
+        """What the run's models are for; and what raw columns become for them, once that was found."""
+        fitted = self.job.prepare.fitted if isinstance(self.job.prepare, Prepare) else None
+        if self._problem is None or fitted is None:
+            return self._problem
+        return self._problem | {"preparation": fitted.model_dump(mode="json")}
 
     # Repeatable, and not recorded.
 
