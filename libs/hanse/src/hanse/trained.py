@@ -28,7 +28,8 @@ class TrainedModel(Protocol):
         module: `torch.nn.Module` in evaluation mode; it takes (n, *shape) in its own dtype, and gives (n, outputs):
             logits, or a regression's values.
         record: as the registry signed it.
-        columns: the features' names in the module's order; none where the data are arrays.
+        columns: of a table, raw where its columns were prepared; none where the data are arrays.
+        features: their names as the module sees them, in its order.
         task: classification or regression.
         classes: how many there are; INVALID_INPUT for a regression.
     """
@@ -38,6 +39,9 @@ class TrainedModel(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]: ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
 
     @property
     def task(self) -> str: ...
@@ -51,6 +55,10 @@ class TrainedModel(Protocol):
         Raises:
             HanseError: INVALID_INPUT naming the column or the example that does not fit.
         """
+        ...
+
+    def seen(self, data: Any) -> Any:
+        """What the module and its ONNX graph take of a table or an array, (n, *shape) float32."""
         ...
 
     def predict_proba(self, data: Any) -> Any:
