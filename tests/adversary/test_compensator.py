@@ -10,7 +10,7 @@ import pytest
 from adversary.conftest import Attacked
 from adversary.lying_hub import MODEL, LyingHub, half_step
 from adversary.stage import Array
-from hanse_compensator import members
+from hanse_compensator import members, openers
 from hanse_compensator.memory import Memory
 from hanse_fabric.bus.nats import NatsBus
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -93,7 +93,7 @@ async def test_control_where_neither_signature_nor_seal_has_the_session_the_same
         return open_sealed(*given, **(named | {"session": "s1"}))
 
     monkeypatch.setattr(members, "_check_signature", lambda *_: None)
-    monkeypatch.setattr(members, "open_sealed", opens)
+    monkeypatch.setattr(openers, "open_sealed", opens)
     monkeypatch.setattr(Memory, "claim_set", forgets)
     async with attacked() as hub:
         read, reason = await others_by_another_name(hub)
