@@ -296,3 +296,28 @@ def test_a_job_is_bound_by_what_it_says_beside_defaults() -> None:
     assert bound_to(check_job(body)) == bound_to(check_job(body | {"checkpoint_every": 1}))
     assert bound_to(check_job(body)) != bound_to(check_job(body | {"checkpoint_every": 2}))
     assert bound_to(check_job(body), "c1").key == "c1"
+
+
+def test_how_columns_are_scaled_and_filled_is_no_part_of_the_work_of_counting_them() -> None:
+    def preparing(*columns: dict[str, Any]) -> Task:
+        return TRAIN.model_copy(update={"kind": TaskKind.PREPARE, "config": {"prepare": list(columns)}, "model": None})
+
+    age, ward = {"name": "age", "kind": "number"}, {"name": "ward", "kind": "category", "values": ["a", "b"]}
+    one = preparing(age, ward)
+    other = preparing({**age, "log": True, "scale": "none"}, {**ward, "form": "hashed", "rare": 5})
+    assert work_digest(one) == work_digest(other)
+    assert request_digest(one) != request_digest(other)
+    assert work_digest(one) != work_digest(preparing(age))
+    with pytest.raises(HanseError, match=r"prepare\.columns: None is not a list of 1 to 300 columns"):
+        work_digest(TRAIN.model_copy(update={"kind": TaskKind.PREPARE}))
+
+
+@pytest.mark.parametrize("task", [TRAIN, EVALUATE])
+def test_what_raw_columns_become_is_part_of_the_work(task: Task) -> None:
+    prepared = [
+        task.model_copy(
+            update={"config": task.config | {"preparation": {"version": 1, "columns": [{"centre": centre}]}}}
+        )
+        for centre in (0.0, 1.0)
+    ]
+    assert len({work_digest(each) for each in (task, *prepared)}) == 3
