@@ -17,6 +17,7 @@ from hanse.embedded.hub import EmbeddedHub
 from hanse.embedded.nursery import Nursery
 from hanse.embedded.processes import Child
 from hanse.hub import Hub, Project
+from hanse_fabric.durable import write_durably
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ class Deployment:
             masking["compensators"] = {"needed": max(2, len(keys) - 1), "keys": keys}
         masking |= self._policy_body.get("masking", {})
         path = self.folder / "policy.yaml"
-        path.write_text(json.dumps({**self._policy_body, "masking": masking}, indent=1))
+        # At once: a datapod that starts meanwhile would take half a file, or an empty one, for the site's word.
+        write_durably(path, json.dumps({**self._policy_body, "masking": masking}, indent=1).encode(), mode=0o644)
         return path
 
     def home(self, site: str) -> Path:
