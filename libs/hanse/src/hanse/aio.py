@@ -167,7 +167,13 @@ class AsyncProject:
         return AsyncRun(self._transport, view)
 
     async def compare(self, *runs: str, metric: str = "") -> Comparison:
-        """As `hanse.hub.Project.compare`."""
+        """Runs beside each other, by their ids: what their jobs have differently, the metric and the bytes of each; it
+        has `table()`, `frame()`, `plot(path)` and `differences`.
+
+        Raises:
+            HanseError: NOT_FOUND for a run that is not there; INVALID_INPUT for fewer than two, or a metric that none
+                measured.
+        """
         found = [await self.get_run(run) for run in runs]
         return Comparison([(run.view, await run.history()) for run in found], metric)
 
@@ -305,6 +311,7 @@ class AsyncModel:
     def __init__(self, transport: Transport, view: ModelView) -> None:
         self._transport = transport
         self.view = view
+        self._loaded: TrainedModel | None = None
 
     @property
     def version(self) -> int:
@@ -321,13 +328,40 @@ class AsyncModel:
         return await asyncio.to_thread(save_model, found, Path(path), digest=self.digest, ca=ca, patience=patience)
 
     async def load(self) -> TrainedModel:
-        """As `hanse.hub.Model.load`."""
-        found = await self._located()
-        ca, patience = self._transport.ca, self._transport.patience
-        return await asyncio.to_thread(load_model, found, digest=self.digest, ca=ca, patience=patience)
+        """Fetch and verify the file, and build the model of it, to be used here; it is fetched once.
+
+        Raises:
+            HanseError: UNAVAILABLE where the packages of `hanse[torch]` are not installed; INVALID_INPUT for a model
+                that cannot be built from its record.
+        """
+        if self._loaded is None:
+            found = await self._located()
+            ca, patience = self._transport.ca, self._transport.patience
+            self._loaded = await asyncio.to_thread(load_model, found, digest=self.digest, ca=ca, patience=patience)
+        return self._loaded
+
+    async def to_torch(self) -> Any:
+        """The `torch.nn.Module`, in evaluation mode; see `load`."""
+        return (await self.load()).module
+
+    async def predict(self, data: Any) -> Any:
+        """Classes (n,), or a regression's values (n,), of a table by its columns' names or an array (n, *shape)."""
+        return await asyncio.to_thread((await self.load()).predict, data)
+
+    async def predict_proba(self, data: Any) -> Any:
+        """The probability of each class, (n, classes)."""
+        return await asyncio.to_thread((await self.load()).predict_proba, data)
+
+    async def to_onnx(self, path: str | Path) -> Path:
+        """Write the model as ONNX, once onnxruntime has given what torch gives; needs `hanse[onnx]`."""
+        return await asyncio.to_thread((await self.load()).to_onnx, path)
+
+    async def to_sklearn(self) -> Any:
+        """The model as a fitted estimator of scikit-learn."""
+        return (await self.load()).to_sklearn()
 
     async def card(self) -> str:
-        """As `hanse.hub.Model.card`."""
+        """A model card in Markdown: what the hub knows of the version, and questions that its owners must answer."""
         path = path_of(self.view.project, "runs", self.view.lineage.run)
         try:
             run = await self._transport.send(Call("GET", path, one(RunView)))

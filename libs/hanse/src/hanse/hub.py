@@ -14,11 +14,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from hanse.aio import AsyncHub, AsyncModel, AsyncProject, AsyncProjects, AsyncRun
 from hanse.background import LoopThread
-from hanse.comparison import Comparison
 from hanse.display import Table, metrics_table
 from hanse.files import save_model, save_output
 from hanse.history import History
-from hanse.trained import TrainedModel
 from hanse.views import Event, RunView
 from hanse_fabric.errors import HanseError
 from hanse_schemas.http.models import ModelView
@@ -82,10 +80,6 @@ def _again(
 class Model(_Waiting[AsyncModel]):
     """One version of a project's model."""
 
-    def __init__(self, asked: AsyncModel) -> None:
-        super().__init__(asked)
-        self._loaded: TrainedModel | None = None
-
     @property
     def view(self) -> ModelView:
         return self._asked.view
@@ -99,6 +93,13 @@ class Model(_Waiting[AsyncModel]):
         return self.view.digest
 
     promote = _again(AsyncModel.promote)
+    card = _waits(AsyncModel.card)
+    load = _waits(AsyncModel.load)
+    to_torch = _waits(AsyncModel.to_torch)
+    predict = _waits(AsyncModel.predict)
+    predict_proba = _waits(AsyncModel.predict_proba)
+    to_onnx = _waits(AsyncModel.to_onnx)
+    to_sklearn = _waits(AsyncModel.to_sklearn)
 
     def download(self, path: str | Path) -> Path:
         """Fetch the file, verify digest and registry signature, and only then give it its name.
@@ -108,41 +109,6 @@ class Model(_Waiting[AsyncModel]):
         found = _loop().do(self._asked._located())
         ca, patience = self._transport.ca, self._transport.patience
         return save_model(found, Path(path), digest=self.digest, ca=ca, patience=patience)
-
-    def card(self) -> str:
-        """A model card in Markdown: what the hub knows of the version, and questions that its owners must answer."""
-        return _loop().do(self._asked.card())
-
-    def load(self) -> TrainedModel:
-        """Fetch and verify the file, and build the model of it, to be used here; it is fetched once.
-
-        Raises:
-            HanseError: UNAVAILABLE where the packages of `hanse[torch]` are not installed; INVALID_INPUT for a model
-                that cannot be built from its record.
-        """
-        if self._loaded is None:
-            self._loaded = _loop().do(self._asked.load())
-        return self._loaded
-
-    def to_torch(self) -> Any:
-        """The `torch.nn.Module`, in evaluation mode; see `load`."""
-        return self.load().module
-
-    def predict(self, data: Any) -> Any:
-        """Classes (n,), or a regression's values (n,), of a table by its columns' names or an array (n, *shape)."""
-        return self.load().predict(data)
-
-    def predict_proba(self, data: Any) -> Any:
-        """The probability of each class, (n, classes)."""
-        return self.load().predict_proba(data)
-
-    def to_onnx(self, path: str | Path) -> Path:
-        """Write the model as ONNX, once onnxruntime has given what torch gives; needs `hanse[onnx]`."""
-        return self.load().to_onnx(path)
-
-    def to_sklearn(self) -> Any:
-        """The model as a fitted estimator of scikit-learn."""
-        return self.load().to_sklearn()
 
 
 class Run(_Waiting[AsyncRun]):
@@ -235,16 +201,7 @@ class Project(_Waiting[AsyncProject]):
     run = _gives(Run, AsyncProject.run)
     check = _waits(AsyncProject.check)
     runs = _gives(lambda found: [Run(each) for each in found], AsyncProject.runs)
-
-    def compare(self, *runs: str, metric: str = "") -> Comparison:
-        """Runs beside each other, by their ids: what their jobs have differently, the metric and the bytes of each; it
-        has `table()`, `frame()`, `plot(path)` and `differences`.
-
-        Raises:
-            HanseError: NOT_FOUND for a run that is not there; INVALID_INPUT for fewer than two, or a metric that none
-                measured.
-        """
-        return _loop().do(self._asked.compare(*runs, metric=metric))
+    compare = _waits(AsyncProject.compare)
 
     get_run = _gives(Run, AsyncProject.get_run)
     models = _gives(lambda found: [Model(each) for each in found], AsyncProject.models)

@@ -20,6 +20,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from hanse_fabric.bus.cancellation import keeps_cancellation
 from hanse_fabric.bus.issuing import EVERYBODY, FOR_GOOD, TOKEN_S, Issuer, next_issue, region_key, revocations_of
 from hanse_fabric.bus.jwt import claims_of
 from hanse_fabric.bus.plain import plain_client
@@ -87,6 +88,7 @@ async def _leaves(connection: Client, account: str) -> list[tuple[str, dict[str,
     ]
 
 
+@keeps_cancellation
 async def _connect_leaves_anew(connection: Client, account: str) -> None:
     """A nats-server (2.15.1) that takes an account's claims tells its leaf nodes that nobody listens any more at what
     the account imports, and never that somebody does: the sites there would be cut off from all doors. A leaf node that
@@ -190,6 +192,7 @@ async def _push(connection: Client, token: str) -> None:
         raise HanseError(ErrorCode.UNAVAILABLE, "bus: no server took the account's claims")
 
 
+@keeps_cancellation
 async def ask(connection: Client, subject: str, data: bytes) -> list[Msg]:
     """What the servers answer: the first is waited for until the caller's timeout, the others for a moment."""
     inbox = connection.new_inbox()

@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 
 from hanse_fabric.bus.addresses import servers_of
 from hanse_fabric.bus.calls import Calls, forbidden
+from hanse_fabric.bus.cancellation import cancellations, keeps_cancellation
 from hanse_fabric.bus.jwt import read_credentials
 from hanse_fabric.bus.port import Headers
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -170,7 +171,7 @@ class Connection:
             HanseError: FORBIDDEN, UNAVAILABLE.
         """
         await self.until_up(asyncio.get_running_loop().time() + 10.0)
-        cancelled = _cancellations()
+        cancelled = cancellations()
         try:
             subscription = await self.client.subscribe(
                 subject, queue=queue, cb=handler, pending_msgs_limit=0, pending_bytes_limit=0
@@ -179,7 +180,7 @@ class Connection:
             # after the server has accepted or refused the subscription.
             await self.client.flush(timeout=5)
             await self.client.flush(timeout=5)
-            if _cancellations() > cancelled:
+            if cancellations() > cancelled:
                 await self.unsubscribe(subscription)
                 raise asyncio.CancelledError
         except (nats.errors.Error, OSError) as error:
@@ -263,6 +264,7 @@ class Connection:
             await asyncio.sleep(min(0.05, max(0.0, deadline - loop.time())))
         raise HanseError(late, f"bus: no answer on {subject} in time", hint="is the service that answers it up?")
 
+    @keeps_cancellation
     async def ready(self) -> bool:
         """Whether the server answers a ping now."""
         if self._ended is not None or not self.client.is_connected:
@@ -386,14 +388,6 @@ class Connection:
         self.calls.end(error)
         for callback in self.on_end:
             callback(error)
-
-
-def _cancellations() -> int:
-    """How often this task was asked to end. nats-py waits by `asyncio.wait_for`, which in Python 3.11 loses a
-    cancellation that comes together with what is waited for; who was asked to end would go on for ever. (Former ones
-    do not count: a task group leaves its own behind.)"""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def _verdict(error: ssl.SSLCertVerificationError) -> str:

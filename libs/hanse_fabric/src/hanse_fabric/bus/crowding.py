@@ -50,8 +50,6 @@ class Crowding:
                 await self._watch()
             except (OSError, TimeoutError, nats.errors.Error) as error:
                 _LOG.warning("connections on the bus are not counted: %s", error)
-            if _cancelled():
-                return
             await self._clock.sleep(_AGAIN_S)
 
     async def _watch(self) -> None:
@@ -67,7 +65,7 @@ class Crowding:
             await connection.subscribe("$SYS.ACCOUNT.*.CONNECT", cb=self._came)
             await connection.subscribe("$SYS.ACCOUNT.*.DISCONNECT", cb=self._went)
             await self._count(connection)
-            while not _cancelled() and (key := await self._crowded.get()) is not None:
+            while (key := await self._crowded.get()) is not None:
                 await self._thin(connection, key)
         finally:
             await connection.close()
@@ -132,13 +130,6 @@ async def _pages(connection: Client, asked: Mapping[str, Any]) -> dict[str, list
     """What each server tells of its connections, by the server's id."""
     answers = [json.loads(answer.data) for answer in await ask(connection, _ALL, json.dumps(asked).encode())]
     return {str(one["server"]["id"]): one.get("data", {}).get("connections") or [] for one in answers}
-
-
-def _cancelled() -> bool:
-    """Whether this task was to end: the client's `asyncio.wait_for` loses a cancellation that comes with its answer
-    (Python 3.11)."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _name(pages: Mapping[str, list[dict[str, Any]]]) -> str:

@@ -10,9 +10,11 @@ import nats
 from nats.aio.client import Client
 
 from hanse_fabric.bus.addresses import servers_of
+from hanse_fabric.bus.cancellation import keeps_cancellation
 from hanse_fabric.bus.jwt import read_credentials
 
 
+@keeps_cancellation
 async def plain_client(url: str, credentials: str, *, tls: ssl.SSLContext | None = None, **options: Any) -> Client:
     """Connect, once.
 
