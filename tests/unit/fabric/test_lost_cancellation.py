@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+import nats.errors
 import pytest
 
 from hanse_fabric.bus import claims
@@ -88,7 +89,6 @@ class Servers:
 
     def __init__(self, meanwhile: Any) -> None:
         self._meanwhile = meanwhile
-        self.closed = False
 
     def new_inbox(self) -> str:
         return "inbox"
@@ -110,11 +110,7 @@ class Servers:
 
         asyncio.get_running_loop().call_soon(answers)
         await asyncio.wait_for(future, 60)
-        self._meanwhile = lambda _task: None
         return type("Message", (), {"data": json.dumps({}).encode(), "headers": None})
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 async def test_servers_are_not_asked_on_when_the_time_is_over_as_the_first_answers() -> None:
