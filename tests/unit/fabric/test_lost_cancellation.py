@@ -99,7 +99,12 @@ class Servers:
     async def publish(self, *_: Any, **__: Any) -> None:
         pass
 
+    async def unsubscribe(self) -> None:
+        pass
+
     async def next_msg(self, timeout: float | None) -> Any:
+        if timeout is not None:
+            raise nats.errors.TimeoutError  # there is no other server
         future = asyncio.get_running_loop().create_future()
         task = asyncio.current_task()
         assert task is not None
