@@ -22,7 +22,7 @@ import pytest
 
 import hanse
 from hanse.embedded.hub import EmbeddedHub
-from hanse_datapod.masking import answer as masked_answers
+from hanse_datapod.masking import sealed_seed
 from hanse_fabric.messages import Result, Task, TaskKind
 from hanse_fabric.subjects import RESULT, SUBJECTS, TASK, UPDATE, Role, Verb
 from hanse_fabric.tensors.file import decode_tensors
@@ -126,7 +126,7 @@ async def played(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, noise
 
         return draw_and_remember
 
-    monkeypatch.setattr(masked_answers, "secrets", SimpleNamespace(token_bytes=remembered))
+    monkeypatch.setattr(sealed_seed, "secrets", SimpleNamespace(token_bytes=remembered))
     monkeypatch.setattr(PairedNoise, "draw", drawn(PairedNoise.draw))
     # Drawn noise, and the differences that sites seal for the compensator, or for each other.
     polya_difference, pack = drawn(polya.polya_difference), drawn(shuffled.pack)

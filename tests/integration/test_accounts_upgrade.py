@@ -17,6 +17,7 @@ from hanse_coordinator.api.hub import Hub, HubInfo
 from hanse_coordinator.api.server import application
 from hanse_coordinator.api.table import ROUTES
 from hanse_coordinator.authority import BusCredentials
+from hanse_coordinator.records import ProjectRecord
 from hanse_fabric.bus.authority import BusAuthority
 from hanse_fabric.bus.issuing import issued_at
 from hanse_fabric.bus.jwt import account_jwt, credentials, read_credentials, user_jwt
@@ -148,6 +149,10 @@ async def test_after_the_former_tokens_ended_an_upgraded_site_comes_back_and_one
                 project="p", participant="old", public_key=base64.b64encode(signing.public_bytes), bus_key=key.public,
                 enrolled_at=SYSTEM_CLOCK.now(),
             )  # fmt: skip
+            project = ProjectRecord(
+                name="p", data_schema=OpenSchema(), created_at=SYSTEM_CLOCK.now(), created_by="key:owner"
+            )
+            await hub.buckets.projects.create(project, project="p")
             await hub.buckets.participants.create(record, project="p", participant="old")
             made.home.mkdir()
             signing.save(made.home / SIGNING_KEY)

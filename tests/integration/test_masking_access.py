@@ -16,6 +16,7 @@ from hanse_fabric.subjects import (
     MASKS,
     PARTICIPANTS,
     SET_ASIDE,
+    SHARED_MASKS,
     STATE,
     STREAMS,
     WORK_RECORDS,
@@ -44,7 +45,7 @@ def test_the_compensators_bus_permissions_are_exactly_these() -> None:
                 "$JS.API.CONSUMER.MSG.NEXT.HANSE_MASK_REQUESTS.compensators",
                 "$JS.ACK.HANSE_MASK_REQUESTS.compensators.>",
                 MASK_ANSWER.wildcard(), f"$JS.API.DIRECT.GET.HANSE_MASK_ANSWERS.{MASK_ANSWER.wildcard()}",
-                MASKS.wildcard(), SET_ASIDE.wildcard(),
+                MASKS.wildcard(), SET_ASIDE.wildcard(), "_INBOX.coordinator.>",
                 read("KV_hanse_participants", "$KV.hanse_participants.>"),
                 f"$JS.API.DIRECT.GET.KV_hanse_participants.{PARTICIPANTS.wildcard()}",
                 COMPENSATORS.wildcard(), read("KV_hanse_compensators", "$KV.hanse_compensators.>"),
@@ -59,7 +60,7 @@ def test_the_compensators_bus_permissions_are_exactly_these() -> None:
                 at_the_leader("KV_hanse_work_records"), at_the_leader("KV_hanse_state"),
             ]
         ),
-        "subscribe": ["_INBOX.compensator.>"],
+        "subscribe": ["_INBOX.compensator.>", SHARED_MASKS.wildcard()],
     }  # fmt: skip
 
 
