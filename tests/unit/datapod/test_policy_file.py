@@ -42,6 +42,8 @@ def test_the_documented_policy_is_a_valid_policy(tmp_path: Path) -> None:
         ("outputs: {metrics: loss}", "outputs.metrics"),
         ("[1, 2", "not YAML"),
         ("site_code: {digests: [abc]}", "site_code.digests.0"),
+        ("", "it is empty"),
+        ("# rules to come", "it is empty"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -52,6 +54,12 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, said: str) ->
     assert caught.value.code is ErrorCode.INVALID_INPUT
     assert said in caught.value.message
     assert "policy.yaml" in caught.value.message
+
+
+def test_who_writes_a_policy_of_no_rules_has_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("{}")
+    assert load_policy(path) == Policy()
 
 
 def test_a_missing_policy_file_is_an_error_and_not_the_default_policy(tmp_path: Path) -> None:

@@ -173,13 +173,18 @@ def load_policy(path: Path | None) -> Policy:
     """Read a policy file; the default where `path` is None.
 
     Raises:
-        HanseError: NOT_FOUND; INVALID_INPUT naming each field, its value and what was expected.
+        HanseError: NOT_FOUND; INVALID_INPUT for an empty file, or naming each field, its value and what was expected.
     """
     if path is None:
         return Policy()
     body = read_yaml(path, "policy file")
+    if body is None:  # or one that is being written: the site's rules would be gone without a word
+        raise HanseError(
+            ErrorCode.INVALID_INPUT, f"policy file {path}: it is empty, the site's rules were expected",
+            hint="{} is the default policy",
+        )  # fmt: skip
     try:
-        return Policy.model_validate({} if body is None else body)
+        return Policy.model_validate(body)
     except ValidationError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"policy file {path}: {explain(error)}", hint="see docs/site-administrator.md"
