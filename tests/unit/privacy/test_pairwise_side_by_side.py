@@ -8,6 +8,7 @@ import pytest
 
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_privacy.pairwise.coordination import ask_unmask
+from hanse_privacy.pairwise.messages import ShareRequest
 from pairwise_sites import ASKED, Rehearsal
 
 NAMES = ["east", "north", "south", "west"]
@@ -56,6 +57,35 @@ def test_a_session_of_other_members_is_refused_while_one_is_under_way(cohorts: R
     with pytest.raises(HanseError, match=f"session {SESSIONS[0]} is under way with others") as refused:
         cohorts.share(fewer)
     assert refused.value.code is ErrorCode.CONFLICT
+
+
+def test_a_site_that_was_killed_while_it_ended_a_session_begins_the_next_one(cohorts: Rehearsal) -> None:
+    """The end of a session is written before its secrets are erased: whoever is killed in between has both."""
+    requests = [cohorts.open(session) for session in SESSIONS[:2]]
+    killed_in_between(cohorts, requests[0])
+    orders = cohorts.share(requests[1])
+    assert len(cohorts.mask(requests[1], orders)) == len(NAMES)
+
+
+def test_what_unmasks_a_sum_is_told_again_by_a_site_that_was_killed_while_it_ended_the_session(tmp_path: Path) -> None:
+    cohorts = Rehearsal(tmp_path, NAMES)
+    requests = [cohorts.open(session) for session in SESSIONS[:2]]
+    asked, told = killed_in_between(cohorts, requests[0])
+    cohorts.share(requests[1])
+    assert cohorts.sites["east"].unmask(cohorts.run, asked, session=SESSIONS[0]) == told
+
+
+def killed_in_between(cohorts: Rehearsal, request: ShareRequest) -> tuple[bytes, bytes]:
+    """Have all unmask the session's sum, and east's secrets on the disk as they were before: (asked, east's answer)."""
+    orders = cohorts.share(request)
+    notes = cohorts.mask(request, orders)
+    (secrets,) = (cohorts.folder / "east").rglob(f"{request.session}.session")
+    kept = secrets.read_bytes()
+    asked = ask_unmask(request, orders.members, {name: notes[name].payload for name in NAMES})
+    told = [cohorts.sites[name].unmask(cohorts.run, asked.payload, session=request.session) for name in NAMES]
+    assert not secrets.exists()
+    secrets.write_bytes(kept)
+    return asked.payload, told[0]
 
 
 def test_a_site_ends_its_oldest_sessions_when_there_are_too_many(tmp_path: Path) -> None:

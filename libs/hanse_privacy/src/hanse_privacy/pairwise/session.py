@@ -112,7 +112,7 @@ class RunFolder:
         Raises:
             HanseError: GONE when it is over.
         """
-        if self._path(session, _OVER).exists():
+        if self._is_over(session):
             raise gone(session)
         path = self._path(session, _LIVE)
         return SessionState.decode(path.read_bytes()) if path.exists() else None
@@ -137,9 +137,7 @@ class RunFolder:
         digest = b"" if asked is None else _digest(asked)
         ended = EndedSession(session=session, asked=digest, revealed=revealed)
         write_durably(self._path(session, _OVER), ended.encode())
-        self._path(session, _LIVE).unlink(missing_ok=True)
-        self._path(session, _GIVEN).unlink(missing_ok=True)
-        sync_folder(self._folder)
+        self._erase(session)
 
     def given(self, session: str) -> dict[str, str]:
         """What was contributed to a session's sums, as `GivenSums` has it."""
@@ -153,9 +151,9 @@ class RunFolder:
     def end_others(self, session: str) -> None:
         """End all other sessions: their sums are made, or never will be. So a site helps to unmask one sum at a time,
         and none of an attempt that was given up."""
-        for path in self._folder.glob(f"*{_LIVE}"):
-            if path.name != f"{session}{_LIVE}":
-                self.end(path.name.removesuffix(_LIVE))
+        for other in self.live():
+            if other != session:
+                self.end(other)
 
     def live(self) -> list[str]:
         """The sessions under way, newest first."""
@@ -164,7 +162,8 @@ class RunFolder:
             return path.stat().st_mtime_ns
 
         paths = sorted(self._folder.glob(f"*{_LIVE}"), key=age, reverse=True)
-        return [path.name.removesuffix(_LIVE) for path in paths]
+        sessions = [path.name.removesuffix(_LIVE) for path in paths]
+        return [session for session in sessions if not self._is_over(session)]
 
     def end_old(self, kept: int) -> None:
         """End all but the newest sessions."""
@@ -176,6 +175,20 @@ class RunFolder:
         for path in self._folder.iterdir():
             path.unlink(missing_ok=True)
         self._folder.rmdir()
+
+    def _is_over(self, session: str) -> bool:
+        """Whether the session is over. Then it has no secrets: a site that was killed between writing the one and
+        erasing the other erases them now."""
+        if not self._path(session, _OVER).exists():
+            return False
+        if self._path(session, _LIVE).exists():
+            self._erase(session)
+        return True
+
+    def _erase(self, session: str) -> None:
+        self._path(session, _GIVEN).unlink(missing_ok=True)
+        self._path(session, _LIVE).unlink(missing_ok=True)
+        sync_folder(self._folder)
 
     def _path(self, session: str, suffix: str) -> Path:
         return self._folder / f"{session}{suffix}"
