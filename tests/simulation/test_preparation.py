@@ -167,6 +167,40 @@ async def test_a_site_that_must_mask_tells_nothing_of_its_table_to_a_plain_run(
 
 
 @in_virtual_time
+async def test_where_counts_of_categories_are_closed_a_job_that_asks_for_none_is_trained(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *WARDS, rules=_masked_alone(), **there) as made:
+            record = await ended(made, body(mode="pairwise", prepare={"categories": {"rare": 2}}))
+            assert record.state == "failed"
+            assert "asking.protocols: category_counts (rows of each value that the schema names) is" in record.reason
+            await made.submit("run000000002", **body(mode="pairwise"))
+            record = await made.ended("run000000002")
+    assert (record.state, record.reason) == ("completed", "")
+
+
+@in_virtual_time
+async def test_where_every_protocol_is_closed_what_the_schema_declares_is_enough(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    declared = {
+        "numbers": {"scale": "none", "missing": "constant", "indicator": False}, "categories": {"missing": "own"},
+        "columns": [{"name": "age", "scale": "minmax"},
+                    {"name": "smoker", "missing": "constant", "indicator": False}],
+    }  # fmt: skip
+    rules = {"asking": {"protocols": []}}
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *WARDS, rules=rules, **there) as made:
+            record = await ended(made, body())
+            assert record.state == "failed"
+            assert "asking.protocols: moments (rows, missing cells, mean and variance) is asked" in record.reason
+            await made.submit("run000000002", **body(prepare=declared))
+            record = await made.ended("run000000002")
+    assert (record.state, record.reason) == ("completed", "")
+
+
+@in_virtual_time
 async def test_a_site_is_asked_for_its_projects_columns_and_no_others(
     clock: VirtualClock, there: dict[str, Any], tmp_path: Path
 ) -> None:

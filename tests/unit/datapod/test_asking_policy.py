@@ -1,6 +1,7 @@
 """How finely, and how often, a site may be asked."""
 
 import pytest
+from pydantic import ValidationError
 
 from hanse_datapod.home.runs import Runs
 from hanse_datapod.policy.limits import DAY_S, FEW, AskingPolicy
@@ -8,6 +9,7 @@ from hanse_datapod.policy.site_policy import Policy
 from hanse_datapod.worker.port import DataState
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
+from hanse_schemas.protocols import PROTOCOLS
 from hanse_schemas.schema import GenotypesSchema, OpenSchema, TabularSchema
 from hanse_schemas.study import Study
 from unit.datapod.site_actors import task
@@ -87,3 +89,46 @@ def test_rules_that_are_not_named_are_cautious_where_masking_is_required():
         0,
         3,
     )
+
+
+WARDS = TabularSchema.model_validate(
+    {"features": [{"name": "ward", "kind": "category", "values": ["burns", "general"]}], "target": "died"}
+)
+
+
+def preparation(**rule):
+    told = {"name": "ward", "kind": "category", "values": ["burns", "general"]} | rule
+    return task(kind=TaskKind.PREPARE, config={"prepare": [told]})
+
+
+@pytest.mark.parametrize("policy", [{"masking": {"required": True}}, {"privacy": {"required": True}},
+                                    {"asking": {"protocols": ["moments"]}}])  # fmt: skip
+def test_counts_of_categories_are_opened_by_policy_and_a_job_without_them_is_answered(policy):
+    said = refused(Policy.model_validate(policy).check_asking, preparation(rare=2), WARDS)
+    assert "asking.protocols: category_counts" in said
+    assert "allowed: moments" in said
+    Policy.model_validate(policy).check_asking(preparation(), WARDS)
+    opened = policy | {"asking": {"protocols": ["moments", "category_counts"]}}
+    Policy.model_validate(opened).check_asking(preparation(rare=2), WARDS)
+    Policy().check_asking(preparation(rare=2), WARDS)
+
+
+def test_the_refusal_says_what_a_job_may_ask_instead():
+    with pytest.raises(HanseError) as caught:
+        AskingPolicy(protocols=()).check_protocols({"moments": 3}, cautious=False)
+    assert caught.value.hint == PROTOCOLS["moments"].instead
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_tells_no_more_numbers_than_its_bound_wherever_it_is_open(name):
+    asking, most = AskingPolicy(protocols=(name,)), PROTOCOLS[name].most
+    asking.check_protocols({name: most}, cautious=True)
+    assert f"at most {most}" in refused(asking.check_protocols, {name: most + 1}, cautious=False)
+
+
+def test_a_protocol_that_there_is_not_is_an_error_in_a_policy_and_in_a_task():
+    with pytest.raises(ValidationError, match="there is no protocol of this name; there are moments"):
+        AskingPolicy(protocols=("moment",))
+    with pytest.raises(HanseError) as caught:
+        AskingPolicy().check_protocols({"medians": 1}, cautious=False)
+    assert caught.value.code is ErrorCode.INVALID_INPUT

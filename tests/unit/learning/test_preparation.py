@@ -28,10 +28,11 @@ from hanse_learning.preparation.apply import apply
 from hanse_learning.preparation.cells import cells_of
 from hanse_learning.preparation.exact import totals
 from hanse_learning.preparation.measured import measured
-from hanse_learning.preparation.plan import fitted, rings
+from hanse_learning.preparation.plan import fitted, needs_sums, rings
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import Prepare, completed
+from hanse_schemas.protocols import asked_by
 from hanse_schemas.schema import Column, TabularSchema
 
 _SKLEARN = Path(sklearn.__file__).parent / "datasets/tests/data/openml"
@@ -154,6 +155,30 @@ def test_unknown_rare_and_missing_values_become_what_the_rule_says(
     schema = _schema([Column(name="c", kind="category", values=("a", "b"))])
     frame = pd.DataFrame({"c": ["a", "b", "else", None]})
     assert _federated(Prepare(categories=rule), schema, [frame])[0].tolist() == features
+
+
+@pytest.mark.parametrize(
+    ("numbers", "categories", "arrays"),
+    [
+        ({}, {"rare": 2}, {"rows", "missing", "sums", "squares", "counts"}),
+        ({}, {}, {"rows", "missing", "sums", "squares"}),
+        ({"scale": "none", "missing": "constant"}, {"missing": "own"}, {"rows", "missing"}),
+        ({"scale": "none", "missing": "constant", "indicator": False}, {"missing": "unknown"}, {"rows"}),
+        ({"scale": "none", "missing": "constant", "indicator": False}, {"form": "hashed", "rare": 2, "missing": "own"},
+         {"rows"}),
+    ],
+)  # fmt: skip
+def test_a_site_tells_only_what_the_preparation_depends_on(
+    numbers: dict[str, Any], categories: dict[str, Any], arrays: set[str]
+) -> None:
+    schema = _schema([Column(name="x"), Column(name="c", kind="category", values=("a", "b"))])
+    rules = completed(Prepare(numbers=numbers, categories=categories), schema).rules
+    told = measured(rules, _cells(schema, pd.DataFrame({"x": [1.0, None], "c": ["a", None]})))
+    assert told.keys() == arrays
+    assert needs_sums(rules) == (arrays != {"rows"})
+    assert asked_by(rules).keys() == (
+        ({"moments"} if "missing" in arrays else set()) | ({"category_counts"} if "counts" in arrays else set())
+    )
 
 
 def test_hashed_values_need_no_declaration_and_fall_where_blake2b_says() -> None:

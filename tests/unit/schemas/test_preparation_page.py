@@ -11,6 +11,7 @@ from hanse_fabric.errors import HanseError
 from hanse_fabric.text_files import parse_yaml
 from hanse_schemas.job import check_job
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, completed_job
+from hanse_schemas.protocols import PROTOCOLS
 from hanse_schemas.schema import ArraySchema, Column, OpenSchema, TabularSchema
 from hanse_site.identity import parse_schema
 from hanse_workflows.submission import check_submitted
@@ -43,10 +44,18 @@ def test_the_pages_job_is_taken_with_a_rule_for_every_column(schema: TabularSche
 
 
 def test_the_pages_table_has_every_setting() -> None:
-    told = set(re.findall(r"^\| `(\w+)` \|", _PAGE, re.MULTILINE))
+    told = set(re.findall(r"^\| `(\w+)` \|", _PAGE, re.MULTILINE)) - PROTOCOLS.keys()
     said_elsewhere = {"constant", "buckets"}
     of_schema = {"name", "kind", "minimum", "maximum", "formats", "values"}
     assert told | said_elsewhere == (set(NumberRule.model_fields) | set(CategoryRule.model_fields)) - of_schema
+
+
+def test_the_page_has_every_protocol_of_fine_questions_with_its_bound() -> None:
+    rows = [row for row in _PAGE.splitlines() if row.startswith("| `") and row.split("`")[1] in PROTOCOLS]
+    assert [row.split("`")[1] for row in rows] == list(PROTOCOLS)
+    for row, one in zip(rows, PROTOCOLS.values(), strict=True):
+        assert f"{one.tells[:20]}" in row
+        assert f"{one.most:,} numbers" in row
 
 
 def test_a_job_that_says_nothing_is_given_the_default(schema: TabularSchema) -> None:

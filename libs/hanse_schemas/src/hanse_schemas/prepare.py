@@ -54,6 +54,11 @@ class NumberRule(Frozen):
         """Whether sums of the column's numbers are needed."""
         return self.scale == "standard" or self.missing == "mean"
 
+    @property
+    def asks_moments(self) -> bool:
+        """Whether anything is asked of the column: its sums, or how many cells are missing."""
+        return self.measured or self.indicator == "auto"
+
 
 class CategoryRule(Frozen):
     """How a column of categories is prepared.
@@ -75,6 +80,16 @@ class CategoryRule(Frozen):
     rare: int = Field(default=0, ge=0)
     missing: Literal["auto", "own", "unknown", "refuse"] = "auto"
     buckets: int = Field(default=32, ge=2, le=1024)
+
+    @property
+    def asks_moments(self) -> bool:
+        """Whether it is asked how many cells are missing."""
+        return self.missing == "auto"
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is asked how many rows have each value."""
+        return self.rare > 0 and self.form != "hashed"
 
 
 class TextRule(Frozen):

@@ -14,7 +14,7 @@ from hanse_learning.preparation.exact import totals
 from hanse_learning.preparation.plan import counted
 from hanse_learning.preparation.scales import SQUARE_LIMBS, SUM_LIMBS
 from hanse_privacy.ring import limbs
-from hanse_schemas.prepare import CategoryRule, NumberRule, Rule
+from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
 
 
 def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDArray[np.int64]]:
@@ -26,6 +26,8 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDA
     Raises:
         HanseError: SCHEMA_MISMATCH for a missing cell or a value that a rule refuses.
     """
+    for rule in rules:
+        _check(rule, table)
     told = counted(rules)
     rows = len(next(iter(table.values())))
     arrays = {"rows": np.array([rows], np.int64)}
@@ -40,11 +42,21 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDA
     return arrays
 
 
-def _missing(rule: NumberRule | CategoryRule, cells: Cells) -> int:
-    missing = int(np.isnan(cells).sum()) if rule.kind != "category" else sum(cell is None for cell in cells.tolist())
-    if missing and rule.missing == "refuse":
+def _check(rule: Rule, table: Mapping[str, Cells]) -> None:
+    """Refuse what the rule refuses, before the round that would."""
+    if isinstance(rule, TextRule):
+        return
+    cells = table[rule.name]
+    if rule.missing == "refuse" and (missing := _missing(rule, cells)):
         raise unfit(f"column {rule.name}: cells are missing, which prepare refuses", missing)
-    return missing
+    if isinstance(rule, CategoryRule) and rule.unknown == "refuse" and rule.form != "hashed":
+        known = {None, *rule.values}
+        if unknown := sum(cell not in known for cell in cells.tolist()):
+            raise unfit(f"column {rule.name}: a value is none of the schema's, which prepare refuses", unknown)
+
+
+def _missing(rule: NumberRule | CategoryRule, cells: Cells) -> int:
+    return int(np.isnan(cells).sum()) if rule.kind != "category" else sum(cell is None for cell in cells.tolist())
 
 
 def _totals(rule: NumberRule, cells: Cells) -> tuple[int, int]:
@@ -59,6 +71,4 @@ def _counts(rule: CategoryRule, cells: Cells) -> NDArray[np.int64]:
     for cell in cells.tolist():
         if cell is not None:
             found[places.get(cell, -1)] += 1
-    if found[-1] and rule.unknown == "refuse":
-        raise unfit(f"column {rule.name}: a value is none of the schema's, which prepare refuses", int(found[-1]))
     return found

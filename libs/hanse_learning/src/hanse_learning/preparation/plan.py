@@ -42,11 +42,11 @@ class Counted:
 
 
 def counted(rules: Sequence[Rule]) -> Counted:
-    """What is asked of all sites."""
+    """What is asked of all sites: nothing that the preparation would be the same without."""
     return Counted(
-        tuple(rule for rule in rules if not isinstance(rule, TextRule)),
+        tuple(rule for rule in rules if not isinstance(rule, TextRule) and rule.asks_moments),
         tuple(rule for rule in rules if isinstance(rule, NumberRule) and rule.measured),
-        tuple(rule for rule in rules if isinstance(rule, CategoryRule) and rule.form != "hashed"),
+        tuple(rule for rule in rules if isinstance(rule, CategoryRule) and rule.counted),
     )
 
 
@@ -57,18 +57,12 @@ def rings(rules: Sequence[Rule], participants: int) -> dict[str, Ring]:
 
 def needs_sums(rules: Sequence[Rule]) -> bool:
     """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
-    told = counted(rules)
-    return bool(told.summed) or any(
-        rule.indicator == "auto" if isinstance(rule, NumberRule) else rule.missing == "auto" or rule.rare > 0
-        for rule in told.missing
-    )
+    return counted(rules).arrays != ("rows",)
 
 
 def declared(rules: Sequence[Rule]) -> Preparation:
     """The preparation of rules that need no sums."""
-    told = counted(rules)
-    nothing = {"missing": len(told.missing), "counts": sum(len(rule.values) + 1 for rule in told.values)}
-    return fitted(rules, {"rows": [1]} | {name: [0] * count for name, count in nothing.items() if count})
+    return fitted(rules, {"rows": [1]})
 
 
 def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
@@ -97,9 +91,9 @@ def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:
     for rule in rules:
         match rule:
             case NumberRule():
-                columns.append(_number(rule, rows, missing[rule.name], totals.get(rule.name, (0, 0))))
+                columns.append(_number(rule, rows, missing.get(rule.name, 0), totals.get(rule.name, (0, 0))))
             case CategoryRule():
-                columns.append(_category(rule, missing[rule.name], counts.get(rule.name, [])))
+                columns.append(_category(rule, missing.get(rule.name, 0), counts.get(rule.name)))
             case TextRule():
                 columns.append(PreparedText(kind="text", name=rule.name))
     found = Preparation(columns=tuple(columns))
@@ -146,9 +140,11 @@ def _deviation(variance: Fraction) -> float:
     return math.sqrt(variance)
 
 
-def _category(rule: CategoryRule, missing: int, counts: Sequence[int]) -> PreparedCategory:
+def _category(rule: CategoryRule, missing: int, counts: Sequence[int] | None) -> PreparedCategory:
     own = rule.missing == "own" or (rule.missing == "auto" and missing > 0)
-    shown = tuple(value for value, count in zip(rule.values, counts, strict=True) if count >= rule.rare)
+    shown = rule.values
+    if counts is not None:
+        shown = tuple(value for value, count in zip(rule.values, counts, strict=True) if count >= rule.rare)
     return PreparedCategory(
         kind="category", name=rule.name, form=rule.form, values=() if rule.form == "hashed" else shown,
         buckets=rule.buckets if rule.form == "hashed" else 0, unknown=rule.unknown,

@@ -6,12 +6,14 @@ Where the policy requires masking, rules that it does not name have cautious def
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.messages import Frozen
+from hanse_schemas.protocols import PROTOCOLS, ProtocolName, protocol
 from hanse_schemas.schema import DataSchema, GenotypesSchema, TabularSchema
 from hanse_schemas.study import Study
 
@@ -34,6 +36,8 @@ class AskingPolicy(Frozen):
         group: a study of fewer cases or controls at this site is refused; None: 10 where masking is required, else 1.
         differ: a study is refused whose people differ from an earlier study's by fewer than so many, and are not the
             same; None: 10 where masking is required, else 0.
+        protocols: which of the protocols of many fine questions are open; None: where masking or privacy is required
+            the coarse ones, else all (`hanse_schemas.protocols`).
     """
 
     runs: int | None = Field(default=None, ge=1)
@@ -42,6 +46,34 @@ class AskingPolicy(Frozen):
     covariates: tuple[str, ...] | None = None
     group: int | None = Field(default=None, ge=1)
     differ: int | None = Field(default=None, ge=0, le=100)
+    protocols: tuple[ProtocolName, ...] | None = None
+
+    def open(self, *, cautious: bool) -> tuple[str, ...]:
+        """Names of the protocols that are open."""
+        if self.protocols is not None:
+            return self.protocols
+        return tuple(name for name, one in PROTOCOLS.items() if one.coarse or not cautious)
+
+    def check_protocols(self, asked: Mapping[str, int], *, cautious: bool) -> None:
+        """Whether these protocols are open, and ask no more than they may.
+
+        Args:
+            asked: the most numbers that each is to tell of one column, by its name.
+
+        Raises:
+            HanseError: POLICY naming the protocol, with what the job may ask instead; INVALID_INPUT for a name that is
+                none.
+        """
+        allowed = self.open(cautious=cautious)
+        for name, numbers in asked.items():
+            one = protocol(name)
+            if name not in allowed:
+                raise forbidden("asking.protocols", f"{name} ({one.tells})", allowed or "none", hint=one.instead)
+            if numbers > one.most:
+                raise forbidden(
+                    "asking.protocols", f"{name} of {numbers} numbers", f"at most {one.most}",
+                    hint=f"no policy allows more; {one.instead}",
+                )  # fmt: skip
 
     def most_runs(self, *, cautious: bool) -> int | None:
         """So many runs a day; None: any number."""

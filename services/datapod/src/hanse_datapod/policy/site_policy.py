@@ -26,6 +26,7 @@ from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
 from hanse_schemas.prepare import check_columns, rules_of
+from hanse_schemas.protocols import asked_by
 from hanse_schemas.schema import DataSchema
 
 
@@ -133,7 +134,9 @@ class Policy(Frozen):
         elif task.kind in (TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.PREPARE):
             self.asking.check_schema(schema)
         if task.kind is TaskKind.PREPARE:
-            check_columns(rules_of(task.config.get("prepare")), schema)
+            rules = rules_of(task.config.get("prepare"))
+            check_columns(rules, schema)
+            self.asking.check_protocols(asked_by(rules), cautious=self.masking.required or self.privacy.required)
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.

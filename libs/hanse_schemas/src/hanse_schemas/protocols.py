@@ -1,0 +1,82 @@
+"""Protocols that ask many fine questions of a site's data, by name: each tells at most so many numbers, a site's policy
+opens it or does not (`asking.protocols`), and a job that does without it asks something coarser.
+
+A sum over all sites hides which of them has what. It does not hide the one person in it of whom a question that is fine
+enough is: how often a rare value is there, or how many are below a bound.
+
+One more protocol is one more entry of `PROTOCOLS`, and what asks for it. Loads no numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from hanse_fabric.errors import invalid
+from hanse_schemas.prepare import CategoryRule, NumberRule, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A protocol.
+
+    Attributes:
+        tells: of which numbers, in words.
+        most: so many of them of one column (or score); more are refused wherever it is open, too.
+        coarse: whether it is open where the policy is cautious and says nothing.
+        instead: what a job says that is to do without it.
+    """
+
+    tells: str
+    most: int
+    coarse: bool
+    instead: str
+
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    "moments": Protocol(
+        "rows, missing cells, mean and variance", 3, coarse=True,
+        instead="scale: minmax (from the schema's minimum and maximum) or none, missing: constant, indicator: true or "
+        "false, and of categories missing: own or unknown, need nothing from the sites",
+    ),
+    "category_counts": Protocol(
+        "rows of each value that the schema names", 1001, coarse=False,
+        instead="rare: 0 has a feature for each value that the schema names, however often it is there, and form: "
+        "hashed needs no values",
+    ),
+}  # fmt: skip
+"""All there are."""
+
+
+def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
+    """The protocols that a preparation needs, with the most numbers that each asks of one column."""
+    asked: dict[str, int] = {}
+    for rule in rules:
+        if isinstance(rule, NumberRule | CategoryRule) and rule.asks_moments:
+            asked["moments"] = PROTOCOLS["moments"].most
+        if isinstance(rule, CategoryRule) and rule.counted:
+            asked["category_counts"] = max(asked.get("category_counts", 0), len(rule.values) + 1)
+    return asked
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol of a name.
+
+    Raises:
+        HanseError: INVALID_INPUT for one that there is not.
+    """
+    if name not in PROTOCOLS:
+        raise invalid("protocol", name, ", ".join(PROTOCOLS))
+    return PROTOCOLS[name]
+
+
+def _is_known(name: str) -> str:
+    if name not in PROTOCOLS:
+        raise ValueError(f"there is no protocol of this name; there are {', '.join(PROTOCOLS)}")
+    return name
+
+
+ProtocolName = Annotated[str, AfterValidator(_is_known)]
