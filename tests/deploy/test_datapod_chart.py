@@ -11,6 +11,7 @@ import yaml
 
 from deploy.charts import Manifest, Render, Text, containers, of_kind, pods
 from deploy.value_sets import CODE, CODE_DIGEST, SITE, VALUES
+from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.policy.site_policy import load_policy
 from hanse_datapod.settings import DatapodSettings
 from hanse_fabric.settings import PREFIX, load_settings
@@ -231,6 +232,12 @@ def test_settings_of_ones_own_are_added(render: Render) -> None:
     given = {**SITE, "extraEnv": {"HANSE_TEST_FRACTION": 0.5}}
     (only,) = stateful(render(CHART, given))["spec"]["template"]["spec"]["containers"]
     assert only["env"][-1] == {"name": "HANSE_TEST_FRACTION", "value": "0.5"}
+
+
+def test_how_tables_are_written_is_given_to_the_datapod(render: Render) -> None:
+    site = {**SITE, "data": {**SITE["data"], "table": {"separator": ";"}}}
+    given = variables(stateful(render(CHART, site))["spec"]["template"]["spec"])
+    assert TableOptions.of(given["HANSE_TABLE"]) == TableOptions(separator=";")
 
 
 def test_the_default_values_are_those_of_the_settings(render: Render) -> None:

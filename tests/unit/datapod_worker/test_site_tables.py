@@ -61,7 +61,7 @@ def test_the_same_rows_are_set_aside_as_without_a_preparation(tmp_path: Path) ->
         ("130,2,a,2026-01-01,0", "column age, line 3: at most 120 was expected"),
         ("40,2.5,a,2026-01-01,0", "column beds, line 3: a whole number was expected"),
         ("old,2,a,2026-01-01,0", "column age, line 3: a finite number below 1e20 was expected"),
-        ("40,2,a,1.3.26,0", "column seen, line 3: a date such as 2026-03-31 was expected"),
+        ("40,2,a,1.3.26,0", "column seen, line 3: a date such as 2026-03-31, 31.3.2026 or 3/31/2026"),
         ("40,2,a,2026-01-01,", "column ill, line 3: a finite number was expected"),
     ],
 )

@@ -49,6 +49,15 @@ def test_rows_of_a_file_get_what_the_model_says_of_them(run: Run, tmp_path: Path
     assert {file.name for file in tmp_path.glob("*.csv*")} == {"rows.csv", "told.csv"}
 
 
+def test_a_file_with_semicolons_and_decimal_commas_gets_the_same_predictions(run: Run, tmp_path: Path) -> None:
+    path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
+    frame = pd.DataFrame(examples(5, (4,)), columns=list(AGES))
+    frame.to_csv("rows.csv", index=False)
+    frame.to_csv("rows-de.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    assert run("predict", path, "rows.csv", "told.csv") == run("predict", path, "rows-de.csv", "told-de.csv") == 0
+    pd.testing.assert_frame_equal(pd.read_csv("told.csv"), pd.read_csv("told-de.csv"))
+
+
 def test_a_regressions_rows_get_one_number(run: Run, tmp_path: Path) -> None:
     path, _ = kept(tmp_path, {"name": "linear"}, VALUES)
     pd.DataFrame(examples(3, (4,)), columns=list(AGES)).to_csv("rows.csv", index=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hanse.trained import TrainedModel
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_schemas.csv_frame import read_frame
 
 PREDICTION, PROBABILITY = "prediction", "probability_"
 """Names of the columns that are added; of a class's probability with its label behind it."""
@@ -24,16 +25,14 @@ def write_predictions(model: TrainedModel, table: Path, output: Path) -> int:
     Raises:
         HanseError: NOT_FOUND or INVALID_INPUT naming file, column and row.
     """
-    import pandas as pd
-
     try:
-        frame = pd.read_csv(table)
+        frame = read_frame(table, model.schema)
     except FileNotFoundError:
         raise HanseError(ErrorCode.NOT_FOUND, f"{table}: there is no such file") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise HanseError(
             ErrorCode.INVALID_INPUT, f"{table}: it is not CSV: {error}",
-            hint="a header line, commas between values, UTF-8",
+            hint="a header line; commas, semicolons or tabs between values; UTF-8",
         ) from None  # fmt: skip
     if not model.columns:
         raise invalid(str(table), "a table", "arrays, which this model takes", hint="hanse.load(path).predict(array)")

@@ -16,6 +16,7 @@ from hanse.verification import verify_model
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.models import ModelVersion
 from hanse_fabric.text_files import read_text
+from hanse_schemas.schema import LearnableSchema
 
 _READER = "hanse_learning.portable"
 _NEEDS = ("torch", "hanse_learning")
@@ -28,6 +29,7 @@ class TrainedModel(Protocol):
         module: `torch.nn.Module` in evaluation mode; it takes (n, *shape) in its own dtype, and gives (n, outputs):
             logits, or a regression's values.
         record: as the registry signed it.
+        schema: of the data that it was trained on.
         columns: of a table, raw where its columns were prepared; none where the data are arrays.
         features: their names as the module sees them, in its order.
         task: classification or regression.
@@ -36,6 +38,7 @@ class TrainedModel(Protocol):
 
     module: Any
     record: ModelVersion
+    schema: LearnableSchema
 
     @property
     def columns(self) -> tuple[str, ...]: ...

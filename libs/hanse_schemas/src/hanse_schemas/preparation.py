@@ -26,7 +26,7 @@ class PreparedNumber(Frozen):
     is taken before where `log` says so.
 
     Attributes:
-        formats: of dates; none: ISO 8601.
+        formats: of dates; see `hanse_schemas.schema.Column`.
         fill: stands for a missing cell, after the logarithm; None: a missing cell is refused.
         indicator: whether a further column is 1 where the cell is missing, else 0.
     """

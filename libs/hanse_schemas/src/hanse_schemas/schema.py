@@ -21,7 +21,8 @@ class Column(Frozen):
         dtype: of numbers.
         kind: what the cells are; a column of kind `text` is left out of what models see.
         values: of a category, in their order; none: they are not declared.
-        formats: of dates, as `datetime.strptime` has them; none: ISO 8601 (2026-03-31).
+        formats: of dates, as `datetime.strptime` has them; none: ISO 8601 (2026-03-31), 31.3.2026 or 3/31/2026,
+            where a column shows which is the month.
         unit: of measurement, for people: `mmol/l`.
     """
 
@@ -43,6 +44,8 @@ class Column(Frozen):
             raise ValueError(f"column {self.name}: values belong to a category, it is a {self.kind}")
         if self.formats and self.kind != "date":
             raise ValueError(f"column {self.name}: formats belong to a date, it is a {self.kind}")
+        if {"%d/%m/%Y", "%m/%d/%Y"} <= set(self.formats):
+            raise ValueError(f"column {self.name}: formats: 1/2/2026 has both %d/%m/%Y and %m/%d/%Y, one was expected")
         if twice := sorted({value for value in self.values if self.values.count(value) > 1}):
             raise ValueError(f"column {self.name}: value {twice[0]!r} is there twice")
         return self

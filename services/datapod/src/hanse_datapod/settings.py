@@ -35,6 +35,10 @@ class DatapodSettings(ServiceSettings):
         default="auto",
         description="kind of the data; auto goes by the ending; code calls load() of the site code",
     )
+    table: str = Field(
+        default="",
+        description="how CSV files are written, where they do not show it, in YAML: {separator: ';', decimal: ','}",
+    )
     phenotypes: Path | None = Field(
         default=None, description="file of phenotypes beside genotypes: a header FID IID NAME ..., one line a person"
     )

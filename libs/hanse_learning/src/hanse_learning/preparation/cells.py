@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import HanseError, unfit
+from hanse_learning.preparation.dates import Days
 
 Cells = NDArray[Any]
 """(n,) float64 with NaN for what is missing; of categories, objects: str, or None."""
@@ -21,12 +21,11 @@ Cells = NDArray[Any]
 LARGEST = 1e20
 """Numbers as large are mistakes: exact sums of their squares would not fit."""
 
+_SHOWN = "such as 2026-03-31, 31.3.2026 or 3/31/2026 (where no day is above 12, the schema must say formats)"
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "t", "y", "1", "1.0"), 1.0),
     **dict.fromkeys(("false", "no", "f", "n", "0", "0.0"), 0.0),
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_S = 86_400.0
 
 
 class Kind(Protocol):
@@ -69,7 +68,7 @@ def read(
 
     Args:
         kind: of the column: number, boolean, date, category or text.
-        formats: of dates; none: ISO 8601.
+        formats: of dates; none: see `dates`.
     """
     values = np.asarray(given)
     if kind in ("category", "text"):
@@ -85,7 +84,7 @@ def read(
         since = (days - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
         return np.where(np.isnat(days), np.nan, since), np.zeros(len(values), bool)
     of: Callable[[Any], float] = {
-        "number": _number, "boolean": _boolean, "date": lambda cell: _days(cell, formats)
+        "number": _number, "boolean": _boolean, "date": Days(values.tolist() if kind == "date" else (), formats).of
     }[kind]  # fmt: skip
     numbers = np.full(len(values), np.nan)
     bad = np.zeros(len(values), bool)
@@ -122,7 +121,7 @@ def expected(kind: str, formats: Sequence[str]) -> str:
         case "boolean":
             return "true or false, yes or no, 1 or 0"
         case "date":
-            return "a date " + (" or ".join(formats) if formats else "such as 2026-03-31")
+            return "a date " + (" or ".join(formats) if formats else _SHOWN)
         case "category" | "text":
             return "text"
     raise ValueError(f"kind {kind}: number, boolean, date, category or text was expected")
@@ -151,24 +150,3 @@ def _number(cell: Any) -> float:
 
 def _boolean(cell: Any) -> float:
     return _BOOLEANS[str(cell).strip().lower()]
-
-
-def _days(cell: Any, formats: Sequence[str]) -> float:
-    if isinstance(cell, datetime):
-        moment = cell
-    elif isinstance(cell, date):
-        moment = datetime(cell.year, cell.month, cell.day, tzinfo=UTC)
-    else:
-        moment = _moment(str(cell).strip(), formats)
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH).total_seconds() / _DAY_S
-
-
-def _moment(text: str, formats: Sequence[str]) -> datetime:
-    if not formats:
-        return datetime.fromisoformat(text)
-    for form in formats:
-        try:
-            return datetime.strptime(text, form)  # noqa: DTZ007 - without a zone, days are of UTC
-        except ValueError:
-            continue
-    raise ValueError

@@ -80,7 +80,7 @@ def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -
         from hanse_datapod.data.tabular import read_table
 
         with _readable(path):
-            return read_table(path, kind, schema)
+            return read_table(path, kind, schema, settings.table)
     except HanseError as error:
         error.found = f"{error.found}, in {path}" if error.found else str(path)
         raise
@@ -112,7 +112,7 @@ def read_examples(path: Path, settings: DataSettings, schema: LearnableSchema) -
 def _read(path: Path, settings: DataSettings, schema: LearnableSchema) -> Raw:
     kind = _kind(path, settings)
     with _readable(path):
-        return _by_kind(path, kind, schema, settings.max_bytes)
+        return _by_kind(path, kind, schema, settings)
 
 
 def _kind(path: Path, settings: DataSettings) -> str:
@@ -138,17 +138,17 @@ def _readable(path: Path) -> Iterator[None]:
         raise unfit(f"data file {path.name}: it cannot be read", str(error), code=ErrorCode.INVALID_INPUT) from None
 
 
-def _by_kind(path: Path, kind: str, schema: LearnableSchema, max_bytes: int) -> Raw:
+def _by_kind(path: Path, kind: str, schema: LearnableSchema, settings: DataSettings) -> Raw:
     # pandas, pyarrow and pillow take a second to load, so only who needs them waits for them.
     if kind == "npz":
-        return read_npz(path, max_bytes, unit_of(schema))
+        return read_npz(path, settings.max_bytes, unit_of(schema))
     if kind == "images":
         from hanse_datapod.data.images import read_images
 
-        return read_images(path, schema, max_bytes)
+        return read_images(path, schema, settings.max_bytes)
     from hanse_datapod.data.tabular import read_csv, read_parquet
 
-    return read_csv(path, schema) if kind == "csv" else read_parquet(path, schema)
+    return read_csv(path, schema, settings.table) if kind == "csv" else read_parquet(path, schema)
 
 
 def version_of(settings: DataSettings, code: Path | None) -> str:

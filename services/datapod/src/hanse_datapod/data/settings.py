@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.base import Frozen, explain
+from hanse_fabric.text_files import parse_yaml
+from hanse_schemas.csv_form import Decimal, Separator
 
 DataKind = Literal["auto", "csv", "parquet", "npz", "images", "plink", "code"]
 PLINK_FILES = (".bed", ".bim", ".fam")
@@ -19,6 +21,33 @@ _SUFFIXES: dict[str, DataKind] = {
     ".pq": "parquet",
     ".npz": "npz",
 }
+
+
+class TableOptions(Frozen):
+    """How a site's CSV files are written.
+
+    Attributes:
+        separator: between values; `auto`: by the header line.
+        decimal: the sign in numbers; `auto`: by the numbers.
+    """
+
+    separator: Separator = "auto"
+    decimal: Decimal = "auto"
+
+    @classmethod
+    def of(cls, text: str) -> TableOptions:
+        """What a text in YAML says; nothing: the defaults.
+
+        Raises:
+            HanseError: INVALID_INPUT naming the option, its value and what was expected.
+        """
+        given = parse_yaml(text, "HANSE_TABLE") if text.strip() else {}
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            raise HanseError(
+                ErrorCode.INVALID_INPUT, f"HANSE_TABLE: {explain(error)}", hint="see docs/site-administrator.md"
+            ) from None
 
 
 class DataSettings(Frozen):
@@ -32,6 +61,7 @@ class DataSettings(Frozen):
         kind: of both; `auto` goes by the name's ending; `code` calls `load()` of the site's own code file.
         max_bytes: a larger file is refused before it is read, but for genotypes, which are read piece by piece.
         phenotypes, covariates: files with columns FID IID ... beside genotypes.
+        table: of CSV files.
     """
 
     train: Path | None = None
@@ -42,6 +72,7 @@ class DataSettings(Frozen):
     max_bytes: int = Field(default=64 << 30, ge=1)
     phenotypes: Path | None = None
     covariates: Path | None = None
+    table: TableOptions = TableOptions()
 
     @property
     def prefix(self) -> Path:

@@ -15,21 +15,23 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hanse_datapod.data.check import Raw, checked, mismatch
+from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.data.tables import Table
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_learning.preparation import cells
+from hanse_schemas.csv_frame import read_frame
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, TabularSchema, unit_of
 
 _TARGETS = ("target", "label", "y")
 
 
-def read_csv(path: Path, schema: LearnableSchema) -> Raw:
+def read_csv(path: Path, schema: LearnableSchema, options: TableOptions) -> Raw:
     """Features (n, k) and target (n,); rows are counted as lines of the file, the header being line 1.
 
     Raises:
         HanseError: INVALID_INPUT where it is no CSV in UTF-8; SCHEMA_MISMATCH naming file, column and line.
     """
-    return _raw(path, _csv(path, schema), schema, "line", 2)
+    return _raw(path, _csv(path, schema, options), schema, "line", 2)
 
 
 def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
@@ -41,14 +43,14 @@ def read_parquet(path: Path, schema: LearnableSchema) -> Raw:
     return _raw(path, _parquet(path, schema), schema, "row", 1)
 
 
-def read_table(path: Path, kind: str, schema: TabularSchema) -> Table:
+def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptions) -> Table:
     """The cells of a CSV or Parquet file as they are, missing ones too, for a preparation.
 
     Raises:
         HanseError: as `read_csv` and `read_parquet`.
     """
     csv = kind == "csv"
-    frame = _csv(path, schema) if csv else _parquet(path, schema)
+    frame = _csv(path, schema, options) if csv else _parquet(path, schema)
     row, first = ("line", 2) if csv else ("row", 1)
     present = [str(name) for name in frame.columns]
     columns: dict[str, cells.Cells] = {}
@@ -96,17 +98,14 @@ def _target(schema: TabularSchema) -> Column:
     return Column(name=schema.target, dtype="integer", minimum=0, maximum=last)
 
 
-def _csv(path: Path, schema: LearnableSchema) -> pd.DataFrame:
+def _csv(path: Path, schema: LearnableSchema, options: TableOptions) -> pd.DataFrame:
     """The file. Of a declared schema, what is no number is read as the text that it is."""
-    texts = {}
-    if isinstance(schema, TabularSchema):
-        texts = {column.name: str for column in schema.features if column.kind != "number"}
     try:
-        return pd.read_csv(path, skip_blank_lines=False, low_memory=False, dtype=texts)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        return read_frame(path, schema, options.separator, options.decimal)
+    except ValueError as error:
         raise unfit(
             f"data file {path.name}: it is not CSV", str(error), code=ErrorCode.INVALID_INPUT,
-            hint="a header line, commas between values, UTF-8",
+            hint="a header line; commas, semicolons or tabs between values; UTF-8",
         ) from None  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, TableOptions
 from hanse_datapod.process.participant import read_policy, take_part
 from hanse_datapod.settings import DatapodSettings
 from hanse_datapod.worker.client.shared import SharedWorker
@@ -107,4 +107,5 @@ def _data(settings: DatapodSettings, home: Path) -> DataSettings:
         kind=settings.data_kind,
         phenotypes=named(settings.phenotypes),
         covariates=named(settings.covariates),
+        table=TableOptions.of(settings.table),
     )

@@ -1,0 +1,67 @@
+"""CSV files as frames of pandas, which whoever calls this has installed; see `csv_form`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hanse_schemas.csv_form import ENCODING, Decimal, Separator, decimal_of, separator_of, with_point
+from hanse_schemas.schema import LearnableSchema, TabularSchema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_frame(
+    path: Path, schema: LearnableSchema, separator: Separator = "auto", decimal: Decimal = "auto"
+) -> pd.DataFrame:
+    """A file. Of a declared schema, what is no number is read as the text that it is; numbers have a decimal point.
+
+    Raises:
+        HanseError: INVALID_INPUT where it may be read in more than one way.
+        ValueError: where it is no CSV in UTF-8 (also as pandas' own errors).
+    """
+    told = _Told.of(schema)
+    between = separator_of(path, told.names, separator)
+    frame = _read(path, between, dict.fromkeys(told.texts, str))
+    numbers = [name for name in frame.columns if told.numbers is None or name in told.numbers]
+    sign: str = decimal
+    if decimal == "auto":
+        odd = [name for name in numbers if frame[name].dtype.kind not in "fiub"]
+        sign = decimal_of((cell for name in odd for cell in frame[name].dropna().astype(str)), path.name)
+    if sign == ",":
+        # Anew, for a point between thousands was taken for a decimal point.
+        frame = _read(path, between, str)
+        for name in numbers:
+            frame[name] = frame[name].map(with_point, na_action="ignore")
+    return frame
+
+
+def _read(path: Path, separator: str, types: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(path, sep=separator, encoding=ENCODING, skip_blank_lines=False, low_memory=False, dtype=types)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the schema says of a file's columns.
+
+    Attributes:
+        names: of all.
+        texts, numbers: of those that are read as they stand, and as numbers; None: all that there are.
+    """
+
+    names: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    numbers: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, schema: LearnableSchema) -> _Told:
+        if not isinstance(schema, TabularSchema):
+            return cls()
+        own = () if schema.unit is None else (schema.unit,)
+        texts = tuple(column.name for column in schema.features if column.kind != "number")
+        names = (*(column.name for column in schema.features), schema.target)
+        return cls((*names, *own), texts, frozenset(names) - set(texts))

@@ -1,0 +1,123 @@
+"""CSV files as hospitals have them: other separators, decimal commas, byte order marks, dates in their own form. What
+may be read in two ways is refused in words that hold no cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hanse_datapod.data.load import read_site_data, read_site_tables
+from hanse_datapod.data.settings import DataSettings, TableOptions
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_schemas.schema import Column, OpenSchema, TabularSchema
+
+SCHEMA = TabularSchema(
+    features=(
+        Column(name="age", minimum=0, maximum=120), Column(name="lactate"),
+        Column(name="ward", kind="category", values=("a, b", "c")), Column(name="seen", kind="date"),
+    ),
+    target="ill", classes=2,
+)  # fmt: skip
+PLAIN = 'age,lactate,ward,seen,ill\n40,1.5,"a, b",2026-01-13,0\n,2.25,c,2026-02-01,1\n60.5,,,,0\n'
+NUMBERS = TabularSchema(features=(Column(name="age"), Column(name="lactate")), target="ill", classes=2)
+
+
+def settings(folder: Path, text: str | bytes, **options: Any) -> DataSettings:
+    path = folder / "ward.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return DataSettings(train=path, test_fraction=0, table=TableOptions(**options))
+
+
+def digest(folder: Path, text: str | bytes, schema: TabularSchema = SCHEMA, **options: Any) -> str:
+    return read_site_tables(settings(folder, text, **options), schema).fingerprint()
+
+
+SEMICOLONS = "age;lactate;ward;seen;ill\n40;1,5;a, b;13.01.2026;0\n;2,25;c;1.2.2026;1\n60,5;;;;0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SEMICOLONS,
+        SEMICOLONS.replace("1,5", "1.5").replace("2,25", "2.25").replace("60,5", "60.5"),
+        SEMICOLONS.replace(";", "\t"),
+        b"\xef\xbb\xbf" + SEMICOLONS.encode(),
+        b"\xef\xbb\xbf" + PLAIN.encode(),
+        PLAIN.replace("\n", "\r\n"),
+        PLAIN.replace("2026-01-13", "1/13/2026").replace("2026-02-01", "2/1/2026"),
+        PLAIN.replace("2026-01-13", "13/01/2026 00:00").replace("2026-02-01", "1/2/2026"),
+        PLAIN.replace("1.5", '"1,5"').replace("2.25", '"2,25"').replace("60.5", '"60,5"'),
+    ],
+    ids=["semicolons", "points", "tabs", "mark", "plain mark", "CRLF", "month first", "day first", "quoted commas"],
+)
+def test_the_same_table_is_read_from_the_files_of_programs_of_other_countries(
+    tmp_path: Path, text: str | bytes
+) -> None:
+    assert digest(tmp_path, text) == digest(tmp_path, PLAIN)
+
+
+def test_a_header_that_two_separators_fit_is_refused_until_the_site_says_which(tmp_path: Path) -> None:
+    text = "id;age,lactate;code\n1;2;0\n"
+    for read in (lambda: digest(tmp_path, text), lambda: read_site_data(settings(tmp_path, text), OpenSchema())):
+        with pytest.raises(HanseError, match="has commas and semicolons: it is not clear which") as raised:
+            read()
+        assert raised.value.code is ErrorCode.INVALID_INPUT
+    with pytest.raises(HanseError, match="column age is missing"):
+        digest(tmp_path, text, separator=";")
+
+
+def test_commas_that_may_stand_between_thousands_are_refused_until_the_site_says_what_they_are(
+    tmp_path: Path,
+) -> None:
+    text = "age;lactate;ill\n40;1,234;0\n50;2,345;1\n"
+    with pytest.raises(HanseError, match="it is not clear whether they are decimal commas") as raised:
+        digest(tmp_path, text, NUMBERS)
+    assert "1,234" not in str(raised.value)
+    told = read_site_tables(settings(tmp_path, text, decimal=","), NUMBERS)
+    assert told.train.columns["lactate"].tolist() == [1.234, 2.345]
+    clear = read_site_tables(settings(tmp_path, text.replace("2,345", "0,345")), NUMBERS)
+    assert clear.train.columns["lactate"].tolist() == [1.234, 0.345]
+
+
+def test_a_point_among_decimal_commas_is_refused_for_it_may_mark_thousands(tmp_path: Path) -> None:
+    text = "age;lactate;ill\n40;1,5;0\n1.050;2,5;1\n"
+    with pytest.raises(HanseError, match=r"column age, line 3: a finite number below 1e20 was expected") as raised:
+        digest(tmp_path, text, NUMBERS)
+    assert "1.050" in raised.value.whole
+    assert "1.050" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "days", [("1/2/2026", "3/4/2026"), ("1/13/2026", "13/1/2026"), ("1/2/26", "1/2/26"), ("2/30/2026", "1/31/2026")]
+)
+def test_dates_of_which_nothing_shows_the_month_are_refused(tmp_path: Path, days: tuple[str, str]) -> None:
+    text = PLAIN.replace("2026-01-13", days[0]).replace("2026-02-01", days[1])
+    with pytest.raises(HanseError, match=r"column seen, line 2: .* the schema must say formats") as raised:
+        digest(tmp_path, text)
+    assert days[0] not in str(raised.value)
+
+
+def test_declared_formats_are_the_only_ones(tmp_path: Path) -> None:
+    seen = Column(name="seen", kind="date", formats=("%d/%m/%Y",))
+    schema = SCHEMA.model_copy(update={"features": (*SCHEMA.features[:3], seen)})
+    text = PLAIN.replace("2026-01-13", "3/2/2026").replace("2026-02-01", "1/2/2026")
+    days = read_site_tables(settings(tmp_path, text), schema).train.columns["seen"]
+    assert days[:2].tolist() == [20487, 20485]
+    with pytest.raises(HanseError, match="column seen, line 3: a date %d/%m/%Y was expected"):
+        digest(tmp_path, text.replace("1/2/2026", "2026-02-01"), schema)
+    with pytest.raises(ValueError, match="one was expected"):
+        Column(name="seen", kind="date", formats=("%d/%m/%Y", "%m/%d/%Y"))
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HanseError, match=r"it is not CSV .*UTF-8"):
+        digest(tmp_path, SEMICOLONS.replace("a, b", "Hüfte").encode("cp1252"))
+
+
+@pytest.mark.parametrize("text", ["{separator: '|'}", "[;]", "{separators: ';'}"])
+def test_table_options_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(HanseError, match="HANSE_TABLE: "):
+        TableOptions.of(text)
+    assert TableOptions.of("{separator: ';', decimal: ','}") == TableOptions(separator=";", decimal=",")
