@@ -57,7 +57,7 @@ async def test_a_sign_of_life_that_cannot_be_read_is_set_aside_and_the_next_site
 ) -> None:
     seen = asyncio.Event()
     board = PresenceBoard(hub, SYSTEM_CLOCK, told=lambda: seen.set() if board.of("triage", "good") else None)
-    with pytest.raises(HanseError, match=r"hanse\.presence/1"):
+    with pytest.raises(HanseError, match=r"hanse\.presence/2"):
         await say(league, "bad", message)
     await hub.publish(PRESENCE.of(project="triage", participant="bad"), message)  # as a hub of before wrote it down
     await say(league, "good", presence(participant="good"))

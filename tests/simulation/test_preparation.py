@@ -18,8 +18,8 @@ from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
 from hanse_datapod.masking import remembered as remembered_works
 from hanse_datapod.masking import sealed_seed as sealed
-from hanse_fabric.messages import Task, TaskKind
-from hanse_fabric.subjects import TASK
+from hanse_fabric.messages import Presence, Task, TaskKind
+from hanse_fabric.subjects import PRESENCE, TASK
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_learning import binding
 from hanse_schemas.preparation import Preparation
@@ -177,6 +177,7 @@ async def test_where_counts_of_categories_are_closed_a_job_that_asks_for_none_is
             assert "asking.protocols: category_counts (rows of each value that the schema names) is" in record.reason
             await made.submit("run000000002", **body(mode="pairwise"))
             record = await made.ended("run000000002")
+            assert {life.protocols for life in made.published(PRESENCE, Presence)} == {("moments",)}
     assert (record.state, record.reason) == ("completed", "")
 
 

@@ -115,7 +115,10 @@ EXAMPLES: tuple[Message, ...] = (
         ledger=HEAD,
     ),
     LedgerRecord(newest=HEAD),
-    Presence(project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train"),
+    Presence(
+        project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train",
+        protocols=("moments",),
+    ),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
     LinkRequest(
         **WHERE, participant="north", put=ObjectRef(digest="a" * 64, size=9),

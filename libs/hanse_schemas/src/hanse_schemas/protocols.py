@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
 from hanse_fabric.errors import invalid
-from hanse_schemas.prepare import CategoryRule, NumberRule, Rule
+from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, Rule
+
+if TYPE_CHECKING:
+    from hanse_schemas.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,12 @@ def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
         if isinstance(rule, CategoryRule) and rule.counted:
             asked["category_counts"] = max(asked.get("category_counts", 0), len(rule.values) + 1)
     return asked
+
+
+def asked_by_job(job: Job) -> dict[str, int]:
+    """The protocols that a submitted job needs, as `asked_by`."""
+    prepare = job.prepare
+    return asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
 
 
 def protocol(name: str) -> Protocol:

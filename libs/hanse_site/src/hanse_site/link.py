@@ -307,7 +307,9 @@ class SiteLink:
         )
         await self.doors.say(Door.PROGRESS, message.encode(), run=task.run, step=task.step)
 
-    def presence_message(self, *, device: str = "cpu", working_on: str | None = None) -> Presence:
+    def presence_message(
+        self, *, device: str = "cpu", working_on: str | None = None, protocols: tuple[str, ...] | None = None
+    ) -> Presence:
         """The sign of life that `presence` sends."""
         return Presence(
             project=self.identity.project,
@@ -316,15 +318,21 @@ class SiteLink:
             sent_at=self.bus.clock.now(),
             device=device,
             working_on=working_on,
+            protocols=protocols,
         )
 
-    async def presence(self, *, device: str = "cpu", working_on: str | None = None) -> None:
+    async def presence(
+        self, *, device: str = "cpu", working_on: str | None = None, protocols: tuple[str, ...] | None = None
+    ) -> None:
         """Tell the hub that this participant is here. Sent on connecting and every minute.
+
+        Args:
+            protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
 
         Raises:
             HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
         """
-        said = self.presence_message(device=device, working_on=working_on).encode()
+        said = self.presence_message(device=device, working_on=working_on, protocols=protocols).encode()
         self._incoming.compare(OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0)).open)
 
 

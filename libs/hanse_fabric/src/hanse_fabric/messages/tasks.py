@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Base64Bytes, Field
 
@@ -14,6 +14,8 @@ from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.messages.privacy import LedgerHead, PrivacyTerms
 from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
+
+ProtocolName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 
 class TaskKind(StrEnum):
@@ -180,9 +182,14 @@ class Result(Message):
 
 
 class Presence(Message):
-    """A participant's sign of life, on connecting and every minute: clocks, versions and devices are seen early."""
+    """A participant's sign of life, on connecting and every minute: clocks, versions and devices are seen early.
 
-    schema_id: ClassVar[str] = "hanse.presence/1"
+    Attributes:
+        protocols: those of many fine questions that its policy opens; None: it does not say.
+    """
+
+    schema_id: ClassVar[str] = "hanse.presence/2"
+    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols"}))
 
     project: Slug
     participant: Slug
@@ -190,6 +197,7 @@ class Presence(Message):
     sent_at: Time
     device: str = "cpu"
     working_on: str | None = None
+    protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
 
 
 class Progress(Message):

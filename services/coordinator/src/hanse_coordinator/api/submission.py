@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.records import ProjectRecord
@@ -11,8 +12,12 @@ from hanse_fabric.store.port import ObjectStore
 from hanse_learning.config.first_model import check_first_model
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import features_schema
+from hanse_schemas.protocols import asked_by_job, protocol
 from hanse_workflows.submission import check_submitted
 from hanse_workflows.uploaded_model import read_entries
+
+_NAMED = 10
+"""Sites in a warning."""
 
 
 async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
@@ -36,7 +41,12 @@ async def check_submission(hub: Hub, project: ProjectRecord, job: Job) -> tuple[
                 hint=f"upload it by POST /v1/projects/{project.name}/objects",
             )
         warnings = await asyncio.to_thread(_first_model, hub.store, key, job, project)
-    return warnings + told_by_sums(job) + left_behind(job) + await _waiting(hub, project, job)
+    entries = await hub.buckets.participants.list(project=project.name)
+    enrolled = [entry.value.participant for entry in entries if not entry.value.revoked]
+    told = {name: seen.presence.protocols for name in enrolled if (seen := hub.presence.of(project.name, name))}
+    return (
+        *warnings, *told_by_sums(job), *closed_protocols(job, told), *left_behind(job), *_waiting(len(enrolled), job)
+    )  # fmt: skip
 
 
 def told_by_sums(job: Job) -> tuple[str, ...]:
@@ -54,6 +64,25 @@ def told_by_sums(job: Job) -> tuple[str, ...]:
     )
 
 
+def closed_protocols(job: Job, told: Mapping[str, Collection[str] | None]) -> tuple[str, ...]:
+    """Which protocols of many fine questions the job needs and sites' policies have closed.
+
+    Args:
+        told: which are open at each site, by its name; None: it does not say.
+    """
+    warnings = []
+    for name in asked_by_job(job):
+        closed = sorted(site for site, open_ in told.items() if open_ is not None and name not in open_)
+        if closed:
+            sites = ", ".join(closed[:_NAMED]) + (f" and {len(closed) - _NAMED} more" if len(closed) > _NAMED else "")
+            one = protocol(name)
+            warnings.append(
+                f"asking.protocols: {name} ({one.tells}) is closed by the policy of {sites}, where this job will be "
+                f"refused; without it: {one.instead}"
+            )
+    return tuple(warnings)
+
+
 def left_behind(job: Job) -> tuple[str, ...]:
     """Where the run goes on after its best model, which then may be deleted."""
     if job.stop is None or job.stop.patience is None or job.keep == "best":
@@ -64,9 +93,7 @@ def left_behind(job: Job) -> tuple[str, ...]:
     )
 
 
-async def _waiting(hub: Hub, project: ProjectRecord, job: Job) -> tuple[str, ...]:
-    entries = await hub.buckets.participants.list(project=project.name)
-    enrolled = sum(not entry.value.revoked for entry in entries)
+def _waiting(enrolled: int, job: Job) -> tuple[str, ...]:
     if enrolled < job.participants.minimum:
         return (
             f"participants.minimum: {job.participants.minimum} are needed and {enrolled} are enrolled; "

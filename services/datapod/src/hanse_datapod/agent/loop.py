@@ -9,6 +9,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hanse_datapod.agent.data_check import DataCheck
 from hanse_datapod.agent.task_queue import TaskQueue, makes_way
@@ -52,6 +53,7 @@ class Agent:
     ) -> None:
         self._link, self._clock = link, link.bus.clock
         self._outbox = outbox
+        self._protocols = policy.protocols
         self._worker = worker
         self._data = DataCheck(worker, schema)
         folders = TaskFolders(home)
@@ -84,9 +86,10 @@ class Agent:
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
-                size = len(self._link.presence_message(device=device, working_on=working_on).encode())
+                told: dict[str, Any] = {"device": device, "working_on": working_on, "protocols": self._protocols}
+                size = len(self._link.presence_message(**told).encode())
                 await self._write_down(Leaving("presence", subject, size))
-                await self._link.presence(device=device, working_on=working_on)
+                await self._link.presence(**told)
             except HanseError as error:
                 if error.code in (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHENTICATED):
                     raise

@@ -136,7 +136,24 @@ class Policy(Frozen):
         if task.kind is TaskKind.PREPARE:
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
-            self.asking.check_protocols(asked_by(rules), cautious=self.masking.required or self.privacy.required)
+            self.check_protocols(asked_by(rules))
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocols of many fine questions that are open."""
+        return self.asking.open(cautious=self._cautious)
+
+    def check_protocols(self, asked: Mapping[str, int]) -> None:
+        """Whether these protocols are open (`AskingPolicy.check_protocols`).
+
+        Raises:
+            HanseError: POLICY; INVALID_INPUT for one that there is not.
+        """
+        self.asking.check_protocols(asked, cautious=self._cautious)
+
+    @property
+    def _cautious(self) -> bool:
+        return self.masking.required or self.privacy.required
 
     def check_code(self, digest: str) -> None:
         """Whether site code with this digest may run.
