@@ -24,6 +24,7 @@ SHOWN = (CANARY, "7734773", "7.73477e+07")
 TABLE = TabularSchema(features=(Column(name="age", maximum=120), Column(name="beds")), target="ill")
 OF_PEOPLE = TABLE.model_copy(update={"unit": "patient"})
 DATED = TABLE.model_copy(update={"features": (*TABLE.features, Column(name="seen", kind="date"))})
+LABELLED = TabularSchema.model_validate({**TABLE.model_dump(), "labels": ["well", "ill"]})
 ARRAYS = ArraySchema(shape=(2,), classes=2, maximum=1.0)
 GENOTYPES = GenotypesSchema(phenotypes=("ill",), covariates=("AGE",))
 GOOD = "age,beds,ill\n40,1,0\n50,2,1\n60,3,0\n70,4,1\n"
@@ -150,6 +151,7 @@ _PLACES: tuple[Place, ...] = (
     csv("a number with a point among decimal commas", f"age;beds;ill\n40,5;1;0\n{NUMBER};1;0\n"),
     csv("a date", f"age,beds,seen,ill\n40,1,2026-01-01,0\n50,1,{CANARY},0\n", DATED),
     csv("a date with slashes", f"age,beds,seen,ill\n40,1,1/31/2026,0\n50,1,{CANARY},0\n", DATED),
+    csv("a class", f"age,beds,ill\n40,1,well\n50,1,{CANARY}\n", LABELLED),
     csv("bytes that are no text", GOOD.encode() + CANARY.encode() + b"\xff\xfe,1,0\n"),
     parquet("a cell", age=[CANARY, "1"], beds=[1, 2], ill=[0, 1]),
     parquet("the name of a column", **{"age": [1, 2], CANARY: [1, 2], "ill": [0, 1]}),

@@ -6,7 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from hanse_datapod.data.load import read_site_data, read_site_tables
 from hanse_datapod.data.settings import DataSettings, TableOptions
@@ -121,3 +123,44 @@ def test_table_options_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(HanseError, match="HANSE_TABLE: "):
         TableOptions.of(text)
     assert TableOptions.of("{separator: ';', decimal: ','}") == TableOptions(separator=";", decimal=",")
+
+
+LABELLED = TabularSchema.model_validate({
+    "features": [{"name": "age"}], "target": "ill",
+    "labels": ["well", {"name": "stroke", "cells": ["2", "I63"]}, "other"],
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("read", [read_site_data, read_site_tables])
+def test_classes_that_files_have_as_texts_are_numbered_as_the_schema_lists_them(tmp_path: Path, read: Any) -> None:
+    told = read(settings(tmp_path, "age;ill\n1,5;stroke\n2;well\n3;I63\n4; 2\n"), LABELLED)
+    examples = getattr(told.train, "examples", told.train)
+    assert examples.y.tolist() == [1, 0, 1, 1]
+    pd.DataFrame({"age": [1, 2], "ill": [2, 2]}).to_parquet(tmp_path / "ward.parquet")
+    told = read(DataSettings(train=tmp_path / "ward.parquet", test_fraction=0), LABELLED)
+    assert getattr(told.train, "examples", told.train).y.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("cell", ["Stroke", "", "1"])
+def test_a_class_that_the_schema_does_not_list_is_refused(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(HanseError, match="column ill, line 3: one of the schema's labels was expected") as raised:
+        read_site_tables(settings(tmp_path, f"age,ill\n1,well\n2,{cell}\n"), LABELLED)
+    assert "Stroke" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"classes": 2}, "3, one for each of 2 classes was expected"),
+        ({"task": "regression", "classes": None}, "they belong to a classification"),
+        ({"labels": ["a", {"name": "b", "cells": ["a"]}]}, "'a' is there twice"),
+        ({"labels": ["a"]}, "classes"),
+        ({"labels": [{"name": "a", "cell": ["b"]}, "c"]}, "Extra inputs"),
+    ],
+)
+def test_labels_that_are_not_one_for_each_class_are_refused(changes: dict[str, Any], told: str) -> None:
+    body = {"features": [{"name": "age"}], "target": "ill", "labels": ["a", "b", "c"]}
+    with pytest.raises(ValidationError, match=told):
+        TabularSchema.model_validate(body | changes)
+    assert TabularSchema.model_validate(LABELLED.model_dump(mode="json")) == LABELLED
+    assert LABELLED.classes == 3

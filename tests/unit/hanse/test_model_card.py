@@ -12,7 +12,7 @@ import yaml
 import hanse
 from hanse.cli import main
 from hanse_fabric.errors import ErrorCode, HanseError
-from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
+from hanse_schemas.schema import ArraySchema, Column, DataSchema, Label, OpenSchema, TabularSchema
 from unit.hanse.scripted_hub import JOB, ScriptedHub, error, project_view, run_view
 from unit.hanse.signed_model import SignedModel, signed_model
 
@@ -72,6 +72,12 @@ def test_a_card_tells_data_metrics_privacy_and_the_whole_job(hub: ScriptedHub) -
         (
             TabularSchema(features=tuple(Column(name=f"c{i}") for i in range(300)), target="y", task="regression"),
             "100 more",
+        ),
+        (
+            TabularSchema(
+                features=(Column(name="c"),), target="y", classes=2, labels=(Label(name="no"), Label(name="*"))
+            ),
+            "which the model tells (classification, 2 classes: no, \\*).",
         ),
     ],
 )

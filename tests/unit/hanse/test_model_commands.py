@@ -14,7 +14,7 @@ import pytest
 import hanse
 from hanse.cli import main
 from hanse_fabric.errors import HanseError
-from hanse_schemas.schema import ArraySchema
+from hanse_schemas.schema import ArraySchema, Label
 from unit.learning_site.test_portable_models import AGES, TABLE, VALUES, examples, kept
 
 Run = Callable[..., int]
@@ -56,6 +56,22 @@ def test_a_file_with_semicolons_and_decimal_commas_gets_the_same_predictions(run
     frame.to_csv("rows-de.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
     assert run("predict", path, "rows.csv", "told.csv") == run("predict", path, "rows-de.csv", "told-de.csv") == 0
     pd.testing.assert_frame_equal(pd.read_csv("told.csv"), pd.read_csv("told-de.csv"))
+
+
+def test_classes_that_have_names_are_told_by_them(run: Run, tmp_path: Path) -> None:
+    names = ("well", "stroke", "other")
+    named = TABLE.model_copy(update={"labels": tuple(Label(name=name) for name in names)})
+    path, _ = kept(tmp_path, {"name": "logistic"}, named)
+    frame = pd.DataFrame(examples(40, (4,)), columns=list(AGES))
+    frame.to_csv("rows.csv", index=False)
+    assert run("predict", path, "rows.csv", "told.csv") == 0
+    told, model = pd.read_csv("told.csv"), hanse.load(path)
+    assert list(told.columns[-3:]) == [f"probability_{name}" for name in names]
+    shares = model.predict_proba(frame)
+    assert list(told["prediction"]) == list(model.predict(frame)) == [names[at] for at in shares.argmax(1)]
+    estimator = model.to_sklearn()
+    assert list(estimator.classes_) == list(names)
+    assert 0 < estimator.score(frame, ["well"] * 40) < 1
 
 
 def test_a_regressions_rows_get_one_number(run: Run, tmp_path: Path) -> None:

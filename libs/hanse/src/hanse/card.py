@@ -79,7 +79,11 @@ def _data(version: ModelVersion | ModelView) -> str:
 
 def _task(schema: Mapping[str, Any]) -> str:
     classes = schema.get("classes")
-    return f"{schema['task']}, {classes} classes" if classes else str(schema["task"])
+    named = ", ".join(
+        _cell(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels", ())
+    )
+    told = f"{schema['task']}, {classes} classes" if classes else str(schema["task"])
+    return f"{told}: {named}" if named else told
 
 
 def _bounds(column: Mapping[str, Any]) -> str:

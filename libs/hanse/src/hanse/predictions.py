@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hanse.trained import TrainedModel
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
@@ -38,8 +40,9 @@ def write_predictions(model: TrainedModel, table: Path, output: Path) -> int:
         raise invalid(str(table), "a table", "arrays, which this model takes", hint="hanse.load(path).predict(array)")
     if model.task == "classification":
         shares = model.predict_proba(frame)
-        made = {PREDICTION: shares.argmax(axis=1)}
-        made |= {f"{PROBABILITY}{label}": shares[:, label] for label in range(model.classes)}
+        names: Sequence[str | int] = model.class_names or range(model.classes)
+        made: dict[str, Any] = {PREDICTION: [names[place] for place in shares.argmax(axis=1)]}
+        made |= {f"{PROBABILITY}{name}": shares[:, place] for place, name in enumerate(names)}
     else:
         made = {PREDICTION: model.predict(frame)}
     if there := [name for name in made if name in frame.columns]:

@@ -34,6 +34,7 @@ class TrainedModel(Protocol):
         features: their names as the module sees them, in its order.
         task: classification or regression.
         classes: how many there are; INVALID_INPUT for a regression.
+        class_names: what they are called, in their order; none: by their numbers.
     """
 
     module: Any
@@ -52,8 +53,14 @@ class TrainedModel(Protocol):
     @property
     def classes(self) -> int: ...
 
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
     def predict(self, data: Any) -> Any:
-        """Classes (n,) int64, or values (n,) float64, of a table (DataFrame, or columns by name) or an array.
+        """Classes (n,), by name where they have names, or values (n,) float64.
+
+        Args:
+            data: a table (DataFrame, or columns by name) or an array.
 
         Raises:
             HanseError: INVALID_INPUT naming the column or the example that does not fit.

@@ -63,5 +63,6 @@ class _Told:
             return cls()
         own = () if schema.unit is None else (schema.unit,)
         texts = tuple(column.name for column in schema.features if column.kind != "number")
+        texts += (schema.target,) if schema.labels else ()
         names = (*(column.name for column in schema.features), schema.target)
         return cls((*names, *own), texts, frozenset(names) - set(texts))

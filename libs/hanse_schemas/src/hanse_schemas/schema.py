@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -51,10 +52,28 @@ class Column(Frozen):
         return self
 
 
+class Label(Frozen):
+    """A class.
+
+    Attributes:
+        name: what people call it.
+        cells: how files write it beside its name.
+    """
+
+    name: Text
+    cells: tuple[Text, ...] = Field(default=(), max_length=100, exclude_if=lambda given: not given)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+
 class TabularSchema(Frozen):
     """Rows of named columns with a target. For classification `classes` counts labels 0 .. classes-1.
 
     Attributes:
+        labels: the classes in their order, where files have them as texts: names, or `name` and `cells`.
         unit: column that says whose a row is (patient, person, device), as text or numbers: what `dp_sgd` hides is a
             unit with all its rows then. None: each row is one.
     """
@@ -65,6 +84,31 @@ class TabularSchema(Frozen):
     task: Literal["classification", "regression"] = "classification"
     classes: int | None = Field(default=None, ge=2)
     unit: ColumnName | None = Field(default=None, exclude_if=lambda given: given is None)  # since 0.2.0
+    labels: tuple[Label, ...] = Field(default=(), max_length=1000, exclude_if=lambda given: not given)  # since 0.2.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many(cls, given: Any) -> Any:
+        """As many classes as there are labels, where their number is not said."""
+        labels = given.get("labels") if isinstance(given, Mapping) else None
+        return {**given, "classes": len(labels)} if labels and given.get("classes") is None else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> TabularSchema:
+        """Raise ValueError for labels that are not one for each class, or not apart."""
+        if self.labels and self.task != "classification":
+            raise ValueError(f"labels: they belong to a classification, the task is {self.task}")
+        if self.labels and self.classes != len(self.labels):
+            raise ValueError(f"labels: {len(self.labels)}, one for each of {self.classes} classes was expected")
+        written = [text for label in self.labels for text in (label.name, *label.cells)]
+        if twice := sorted({text for text in written if written.count(text) > 1}):
+            raise ValueError(f"labels: {twice[0]!r} is there twice")
+        return self
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, in their order; none: by their numbers."""
+        return tuple(label.name for label in self.labels)
 
     @model_validator(mode="after")
     def _apart(self) -> TabularSchema:

@@ -50,9 +50,9 @@ class HanseClassifier(ClassifierMixin, _Fitted):  # type: ignore[misc]
     """A trained classifier."""
 
     @property
-    def classes_(self) -> NDArray[np.int64]:
-        """The labels 0 .. classes-1."""
-        return np.arange(self.model.classes)
+    def classes_(self) -> NDArray[Any]:
+        """The classes' names, or 0 .. classes-1, in the order of `predict_proba`."""
+        return np.array(self.model.class_names) if self.model.class_names else np.arange(self.model.classes)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Probabilities (n, classes)."""

@@ -92,6 +92,7 @@ def _about(model: TrainedModel) -> dict[str, str]:
     record, preparation = model.record, model.preparation
     return {
         **({} if preparation is None else {"hanse.preparation": preparation.model_dump_json()}),
+        **({"hanse.classes": json.dumps(model.class_names)} if model.class_names else {}),
         "hanse.columns": json.dumps(model.features), "hanse.task": model.task, "hanse.project": record.project,
         "hanse.version": str(record.version), "hanse.digest": record.digest, "hanse.run": record.lineage.run,
     }  # fmt: skip

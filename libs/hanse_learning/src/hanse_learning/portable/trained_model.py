@@ -81,6 +81,11 @@ class TrainedModel:
         return max(2, self.problem.outputs)
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, in their order; none: by their numbers."""
+        return self.schema.class_names if isinstance(self.schema, TabularSchema) else ()
+
+    @property
     def task(self) -> str:
         """classification or regression.
 
@@ -95,7 +100,8 @@ class TrainedModel:
         return self.schema.task
 
     def predict(self, data: Any) -> NDArray[Any]:
-        """What the model says of examples: classes (n,) int64, or values (n,) float64.
+        """What the model says of examples: classes (n,), by name where they have names, else int64; or values (n,)
+        float64.
 
         Args:
             data: a table with the columns (others are left alone), raw where there is a preparation; or an array
@@ -105,7 +111,8 @@ class TrainedModel:
             HanseError: INVALID_INPUT naming the column or the example that does not fit.
         """
         if self.task == "classification":
-            return np.asarray(self.predict_proba(data).argmax(axis=1), dtype=np.int64)
+            places = np.asarray(self.predict_proba(data).argmax(axis=1), dtype=np.int64)
+            return np.array(self.class_names)[places] if self.class_names else places
         return self._outputs(data).squeeze(1).double().numpy()
 
     def predict_proba(self, data: Any) -> NDArray[np.float64]:

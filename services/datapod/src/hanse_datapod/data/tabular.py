@@ -73,8 +73,7 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
                 raise cells.refused(where, column.name, row, at + first, wanted, repr(given.iloc[at]))
         columns[column.name] = found
     target = _target(schema)
-    _given(path, frame, target.name, present)
-    y = _column(path, frame, target, f"column {target.name}", row, first)
+    y = _targets(path, frame, schema, target, f"column {target.name}", present, row, first)
     raw = Raw(
         f"data file {path.name}", np.zeros((len(frame), len(schema.features)), np.float32),
         y.astype(np.int64) if target.dtype == "integer" else y, row, _whose(path, frame, unit_of(schema), row, first),
@@ -89,6 +88,26 @@ def _given(path: Path, frame: pd.DataFrame, name: str, present: list[str]) -> An
     if isinstance(given, pd.DataFrame):
         raise mismatch(f"data file {path.name}: column {name} is there {given.shape[1]} times", name)
     return given
+
+
+def _targets(
+    path: Path, frame: pd.DataFrame, schema: LearnableSchema, target: Column, named: str, present: list[str],
+    row: str, first: int,
+) -> NDArray[np.float64]:  # fmt: skip
+    """(n,) numbers; of classes that have names, their places."""
+    given = _given(path, frame, target.name, present)
+    if not (isinstance(schema, TabularSchema) and schema.labels):
+        return _column(path, frame, target, named, row, first)
+    places = {
+        text: place for place, label in enumerate(schema.labels) for text in (label.name, *label.cells)
+    }  # fmt: skip
+    texts, _ = cells.read("category", given)
+    found = np.array([places.get(text, -1) for text in texts.tolist()], np.float64)
+    if (found < 0).any():
+        at = int(np.argmax(found < 0))
+        where = f"data file {path.name}"
+        raise cells.refused(where, target.name, row, at + first, "one of the schema's labels", repr(given.iloc[at]))
+    return found
 
 
 def _target(schema: TabularSchema) -> Column:
@@ -139,7 +158,7 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
             )
     named = _told_names(present, schema)
     x = [_column(path, frame, column, named[column.name], unit, first) for column in features]
-    y = _column(path, frame, target, named[target.name], unit, first)
+    y = _targets(path, frame, schema, target, named[target.name], present, unit, first)
     whole = target.dtype == "integer" or (len(y) and bool(np.all(y == np.round(y))) and schema.kind == "open")
     return Raw(
         f"data file {path.name}",
