@@ -61,11 +61,16 @@ class DeployedHub:
         """The operator's connection."""
         return hanse.connect(self.hub.url, api_key=self.hub.api_key)
 
-    def start_datapod(self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None) -> None:
-        """A datapod process for a site that is invited now, which pins the hub's compensator."""
+    def start_datapod(
+        self, project: Project, name: str, *, home: Path, data: Path, test: Path | None = None,
+        rules: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """A datapod process for a site that is invited now, which pins the hub's compensator, beside other `rules`."""
         policy = home.with_name(f"{home.name}.policy.yaml")
         policy.parent.mkdir(parents=True, exist_ok=True)
-        policy.write_text(json.dumps({"masking": {"compensator": self.hub.compensator_key}}))
+        body = dict(rules or {})
+        body["masking"] = {"compensator": self.hub.compensator_key, **body.get("masking", {})}
+        policy.write_text(json.dumps(body))
         token = project.invite(name)
         spec = datapod(name, home=home, url=self.hub.url, token=token, data=data, test=test, policy=policy)
         self._datapods.append(spec)

@@ -27,6 +27,7 @@ from hanse_fabric.messages import (
     Contribution,
     ExchangeJob,
     ExchangeSum,
+    FindingCode,
     JobKind,
     LedgerHead,
     LedgerRecord,
@@ -59,6 +60,8 @@ from hanse_fabric.messages import (
     SealedSeed,
     SentBytes,
     SetAside,
+    SiteCheck,
+    SiteFinding,
     Stage,
     StateRecord,
     StudyJob,
@@ -120,6 +123,12 @@ EXAMPLES: tuple[Message, ...] = (
         protocols=("moments",),
     ),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
+    SiteCheck(
+        findings=(
+            SiteFinding(code=FindingCode.FITS), SiteFinding(code=FindingCode.REFUSED, rule="masking.required"),
+            SiteFinding(code=FindingCode.ENOUGH, remains=2.5),
+        )
+    ),
     LinkRequest(
         **WHERE, participant="north", put=ObjectRef(digest="a" * 64, size=9),
         upload=UploadStep(upload="u", etags=("e",), digests=("b" * 64,)),

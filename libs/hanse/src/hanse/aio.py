@@ -151,9 +151,17 @@ class AsyncProject:
         view = await self._transport.send(Call("POST", path_of(self.name, "runs"), one(RunView), body))
         return AsyncRun(self._transport, view)
 
-    async def check(self, job: str | Path | Mapping[str, Any] | Job) -> dict[str, Any]:
-        """Have the hub check a job without running it."""
-        body = {"job": await asyncio.to_thread(read_job, job)}
+    async def check(self, job: str | Path | Mapping[str, Any] | Job, *, sites: bool = False) -> dict[str, Any]:
+        """Have the hub check a job without running it.
+
+        Args:
+            sites: also ask the sites that are there; `sites` in the answer is what they say of their data, their
+                policies and their budgets, as far as these open it. For a site that limits them it is one run of its
+                day.
+        """
+        body: dict[str, Any] = {"job": await asyncio.to_thread(read_job, job)}
+        if sites:  # which hubs of release 0.1.0 do not know
+            body["sites"] = True
         return await self._transport.send(Call("POST", path_of(self.name, "check"), dict, body))
 
     async def runs(self) -> list[AsyncRun]:

@@ -147,6 +147,32 @@ class Ledger:
                 self._write(turn.to_json())
             return self._balance(charges[0].project)
 
+    def affords(self, *charges: Charge, alone: bool = False) -> bool:
+        """Whether the budgets have room for charges of one project as things stand. Nothing is charged.
+
+        Args:
+            alone: as if nothing had been charged before.
+
+        Raises:
+            HanseError: TAMPERED.
+        """
+        with self._alone():
+            self._catch_up()
+            try:
+                self._check(charges, alone=alone)
+            except HanseError as error:
+                if error.code is not ErrorCode.POLICY:
+                    raise
+                return False
+            return True
+
+    def remaining(self, project: str) -> float | None:
+        """Epsilon that is left to a project, by its own budget and the whole site's; None where there is none."""
+        with self._alone():
+            self._catch_up()
+            left = [balance.remaining for balance in (self._balance(project), self._site_balance())]
+            return min((each for each in left if each is not None), default=None)
+
     def settle(self, charge: Charge) -> None:
         """Note, before the answer can leave, that it has been made: the same work again is charged again."""
         with self._alone():
@@ -222,7 +248,7 @@ class Ledger:
             )
         return known is not None
 
-    def _check(self, charges: Sequence[Charge]) -> None:
+    def _check(self, charges: Sequence[Charge], *, alone: bool = False) -> None:
         self._witness.require_whole()
         project, wanted = charges[0].project, Counter[Event]()
         for charge in charges:
@@ -231,9 +257,10 @@ class Ledger:
             (f"project {project}", self._budgets.of(project), self._totals.get(project, Counter())),
             ("the whole site", self._budgets.site, self._all()),
         )
-        for scope, budget, total in scopes:
+        for scope, budget, charged in scopes:
             if budget is None:
                 continue
+            total = Counter[Event]() if alone else charged
             after = self._epsilon(total + wanted, budget.delta)
             if not after <= budget.epsilon * _ROUNDING:  # nor where it is not a number
                 spent = self._epsilon(total, budget.delta)

@@ -14,8 +14,8 @@ from hanse_workflows.outcomes import Answer, Failure
 _WITH_UPDATE = frozenset({TaskKind.INITIALIZE, TaskKind.TRAIN, TaskKind.STUDY, TaskKind.PREPARE})
 _MOST_EXTRAS = 4
 _SLACK = 64 << 10
-WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK})
-"""Steps of the masking and noise protocols: an answer is a protocol's message."""
+WITH_PAYLOAD = frozenset({TaskKind.ADVERTISE, TaskKind.SHARE, TaskKind.UNMASK, TaskKind.CHECK})
+"""Steps of the masking and noise protocols, whose answer is a protocol's message; and what a site says of a job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ import typer
 
 from hanse.cli.connection import ApiKey, Json, Url, hub
 from hanse.cli.output import emit_json, emit_record, emit_table
+from hanse.cli.preflight import emit_sites, told
 from hanse.cli.reaching import asked_for, attained
-from hanse.hub import Run
+from hanse.hub import Project, Run
 from hanse.studies import check_completed, is_study
 from hanse.views import RunView
+from hanse_fabric.errors import HanseError
+from hanse_schemas.http.runs import SiteAnswer
 
 app = typer.Typer(no_args_is_help=True, help="Runs: submit, watch, pause, resume, cancel.")
 
@@ -35,18 +38,36 @@ def follow(run: Run, *, json: bool) -> None:
         check_completed(run.view)
 
 
+def _show_sites(project: Project, job: Path) -> None:
+    """The first lines of a submission: what sites say of the job. It is submitted whatever they say."""
+    try:
+        answers = project.check(job, sites=True).get("sites") or ()
+    except HanseError as error:  # a hub of release 0.1.0 cannot ask them
+        print(f"The sites were not asked: {error}")
+        return
+    if not answers:
+        return
+    if any(SiteAnswer.model_validate(answer).ok is not True for answer in answers):
+        emit_sites(answers)
+    print(told(answers))
+
+
 @app.command()
 def submit(
     project: str,
     job: Annotated[Path, typer.Argument(help="The job file (YAML).")],
     watch: Annotated[bool, typer.Option(help="Show it until it has ended.")] = False,
+    ask: Annotated[bool, typer.Option(help="Ask the sites first what they say of it.")] = True,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Submit a job."""
     with hub(url, api_key) as connection:
-        run = connection.projects.get(project).run(job)
+        found = connection.projects.get(project)
+        if ask and not json:
+            _show_sites(found, job)
+        run = found.run(job)
         if watch:
             follow(run, json=json)
         elif json:
@@ -56,16 +77,26 @@ def submit(
 
 
 @app.command()
-def check(project: str, job: Path, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Have the hub check a job file without running it."""
+def check(
+    project: str,
+    job: Path,
+    sites: Annotated[bool, typer.Option("--sites", help="Ask the sites, too: data, policy and budget.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Have the hub check a job file without running it, and the sites where they are asked."""
     with hub(url, api_key) as connection:
-        answer = connection.projects.get(project).check(job)
+        answer = connection.projects.get(project).check(job, sites=sites)
     if json:
         emit_json(answer)
         return
     print(f"{job} is a valid job for {project}.")
     for warning in answer.get("warnings", ()):
         print(f"But {warning}.")
+    if sites:
+        emit_sites(answer["sites"])
+        print(told(answer["sites"]))
     if answer.get("privacy"):
         print(f"\n{answer['privacy']}\n")
     findings = answer.get("utility", ())

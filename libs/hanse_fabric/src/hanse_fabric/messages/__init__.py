@@ -23,6 +23,7 @@ from hanse_fabric.messages.masking import (
 from hanse_fabric.messages.models import Lineage, ModelVersion, PublishModel, RegistryReply, RegistryRequest, Stage
 from hanse_fabric.messages.objects import INLINE_LIMIT, ObjectRef
 from hanse_fabric.messages.participants import ParticipantRecord
+from hanse_fabric.messages.preflight import FindingCode, SiteCheck, SiteFinding
 from hanse_fabric.messages.privacy import LedgerHead, LedgerRecord, PrivacyTerms
 from hanse_fabric.messages.reduction_jobs import (
     JobKind,
@@ -64,6 +65,7 @@ __all__ = [
     "Contribution",
     "ExchangeJob",
     "ExchangeSum",
+    "FindingCode",
     "Frozen",
     "GivenTask",
     "HiddenFailure",
@@ -110,6 +112,8 @@ __all__ = [
     "SeedKey",
     "SentBytes",
     "SetAside",
+    "SiteCheck",
+    "SiteFinding",
     "Stage",
     "StateRecord",
     "StudyJob",

@@ -23,7 +23,8 @@ class TaskKind(StrEnum):
 
     The others carry a privacy protocol's messages in `payload`: ADVERTISE keys, SHARE secrets or noise among the sites,
     UNMASK what the dropped have left in the sum. STUDY computes arrays for a step of a genome-wide association study.
-    PREPARE counts and sums a table's columns, before the first model.
+    PREPARE counts and sums a table's columns, before the first model. CHECK asks whether the site would do a job's
+    work: the answer is a `SiteCheck` in the payload, and nothing is done.
     """
 
     INITIALIZE = "initialize"
@@ -34,6 +35,7 @@ class TaskKind(StrEnum):
     UNMASK = "unmask"
     STUDY = "study"
     PREPARE = "prepare"
+    CHECK = "check"
 
 
 class Bound(Frozen):
@@ -58,7 +60,8 @@ class Task(Message):
         round: the round, from 1; 0 before the first.
         config: what the trainer needs (the job's `model`, `train`, `evaluate`, `code` sections); of a STUDY `study`
             (the job's section), `step` (the function's name) and `settings` (what that step is told); of a PREPARE
-            `prepare`, the rules of all columns. `preparation` is what the others apply to the raw table.
+            `prepare`, the rules of all columns; of a CHECK also `kinds`, of the tasks that the run will have, and
+            `rounds`, in how many this site will take part. `preparation` is what the others apply to the raw table.
         seed: for this run, round and participant (INITIALIZE: for the run alone).
         model: the model to start from; None for INITIALIZE.
         peers: how many participants the step was sent to, which a site's policy may bound from below.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from hanse_fabric.messages.base import Frozen
+from hanse_fabric.messages.preflight import SiteFinding
 from hanse_fabric.messages.sent_bytes import LinkBytes
 from hanse_fabric.names import Digest, RunId, Slug
 from hanse_schemas.job import Job
@@ -23,6 +24,12 @@ class Submission(Frozen):
     job: Job
 
 
+class Question(Submission):
+    """A job to check; `sites`: also by the sites that are there, which say what they may of data, policy and budget."""
+
+    sites: bool = False
+
+
 class UtilityFinding(Frozen):
     """Whether one component of a job preserves utility (equality with pooled training), and why."""
 
@@ -32,14 +39,32 @@ class UtilityFinding(Frozen):
     reason: str
 
 
+class SiteAnswer(Frozen):
+    """What a site says of a job; without `findings` it says nothing, and `reason` is why."""
+
+    participant: Slug
+    findings: tuple[SiteFinding, ...] = ()
+    reason: str = ""
+
+    def of(self, about: str) -> tuple[SiteFinding, ...]:
+        """What it says about `data`, `policy` or `budget`."""
+        return tuple(finding for finding in self.findings if finding.code.about == about)
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether nothing speaks against the job; None where the site says nothing."""
+        return all(finding.code.ok is not False for finding in self.findings) if self.findings else None
+
+
 class Checked(Frozen):
     """The job is well formed; `warnings` say what would keep it waiting, `utility` if it equals pooled training,
-    `privacy` what it would guarantee."""
+    `privacy` what it would guarantee; `sites` what they say, where they were asked."""
 
     valid: bool
     warnings: tuple[str, ...]
     utility: tuple[UtilityFinding, ...] = ()
     privacy: str = ""
+    sites: tuple[SiteAnswer, ...] | None = Field(default=None, exclude_if=lambda given: given is None)
 
 
 ALL_SITES = "(all)"

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hanse_coordinator.api.hub import Hub
 from hanse_coordinator.api.route import OWN, Request, Route, view
 from hanse_coordinator.api.submission import check_submission
+from hanse_coordinator.preflight import ask_sites
 from hanse_coordinator.records import RunRecord
 from hanse_fabric.doors.byte_ledger import by_round
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -22,6 +23,7 @@ from hanse_schemas.http.runs import (
     ALL_SITES,
     FINAL_STATES,
     Checked,
+    Question,
     RoundBytes,
     RoundMetrics,
     RunList,
@@ -53,14 +55,23 @@ async def _view(hub: Hub, record: RunRecord) -> RunView:
 
 
 async def check_job(hub: Hub, request: Request) -> Checked:
-    body: Submission = request.body
+    body: Question = request.body
     project = await hub.project(request.project)
     job = completed_job(body.job, project.data_schema)
     warnings = await check_submission(hub, project, job)
     findings = () if job.study is not None else check_utility(job)
+    sites = None
+    if body.sites:
+        sites = await ask_sites(hub, project, job)
+        asked = [site.participant for site in sites if site.findings]
+        await hub.audit(request.caller, request.project, "sites.ask", f"project:{request.project}", answered=asked)
     utility = tuple(UtilityFinding(**dataclasses.asdict(finding)) for finding in findings)
     return Checked(
-        valid=True, warnings=warnings, utility=utility, privacy=describe(job, unit=unit_of(project.data_schema))
+        valid=True,
+        warnings=warnings,
+        utility=utility,
+        privacy=describe(job, unit=unit_of(project.data_schema)),
+        sites=sites,
     )
 
 
@@ -183,7 +194,7 @@ _BASE = "/v1/projects/{project}/runs"
 _RUN = _BASE + "/{run}"
 ROUTES = (
     Route("POST", "/v1/projects/{project}/check", OWN, check_job, Checked, "Check a job without running it",
-          body=Submission),
+          body=Question),
     Route("POST", _BASE, OWN, submit_run, RunView, "Submit a run", body=Submission, status=201),
     Route("GET", _BASE, OWN, list_runs, RunList, "A project's runs"),
     Route("GET", _RUN, OWN, get_run, RunView, "A run"),

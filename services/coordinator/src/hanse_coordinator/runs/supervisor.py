@@ -32,6 +32,7 @@ from hanse_fabric.telemetry.catalogue import OPEN_RUNS, RUNS, RUNS_ENDED
 from hanse_fabric.waiting import first_of, stop
 from hanse_schemas.http.runs import FINAL_STATES
 from hanse_workflows.failures import RunFailure
+from hanse_workflows.preflight import require_budgets
 from hanse_workflows.preparing import conduct_prepared
 from hanse_workflows.workflow import blamed, workflow_of
 
@@ -248,7 +249,10 @@ class Supervisor:
 async def _conducted(verbs: DurableVerbs) -> None:
     """Conduct the run; of several reasons to end, raise the one that counts."""
     try:
-        await conduct_prepared(workflow_of(verbs.job), verbs)
+        workflow = workflow_of(verbs.job)
+        if verbs.binds:  # a run that began under release 0.1.0 has charged its sites already
+            await require_budgets(verbs)
+        await conduct_prepared(workflow, verbs)
     except BaseExceptionGroup as several:
         first = reason_of(several)
         raise blamed(verbs.job, first) or first from several

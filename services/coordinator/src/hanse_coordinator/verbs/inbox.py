@@ -16,6 +16,7 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.verbs.collector import Collector
 from hanse_coordinator.verbs.ledgers import Ledgers
+from hanse_coordinator.verbs.verified import verified_result
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.errors import ErrorCode, HanseError
@@ -131,18 +132,8 @@ class Inbox:
         )  # fmt: skip
 
     def _verified(self, data: bytes, step: str, name: str) -> Result:
-        result = Result.decode(data)
-        claimed = (result.project, result.run, result.step, result.participant)
-        if claimed != (self._project, self._run, step, name):
-            raise HanseError(
-                ErrorCode.TAMPERED, f"result: it names {claimed}, and came on the subject of {name}, {step}"
-            )
         key = self._roster.key_of(self._project, name)
-        if key is None:
-            raise HanseError(ErrorCode.FORBIDDEN, f"participant: {name} is not enrolled, or was revoked")
-        signed = result.canonical(without=frozenset({"signature"}))
-        VerifyKey(key).verify(result.signature, signed, what=f"result of {name}")
-        return result
+        return verified_result(data, key, project=self._project, run=self._run, step=step, participant=name)
 
     def _outbox(self, record: Record, name: str) -> LedgerHead | None:
         """The head of the site's log that came beside its answer, if it has signed it."""

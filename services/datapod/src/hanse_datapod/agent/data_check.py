@@ -52,6 +52,11 @@ class DataCheck:
             self.unfit = error
         self.looked.set()
 
+    @property
+    def there(self) -> int:
+        """The number of examples, as they were then; 0 where they are refused."""
+        return self._examples
+
     async def examples(self) -> int:
         """The number of examples, once the data were looked at.
 

@@ -22,11 +22,13 @@ from hanse_datapod.study.lanes import StudyLanes
 from hanse_datapod.study.tasks import belongs_to_study
 from hanse_datapod.worker.port import Worker
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages import TaskKind
 from hanse_fabric.subjects import PRESENCE
 from hanse_schemas.schema import DataSchema
 from hanse_site import OpenTask, SiteLink
 
 PRESENCE_S = 60.0
+MOST_QUESTIONS = 16
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +64,7 @@ class Agent:
         )
         self._queue = TaskQueue(self._clock)
         self._studies = StudyLanes(link, worker, folders, self._task_work.do, lanes=studies_at_once)
+        self._questions: asyncio.Queue[OpenTask] = asyncio.Queue(MOST_QUESTIONS)
         self._current: _Current | None = None
 
     async def run(self) -> None:
@@ -77,6 +80,7 @@ class Agent:
                 group.create_task(self._take_in(), name="tasks")
                 group.create_task(self._work_off(), name="work")
                 group.create_task(self._studies.run(), name="studies")
+                group.create_task(self._answer_questions(), name="questions")
         finally:
             self._task_work.close()
 
@@ -110,6 +114,9 @@ class Agent:
     async def _take_in(self) -> None:
         async with self._link.tasks() as tasks:
             async for opened in tasks:
+                if opened.task.kind is TaskKind.CHECK:
+                    self._take_question(opened)
+                    continue
                 if belongs_to_study(opened.task):
                     await self._studies.offer(opened)
                     continue
@@ -126,6 +133,17 @@ class Agent:
                     _log.info("makes way", extra={"run": current.opened.task.run, "to": opened.task.run})
                     self._queue.put_back(current.opened)
                     current.work.cancel()
+
+    def _take_question(self, opened: OpenTask) -> None:
+        """What a site would do of a job is said while it works for another. Whoever asks too much is not heard."""
+        try:
+            self._questions.put_nowait(opened)
+        except asyncio.QueueFull:
+            _log.warning("too many questions at once", extra={"run": opened.task.run})
+
+    async def _answer_questions(self) -> None:
+        while True:
+            await self._task_work.do(await self._questions.get())
 
     async def _work_off(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.agent.preflight import Preflight
 from hanse_datapod.agent.sums_under_way import open_sums
 from hanse_datapod.agent.watched_work import watch_over
 from hanse_datapod.answers.delivery import link_subject, outbox_entries, send
@@ -82,6 +83,7 @@ class TaskWork:
         self._noise = SiteNoise(link, policy)
         self._runs, self._moved = Runs(home), Moved(home)
         self._remembered = Remembered(home, policy, self._clock, lambda: data.state)
+        self._preflight = Preflight(policy, link.identity.schema, worker.kinds, data, self._budget)
         self._finishing = threading.Lock()
 
     def close(self) -> None:
@@ -143,6 +145,9 @@ class TaskWork:
 
     async def _work(self, opened: OpenTask) -> FinishedTask:
         task = opened.task
+        if task.kind is TaskKind.CHECK:
+            await self._data.looked.wait()
+            return await asyncio.to_thread(self._check, opened)
         await asyncio.to_thread(self._admit, opened)
         with of_the_data(task):
             examples = await self._data.examples()
@@ -210,15 +215,36 @@ class TaskWork:
                 outcome = reserved.without_answer(task, error, examples)
         return outcome if reserved is None else reserved.keep_covered(outcome)
 
+    def _check(self, opened: OpenTask) -> FinishedTask:
+        """Say what the site would do of a job, and write the answer down. Blocks."""
+        task = opened.task
+        self._look_back(opened)
+        self._begin_run(task)
+        said = self._preflight.answer(task)
+        with self._finishing:
+            result = result_for(task).model_copy(update={"payload": said.encode()})
+            finished = FinishedTask(self._link.sign(result))
+            self._journal.finish(task, finished)
+            return finished
+
+    def _begin_run(self, task: Task) -> None:
+        """Count the run among those of the day.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
+        if most is not None:
+            self._runs.begin(task.run, self._clock.now().timestamp(), most)
+
     def _admit(self, opened: OpenTask) -> None:
         """Refuse what the site's policy, its log or its kind of data do not allow. Blocks."""
         task = opened.task
         self._look_back(opened)
         self._policy.check(task)
         self._policy.check_asking(task, self._link.identity.schema)
-        most = self._policy.asking.most_runs(cautious=self._policy.masking.required)
-        if most is not None and task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
-            self._runs.begin(task.run, self._clock.now().timestamp(), most)
+        if task.kind in WORKER_KINDS - {TaskKind.INITIALIZE}:
+            self._begin_run(task)
         if task.kind not in WORKER_KINDS and not is_pairwise(task) and not is_exchange(task):
             raise HanseError(
                 ErrorCode.UNKNOWN_SCHEMA, f"task of kind {task.kind}: this datapod has no protocol for it",

@@ -35,6 +35,7 @@ class PrivacyPolicy(Frozen):
         epsilon, delta: the whole site's budget, over all projects; epsilon None: unlimited, but written down.
         project: the budget of each project that `projects` does not name.
         projects: budgets by name of project.
+        open_balance: whether an owner who asks before a run hears how much epsilon remains, not only if it suffices.
         accountant: `pld`, or `rdp`, which is looser and faster (`hanse_privacy.accounting.accountant`).
         ledger: folder of the ledger; None: the site's home. Homes on one machine that hold the same data share one.
     """
@@ -46,6 +47,7 @@ class PrivacyPolicy(Frozen):
     delta: float = Field(default=1e-5, ge=0, lt=1)
     project: BudgetPolicy | None = None
     projects: dict[Slug, BudgetPolicy] = {}
+    open_balance: bool = False
     accountant: Literal["rdp", "pld"] = "pld"
     ledger: Path | None = None
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hanse_fabric.errors import ErrorCode, HanseError
 
 
-def forbidden(rule: str, value: object, allowed: object, *, hint: str = "") -> HanseError:
+class ForbiddenError(HanseError):
+    """A refusal by a rule of the policy file; `rule` is its path in the file."""
+
+    def __init__(self, rule: str, message: str, hint: str) -> None:
+        super().__init__(ErrorCode.POLICY, message, hint=hint)
+        self.rule = rule
+
+
+def forbidden(rule: str, value: object, allowed: object, *, hint: str = "") -> ForbiddenError:
     """The refusal by a rule of the policy file.
 
     Args:
@@ -15,8 +23,8 @@ def forbidden(rule: str, value: object, allowed: object, *, hint: str = "") -> H
         hint: what to do about it; by default, that the administrator decides.
     """
     shown = ", ".join(str(item) for item in allowed) if isinstance(allowed, tuple) else allowed
-    return HanseError(
-        ErrorCode.POLICY,
+    return ForbiddenError(
+        rule,
         f"the site's policy forbids it: {rule}: {value} is asked, allowed: {shown}",
-        hint=hint or "the site's administrator decides, in the policy file",
+        hint or "the site's administrator decides, in the policy file",
     )

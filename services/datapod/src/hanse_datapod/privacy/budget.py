@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hanse_datapod.answers.plain import require_update_alone
 from hanse_datapod.policy.privacy import BudgetPolicy, PrivacyPolicy
+from hanse_datapod.privacy.expected import expected_charges, stands_for_all
 from hanse_datapod.privacy.metrics import CoveredMetrics, covered_metrics
 from hanse_datapod.worker.port import WorkOutcome
 from hanse_fabric.clock import SYSTEM_CLOCK, Clock
@@ -143,6 +144,34 @@ class SiteBudget:
         if self._policy.epsilon is not None:
             _report_metrics(WHOLE_SITE, ledger.site_balance())
         return Reservation(tuple(charges), told, covered)
+
+    def affords(self, task: Task, rounds: int, *, examples: int | None, units: int | None = None) -> bool | None:
+        """Whether the budget has room for all that a run's tasks of these terms would be charged. Nothing is charged.
+
+        Args:
+            task: any of the run's.
+            rounds: in which this site takes part.
+            examples: of the site's training data; None: what is answered may not depend on them.
+            units: who have them.
+
+        Returns:
+            None where that depends on examples that are not given, or on the model's size.
+
+        Raises:
+            HanseError: INVALID_INPUT for terms that no site can keep; TAMPERED.
+        """
+        charges = expected_charges(task, rounds, self._policy, examples=examples, units=units)
+        if charges is None:
+            return None
+        if self._open().affords(*charges):
+            return True
+        # What stands for charges of another kind adds up otherwise: it says no where it is too much even alone.
+        unsure = stands_for_all(task, examples) and self._open().affords(*charges, alone=True)
+        return None if unsure else False
+
+    def remaining(self, project: str) -> float | None:
+        """Epsilon that is left to a project; None where there is no ceiling."""
+        return self._open().remaining(project)
 
     def settle(self, reserved: Reservation | None) -> None:
         """Note that the answer is about to be made durable. Doing the task once more is charged again."""

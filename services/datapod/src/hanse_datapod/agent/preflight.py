@@ -1,0 +1,112 @@
+"""What the site says of a job before it is run: whether its data fit, what its policy would refuse, whether its privacy
+budget suffices.
+
+A hub may ask as often as `asking.runs` lets it, of any job, and nothing is charged. So nothing here depends on the job
+and the data together: the data were held against the project's schema once, before anybody asked; the policy knows no
+data; and a charge that depends on how many examples there are is not told by a site that does not tell these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hanse_datapod.agent.data_check import DataCheck
+from hanse_datapod.answers.withheld import hides
+from hanse_datapod.policy.refusal import ForbiddenError
+from hanse_datapod.policy.site_policy import Policy
+from hanse_datapod.privacy.budget import SiteBudget
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.messages import FindingCode, SiteCheck, SiteFinding, Task, TaskKind
+from hanse_schemas.schema import DataSchema
+
+_ASKED = frozenset({TaskKind.PREPARE, TaskKind.TRAIN, TaskKind.EVALUATE, TaskKind.STUDY})
+_MOST = 16
+_TEXT = 500
+
+
+class Preflight:
+    """Answers tasks of kind CHECK.
+
+    Args:
+        kinds: of tasks that the site's worker does with its data.
+    """
+
+    def __init__(
+        self, policy: Policy, schema: DataSchema, kinds: Collection[TaskKind], data: DataCheck, budget: SiteBudget
+    ) -> None:
+        self._policy, self._schema, self._kinds, self._data, self._budget = policy, schema, kinds, data, budget
+
+    def answer(self, task: Task) -> SiteCheck:
+        """What the site says, once the data were looked at. Blocks.
+
+        Raises:
+            HanseError: INVALID_INPUT for a question that is none; TAMPERED, NO_SPACE of the ledger.
+        """
+        works = _works(task)
+        cautious = self._policy.masking.required or self._policy.privacy.required or hides(task)
+        found = [self._of_data(works, cautious=cautious), *self._of_policy(works, cautious=cautious)]
+        if task.privacy is not None and TaskKind.TRAIN in {work.kind for work in works}:
+            found.append(self._of_budget(task))
+        return SiteCheck(findings=tuple(found))
+
+    def _of_data(self, works: list[Task], *, cautious: bool) -> SiteFinding:
+        unfit = self._data.unfit
+        if unfit is None and any(work.kind not in self._kinds for work in works):
+            unfit = HanseError(ErrorCode.SCHEMA_MISMATCH, "data: this site's are of another kind than the job wants")
+        if unfit is None and any(work.kind is not TaskKind.STUDY for work in works):
+            try:
+                self._policy.check_examples(self._data.there, tell=not cautious)
+            except HanseError as error:
+                unfit = error
+        if unfit is None:
+            return SiteFinding(code=FindingCode.FITS)
+        return SiteFinding(code=FindingCode.UNFIT, text="" if cautious else str(unfit)[:_TEXT])
+
+    def _of_policy(self, works: list[Task], *, cautious: bool) -> list[SiteFinding]:
+        found: dict[tuple[str, str], SiteFinding] = {}
+        for work in works:
+            try:
+                self._policy.check(work)
+                self._policy.check_asking(work, self._schema)
+            except HanseError as error:
+                rule = error.rule if isinstance(error, ForbiddenError) else ""
+                text = "" if cautious else str(error)[:_TEXT]
+                found[rule, text] = SiteFinding(code=FindingCode.REFUSED, rule=rule, text=text)
+        return list(found.values())[:_MOST] or [SiteFinding(code=FindingCode.ALLOWED)]
+
+    def _of_budget(self, task: Task) -> SiteFinding:
+        known = tells_examples(self._policy) and self._data.unfit is None
+        examples = self._data.there if known else None
+        enough = self._budget.affords(task, _rounds(task), examples=examples, units=self._data.units)
+        remains = self._budget.remaining(task.project) if self._policy.privacy.open_balance else None
+        code = {True: FindingCode.ENOUGH, False: FindingCode.SHORT, None: FindingCode.UNTOLD}[enough]
+        return SiteFinding(code=code, remains=remains)
+
+
+def tells_examples(policy: Policy) -> bool:
+    """Whether what is answered may depend on how many examples the site has."""
+    return policy.privacy.tells("examples") and not policy.masking.required
+
+
+def _works(task: Task) -> list[Task]:
+    """The kinds of tasks that the run would have.
+
+    Raises:
+        HanseError: INVALID_INPUT.
+    """
+    kinds = task.config.get("kinds")
+    known = {kind.value: kind for kind in _ASKED}
+    if not isinstance(kinds, list) or not kinds or not set(map(str, kinds)) <= known.keys():
+        raise invalid("task.config.kinds", kinds, f"some of {', '.join(sorted(known))}")
+    works = [task.model_copy(update={"kind": known[str(kind)]}) for kind in kinds]
+    return [
+        work.model_copy(update={"config": work.config | {"step": "samples"}}) if work.kind is TaskKind.STUDY else work
+        for work in works
+    ]
+
+
+def _rounds(task: Task) -> int:
+    rounds = task.config.get("rounds")
+    if not isinstance(rounds, int) or not 1 <= rounds <= 10**6:
+        raise invalid("task.config.rounds", rounds, "a whole number from 1")
+    return rounds

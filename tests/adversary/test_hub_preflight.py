@@ -1,0 +1,118 @@
+"""What a site says before a run is no oracle: a hub may ask it of any job, nothing is charged, and nothing is learned
+of the data but whether they are as the project declares them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adversary.conftest import Attacked
+from adversary.lying_hub import LyingHub, refusals
+from adversary.stage import EXAMPLES
+from hanse_datapod.agent import preflight
+from hanse_fabric.messages import FindingCode, MaskingMode, PrivacyTerms, SiteCheck, Task, TaskKind
+from hanse_fabric.messages.privacy import Privacy
+from hanse_privacy.accounting.calibration import noise_for
+
+BUDGET, BATCH, STEPS = 1.0, 4, 5
+CAUTIOUS = {"privacy": {"required": True, "epsilon": BUDGET, "accountant": "rdp"}, "asking": {"runs": 1000}}
+TRAIN = {"steps": STEPS, "batch_size": BATCH}
+ALL = ["prepare", "train", "evaluate"]
+
+
+def asked(hub: LyingHub, site: str, number: int, **fields: Any) -> Task:
+    """A question about a job that the hub makes up."""
+    config = {"kinds": fields.pop("kinds", ALL), "rounds": 1, "model": {"name": "linear"}, "train": TRAIN}
+    mode = fields.pop("mode", None)
+    return hub.task(
+        site, "preflight", kind=TaskKind.CHECK, mode=mode, run=f"ask{number:09}", config=config, bound=False, **fields
+    )
+
+
+def private(multiplier: float | None, **more: Any) -> PrivacyTerms:
+    """Noise in training on examples, of which the charge depends on how many there are."""
+    privacy = Privacy(placement="local", mechanism="dp_sgd", noise_multiplier=multiplier, **more)
+    return PrivacyTerms(privacy=privacy, rounds=1, round=1, active=4)
+
+
+async def bracket(hub: LyingHub, site: str) -> tuple[int, int, set[FindingCode]]:
+    """How many examples the site can have, as far as its answers tell: noise that is just enough for the budget where
+    there are so many."""
+    low, high, codes = 1, 4096, set[FindingCode]()
+    for number in range(12):
+        guess = (low + high) // 2
+        enough = noise_for("gaussian", BUDGET, 1e-5, STEPS, rate=min(1.0, BATCH / guess), accountant="rdp")
+        result = (await hub.ask(asked(hub, site, number, kinds=["train"], privacy=private(enough))))[site]
+        said = SiteCheck.decode(result.payload or b"").findings[-1].code
+        codes.add(said)
+        if said is FindingCode.ENOUGH:
+            low = guess
+        elif said is FindingCode.SHORT:
+            high = guess
+    return low, high, codes
+
+
+async def test_the_budget_answers_no_question_about_how_many_examples_there_are(attacked: Attacked) -> None:
+    async with attacked(**CAUTIOUS) as hub:
+        low, high, codes = await bracket(hub, "site-3")
+    assert (low, high, codes) == (1, 4096, {FindingCode.UNTOLD})
+
+
+async def test_control_where_the_charge_is_of_the_sites_own_examples_their_number_is_found(
+    attacked: Attacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "tells_examples", lambda _policy: True)
+    async with attacked(**CAUTIOUS) as hub:
+        low, high, _ = await bracket(hub, "site-3")
+    assert low <= EXAMPLES + 3 <= high <= low + 1
+
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "plain": {}, "masked": {"mode": MaskingMode.COMPENSATOR}, "pairwise": {"mode": MaskingMode.PAIRWISE},
+    "few": {"mode": MaskingMode.COMPENSATOR, "minimum": 1, "peers": 1},
+    "training alone": {"kinds": ["train"], "privacy": private(None, epsilon=0.5)},
+    "too dear": {"kinds": ["train"], "privacy": private(None, epsilon=5.0)},
+    "another workflow": {"workflow": "spying"}, "no budget": {"kinds": ["evaluate"], "privacy": private(0.001)},
+}  # fmt: skip
+
+
+async def answers(hub: LyingHub) -> dict[str, list[bytes]]:
+    """By question what all sites say, whose data differ in everything."""
+    found = {}
+    for number, (name, fields) in enumerate(QUESTIONS.items()):
+        results = await hub.ask(*(asked(hub, site, number, **fields) for site in hub.stage.names))
+        assert not refusals(results)
+        found[name] = [results[site].payload or b"" for site in hub.stage.names]
+        assert {(result.examples, result.seconds, *result.metrics) for result in results.values()} == {(0, 0.0)}
+    return found
+
+
+async def test_sites_with_other_data_give_the_same_answers_of_codes_and_rules_alone(attacked: Attacked) -> None:
+    async with attacked(**CAUTIOUS) as hub:
+        for name, said in (await answers(hub)).items():
+            assert len(set(said)) == 1, name
+            findings = SiteCheck.decode(said[0]).findings
+            assert not any(finding.text or finding.remains is not None for finding in findings), name
+
+
+async def test_control_a_site_that_says_how_many_examples_are_too_few_answers_by_its_data(attacked: Attacked) -> None:
+    open_site = {
+        "masking": {"required": False}, "outputs": {"minimum_examples": EXAMPLES + 100},
+        "privacy": {"epsilon": BUDGET, "accountant": "rdp"},
+    }  # fmt: skip
+    async with attacked(**open_site) as hub:
+        assert len(set((await answers(hub))["plain"])) == len(hub.stage.names)
+
+
+async def test_a_site_that_limits_runs_answers_so_many_questions_a_day_and_no_more(attacked: Attacked) -> None:
+    async with attacked(**CAUTIOUS | {"asking": {"runs": 3}}) as hub:
+        heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
+    assert [bool(result.payload) for result in heard] == [True, True, True, False, False]
+    assert "asking.runs" in heard[-1].reason
+
+
+async def test_control_without_the_limit_it_answers_all_of_them(attacked: Attacked) -> None:
+    async with attacked(**CAUTIOUS) as hub:
+        heard = [(await hub.ask(asked(hub, "site-0", number)))["site-0"] for number in range(5)]
+    assert all(result.payload for result in heard)

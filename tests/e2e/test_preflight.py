@@ -1,0 +1,113 @@
+"""Before a run, sites say what they may of their data, their policies and their budgets: real services and datapods."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hanse
+from e2e.deployed import DeployedHub
+from hanse.hub import Hub, Project
+
+SCHEMA = {
+    "kind": "tabular", "features": [{"name": "age", "maximum": 120}, {"name": "dose"}], "target": "died", "classes": 2
+}  # fmt: skip
+JOB = {"rounds": 2, "model": {"name": "logistic"}, "participants": {"minimum": 2, "patience": 30}}
+PRIVATE = {"placement": "local", "mechanism": "gaussian", "clip": 1.0, "epsilon": 4.0}
+
+
+def table(path: Path, **changed: Any) -> Path:
+    """Forty people; `changed` are cells of the last."""
+    rows = [{"age": 30 + at, "dose": at / 7, "died": at % 2} for at in range(40)]
+    rows[-1] |= changed
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["age", "dose", "died"])
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture
+def project(hub: DeployedHub, client: Hub, tmp_path: Path) -> Project:
+    """Sites of every kind: `open` and `poor` say much, `quiet` and `wrong` require masks; `wrong`, `false` have a
+    patient of 131."""
+    made = client.projects.create(f"ward-{time.time_ns() % 10**9}", schema=SCHEMA)
+    good, bad = table(tmp_path / "good.csv"), table(tmp_path / "bad.csv", age=131)
+    sites: dict[str, tuple[Path, dict[str, Any]]] = {
+        "open": (good, {"privacy": {"open_balance": True, "epsilon": 9.0}}),
+        "poor": (good, {"privacy": {"epsilon": 1.0}}),
+        "quiet": (good, {"masking": {"required": True}}),
+        "wrong": (bad, {"masking": {"required": True}}),
+        "false": (bad, {}),
+    }
+    for name, (data, rules) in sites.items():
+        hub.start_datapod(made, name, home=tmp_path / name, data=data, rules=rules)
+    made.invite("never-came")
+    until = time.monotonic() + 90
+    while sum(site.online for site in made.participants()) < len(sites):
+        assert time.monotonic() < until, "sites do not come"
+        time.sleep(0.3)
+    return made
+
+
+@pytest.mark.timeout(300)
+def test_sites_say_before_a_run_whether_data_policy_and_budget_are_right(
+    hub: DeployedHub, project: Project, tmp_path: Path
+) -> None:
+    answers = {site["participant"]: site for site in project.check(JOB | {"privacy": PRIVATE}, sites=True)["sites"]}
+    assert set(answers) == {"open", "poor", "quiet", "wrong", "false"}
+    codes = {name: [finding["code"] for finding in site["findings"]] for name, site in answers.items()}
+    assert codes == {
+        "open": ["fits", "allowed", "enough"], "poor": ["fits", "allowed", "short"],
+        "quiet": ["fits", "refused", "enough"], "wrong": ["unfit", "refused", "enough"],
+        "false": ["unfit", "allowed", "enough"],
+    }  # fmt: skip
+    assert answers["open"]["findings"][2]["remains"] == pytest.approx(9.0)
+    assert [found.get("remains") for name in ("poor", "quiet") for found in answers[name]["findings"]] == [None] * 6
+    # Where the site requires masks, rules and codes alone leave, whatever the hub asks.
+    assert [found["text"] for name in ("quiet", "wrong") for found in answers[name]["findings"]] == [""] * 6
+    assert answers["quiet"]["findings"][1]["rule"] == "masking.required"
+
+    # A plain job, by the command line: the words of a site that may say them name column and rule, and no cell.
+    (tmp_path / "job.yaml").write_text(json.dumps(JOB))
+    key = ("--url", hub.hub.url, "--api-key", hub.hub.api_key)
+
+    def typed(*arguments: str) -> str:
+        argv = [sys.executable, "-m", "hanse", "run", *arguments, *key]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+    shown = typed("check", project.name, str(tmp_path / "job.yaml"), "--sites")
+    assert "2 of 5 sites are ready for this job." in shown
+    assert "age" in shown
+    assert "131" not in shown
+    submitted = typed("submit", project.name, str(tmp_path / "job.yaml"))
+    assert submitted.index("2 of 5 sites are ready") < submitted.index("is submitted")
+
+    # The same in asyncio.
+    async def ask() -> dict[str, Any]:
+        async with hanse.aconnect(hub.hub.url, api_key=hub.hub.api_key) as connection:
+            return await (await connection.projects.get(project.name)).check(JOB, sites=True)
+
+    assert [site["participant"] for site in asyncio.run(ask())["sites"] if not site["reason"]] == sorted(answers)
+
+
+@pytest.mark.timeout(300)
+def test_a_budget_that_one_site_lacks_ends_the_run_before_anybody_is_charged(project: Project, tmp_path: Path) -> None:
+    run = project.run(JOB | {"privacy": PRIVATE | {"epsilon": 4.0}})
+    run.wait()
+    assert run.state == "failed"
+    assert "the budget of poor does not suffice" in run.view.reason
+    assert "nobody was charged" in run.view.reason
+    for site in ("open", "poor", "quiet"):
+        ledger = tmp_path / site / "privacy.jsonl"
+        assert not ledger.exists() or not ledger.read_text(), site
