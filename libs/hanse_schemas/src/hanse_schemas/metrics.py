@@ -1,14 +1,17 @@
-"""The metrics that built-in evaluation reports: for which task, and which of two values is the better one."""
+"""The metrics that built-in evaluation reports: for which task, which of two values is the better one, and which are
+made of counts over all sites, so that they are those of the pooled examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 Better = Literal["max", "min"]
 Task = Literal["classification", "regression"]
+Family = Literal["confusion", "scores", "probabilities", "moments"]
+"""What sites count together: examples by true and predicted class; by score; by probability; sums of errors."""
 
 _WORST = "_min"
 
@@ -42,16 +45,71 @@ METRICS: Mapping[str, Metric] = MappingProxyType({
 """By name, in the order in which tables show them."""
 
 
-def known(name: str) -> Metric | None:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A metric that is made of the sum of all sites' counts, where a job's `evaluate.metrics` names it.
+
+    Attributes:
+        family: of the counts that it needs.
+    """
+
+    name: str
+    better: Better
+    task: Task
+    family: Family
+
+
+COUNTED: Mapping[str, Counted] = MappingProxyType({
+    metric.name: metric
+    for metric in (
+        Counted("auroc", "max", "classification", "scores"),
+        Counted("average_precision", "max", "classification", "scores"),
+        Counted("sensitivity", "max", "classification", "confusion"),
+        Counted("specificity", "max", "classification", "confusion"),
+        Counted("precision", "max", "classification", "confusion"),
+        Counted("f1", "max", "classification", "confusion"),
+        Counted("balanced_accuracy", "max", "classification", "confusion"),
+        Counted("matthews", "max", "classification", "confusion"),
+        Counted("dice", "max", "classification", "confusion"),
+        Counted("iou", "max", "classification", "confusion"),
+        Counted("brier", "min", "classification", "probabilities"),
+        Counted("ece", "min", "classification", "probabilities"),
+        Counted("mae", "min", "regression", "moments"),
+        Counted("rmse", "min", "regression", "moments"),
+        Counted("r2", "max", "regression", "moments"),
+    )
+})  # fmt: skip
+"""By name, in the order in which tables show them. `matthews` and `r2`, where a job names them, are those of all
+examples together instead of the means of the sites'."""
+
+
+def known(name: str) -> Metric | Counted | None:
     """The metric of that name, or of which the name is a site's smallest value (`accuracy_min`); None: unknown here."""
-    return METRICS.get(name) or METRICS.get(name.removesuffix(_WORST))
+    for each in (name, name.removesuffix(_WORST)):
+        if found := METRICS.get(each) or COUNTED.get(each):
+            return found
+    return None
 
 
-def reported(task: Task, *, by_site: bool) -> tuple[str, ...]:
+def of_task(task: Task) -> tuple[str, ...]:
+    """The metrics that a job of that task may name in `evaluate.metrics`."""
+    every = {name for name, metric in METRICS.items() if task in metric.tasks}
+    every |= {name for name, metric in COUNTED.items() if task == metric.task}
+    return tuple(name for name in {**METRICS, **COUNTED} if name in every)
+
+
+def families(names: Iterable[str]) -> tuple[Family, ...]:
+    """What is counted for these metrics, sorted; nothing for means that sites report anyway."""
+    return tuple(sorted({COUNTED[name].family for name in names if name in COUNTED}))
+
+
+def reported(task: Task, *, by_site: bool, named: Iterable[str] = ()) -> tuple[str, ...]:
     """What a run of that task reports of each evaluation.
 
     Args:
         by_site: whether sites report for themselves, so that the smallest value of one is known; not in masked runs.
+        named: the job's `evaluate.metrics`.
     """
     names = tuple(name for name, metric in METRICS.items() if task in metric.tasks)
+    names += tuple(name for name in named if name in COUNTED and name not in names)
     return names + tuple(f"{name}{_WORST}" for name in names if by_site)

@@ -1,0 +1,117 @@
+"""What a site counts of its test examples: one vector of 64-bit words, that adds up over sites."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hanse_fabric.errors import ErrorCode, HanseError, unfit
+from hanse_learning.metrics import confusion
+from hanse_learning.pooled.layout import CALIBRATION_BINS, COARSE, MOMENT_LIMBS, MOST_EXAMPLES, Counts
+from hanse_learning.pooled.scores import Floats, Words, histogram
+from hanse_privacy.ring import limbs
+
+FRACTION_BITS = 32
+"""Of probabilities and their squared errors."""
+VALUE_BITS = 60
+MOMENT_BITS = 2 * VALUE_BITS
+"""Of sums of errors: fixed point with so many bits behind the point, 160 before."""
+
+
+def counts_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic], *, sites: int = 1) -> Words:
+    """The vector (words,) of one site.
+
+    Args:
+        outputs: logits (n, classes), or of regression values (n, 1).
+        targets: labels (n,), or values (n, 1).
+        sites: how many count together.
+
+    Raises:
+        HanseError: SCHEMA_MISMATCH for so many examples that words could overflow; TRAINING_FAILED for outputs that are
+            not finite.
+    """
+    most = MOST_EXAMPLES // max(1, sites)
+    if len(targets) > most:
+        raise unfit(f"test examples: at most {most} can be counted at a site", len(targets))
+    if not np.isfinite(outputs).all():
+        raise HanseError(ErrorCode.TRAINING_FAILED, "evaluation: the model's outputs are not finite")
+    vector = np.zeros(counts.words, np.uint64)
+    vector[0], vector[1] = 1, len(targets)
+    for family, part in counts.parts.items():
+        vector[part] = _OF[family](counts, outputs, targets)
+    return vector
+
+
+def odds_of(logits: Floats) -> Floats:
+    """Log-odds (n, classes) of each class against the mean of the others, from logits: nothing is lost where p rounds
+    to 1, and a model that knows nothing has scores near 0, where they are told apart best."""
+    columns = range(logits.shape[1])
+    return np.stack([logits[:, at] - _log_mean(np.delete(logits, at, axis=1)) for at in columns], axis=1)
+
+
+def probabilities_of(logits: Floats) -> Floats:
+    """(n, classes)."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def _log_mean(values: Floats) -> Floats:
+    largest = values.max(axis=1)
+    return np.asarray(largest + np.log(np.exp(values - largest[:, None]).mean(axis=1)))
+
+
+def _confusion(counts: Counts, logits: Floats, labels: NDArray[np.generic]) -> Words:
+    return confusion(labels.astype(np.int64), logits.argmax(axis=1), counts.classes).astype(np.uint64).ravel()
+
+
+def _scores(counts: Counts, logits: Floats, labels: NDArray[np.generic]) -> Words:
+    odds, fine = odds_of(logits), counts.bins > COARSE
+    chosen = (1,) if counts.classes == 2 else range(counts.classes)
+    return np.stack([histogram(odds[:, at], labels == at, counts.bins, places=fine) for at in chosen]).ravel()
+
+
+def _probabilities(counts: Counts, logits: Floats, labels: NDArray[np.generic]) -> Words:
+    """By bin of the probability: examples, sum of probabilities, how many are so; then the sum of squared errors.
+
+    The probability is that of class 1 of two, else of the class that is predicted.
+    """
+    chances = probabilities_of(logits)
+    if counts.classes == 2:
+        chance, happened = chances[:, 1], labels == 1
+        squared = np.square(chance - happened)
+    else:
+        said = logits.argmax(axis=1)
+        chance, happened = chances[np.arange(len(said)), said], labels == said
+        squared = np.square(chances - np.eye(counts.classes)[labels.astype(np.int64)]).sum(axis=1)
+    # Bins are open below, as where calibration errors are defined (Guo et al., 2017, section 2).
+    at = np.clip(np.ceil(chance * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1)
+    table = np.zeros((3, CALIBRATION_BINS), np.int64)
+    np.add.at(table[0], at, 1)
+    np.add.at(table[1], at, _fixed(chance))
+    np.add.at(table[2], at, happened.astype(np.int64))
+    return np.append(table.ravel(), _fixed(squared).sum()).astype(np.uint64)
+
+
+def _fixed(values: Floats) -> NDArray[np.int64]:
+    return np.rint(values * 2.0**FRACTION_BITS).astype(np.int64)
+
+
+def _moments(_counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
+    values = targets.astype(np.float64).reshape(outputs.shape)
+    try:
+        errors, said = _whole(outputs - values), _whole(values)
+        rows = limbs.split([
+            sum(map(abs, errors)) << VALUE_BITS, sum(each * each for each in errors),
+            sum(said) << VALUE_BITS, sum(each * each for each in said),
+        ], MOMENT_LIMBS)  # fmt: skip
+    except (OverflowError, HanseError):
+        raise unfit("values and errors: sums of squares below 2^159 were expected", "larger ones") from None
+    return np.array(rows, np.int64).ravel().view(np.uint64)
+
+
+def _whole(values: Floats) -> list[int]:
+    """In units of 2^-60, so that sums and sums of squares are exact: those of the same values do not vary."""
+    return [int(value) for value in (values * 2.0**VALUE_BITS).ravel().tolist()]
+
+
+_OF = {"confusion": _confusion, "scores": _scores, "probabilities": _probabilities, "moments": _moments}
