@@ -78,7 +78,8 @@ def said(gathered: Gathered) -> Mapping[str, SiteCheck | str]:
 
 
 async def require_budgets(run: Verbs) -> None:
-    """Before a private run charges anybody: no site's budget is too small for it, as far as they say.
+    """Before a private run charges anybody: of no more sites is the budget too small for it, as far as they say, than a
+    round's quorum can miss.
 
     Raises:
         RunFailure: POLICY naming the sites.
@@ -92,9 +93,14 @@ async def require_budgets(run: Verbs) -> None:
         for name, each in answers.items()
         if isinstance(each, SiteCheck) and any(finding.code is FindingCode.SHORT for finding in each.findings)
     ]
-    if short:
+    wanted, names = run.job.participants, ", ".join(short)
+    members = wanted.sampled(len(there))
+    if len(short) > max(0, members - wanted.needed(members)):
         raise RunFailure(
             ErrorCode.POLICY,
-            f"privacy: the budget of {', '.join(short)} does not suffice for this run; nobody was charged",
+            f"privacy: the budget of {names} does not suffice for this run; nobody was charged",
             hint="lower privacy.epsilon or rounds, or have these sites' administrators decide, in their policies",
         )
+    if short:
+        told = f"the budget of {names} does not suffice for this run, whose quorum can do without"
+        run.note("note", STEP, round=0, reason=told)
