@@ -64,11 +64,11 @@ def test_only_what_reads_the_sites_data_is_held_to_its_columns():
 
 
 def test_a_study_with_few_cases_or_controls_is_refused_without_their_number():
-    said = refused(AskingPolicy().check_group, DataState(group=7), cautious=True)
+    said = refused(AskingPolicy().check_group, DataState(group=7), "a study", cautious=True)
     assert "7" not in said
-    AskingPolicy().check_group(DataState(group=7), cautious=False)
-    AskingPolicy(group=5).check_group(DataState(group=7), cautious=True)
-    AskingPolicy().check_group(DataState(), cautious=True)
+    AskingPolicy().check_group(DataState(group=7), "a study", cautious=False)
+    AskingPolicy(group=5).check_group(DataState(group=7), "a study", cautious=True)
+    AskingPolicy().check_group(DataState(), "a study", cautious=True)
 
 
 def test_so_many_runs_a_day_ask_a_site(tmp_path):

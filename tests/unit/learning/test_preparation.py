@@ -4,6 +4,7 @@ more than counts and sums."""
 from __future__ import annotations
 
 import gzip
+import itertools
 import math
 from fractions import Fraction
 from io import StringIO
@@ -32,7 +33,7 @@ from hanse_learning.preparation.plan import fitted, needs_sums, rings
 from hanse_learning.preparation.scales import SQUARE_FRACTION, SUM_FRACTION
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import Prepare, completed
-from hanse_schemas.protocols import asked_by
+from hanse_schemas.protocols import PROTOCOLS, asked_by
 from hanse_schemas.schema import Column, TabularSchema
 
 _SKLEARN = Path(sklearn.__file__).parent / "datasets/tests/data/openml"
@@ -179,6 +180,20 @@ def test_a_site_tells_only_what_the_preparation_depends_on(
     assert asked_by(rules).keys() == (
         ({"moments"} if "missing" in arrays else set()) | ({"category_counts"} if "counts" in arrays else set())
     )
+
+
+def test_whatever_jobs_ask_moments_are_five_numbers_of_a_column() -> None:
+    schema, told = _schema([Column(name="x", minimum=0, maximum=9)]), set()
+    cells = _cells(schema, pd.DataFrame({"x": [1.5, None, 2.25, 7.0]}))
+    for scale, log, missing, indicator in itertools.product(
+        ("standard", "minmax", "none"), (True, False), ("mean", "constant"), (True, False, "auto")
+    ):
+        numbers = {"scale": scale, "log": log, "missing": missing, "constant": 3.0, "indicator": indicator}
+        arrays = measured(completed(Prepare(numbers=numbers), schema).rules, cells)
+        told |= {(name, array.tobytes()) for name, array in arrays.items()}
+    names = sorted(name for name, _ in told)
+    assert names == ["missing", "rows", "squares", "squares", "sums", "sums"]
+    assert len(names) - 1 == PROTOCOLS["moments"].most + 2  # rows are of no column
 
 
 def test_hashed_values_need_no_declaration_and_fall_where_blake2b_says() -> None:

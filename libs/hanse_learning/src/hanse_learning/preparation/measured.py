@@ -42,6 +42,12 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDA
     return arrays
 
 
+def fewest(rules: Sequence[Rule], table: Mapping[str, Cells]) -> int | None:
+    """The cells of the column that has fewest, but some, of those whose numbers are summed; None: none has any."""
+    there = [int(np.count_nonzero(~np.isnan(table[rule.name]))) for rule in counted(rules).summed]
+    return min(filter(None, there), default=None)
+
+
 def _check(rule: Rule, table: Mapping[str, Cells]) -> None:
     """Refuse what the rule refuses, before the round that would."""
     if isinstance(rule, TextRule):

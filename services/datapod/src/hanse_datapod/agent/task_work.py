@@ -297,6 +297,9 @@ class TaskWork:
             if finished is None:
                 if is_study_step(task):
                     check_answer(self._policy, task, outcome)
+                elif task.kind is TaskKind.PREPARE:
+                    with of_the_data(task):
+                        self._policy.check_cells(outcome.data)
                 if is_study_step(task) and task.masking is None:
                     finished = plain_study_answer(self._link, task, outcome)
                 elif task.masking is None or not masked(task):

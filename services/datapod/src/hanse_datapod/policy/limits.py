@@ -33,7 +33,8 @@ class AskingPolicy(Frozen):
         columns: of tables: what the project's schema names must be among these; None: anything.
         phenotypes, covariates: of studies; None: where masking is required those of the project's schema, else any.
             The .fam file's own phenotype is `FAM`.
-        group: a study of fewer cases or controls at this site is refused; None: 10 where masking is required, else 1.
+        group: a study of fewer cases or controls at this site is refused, and so are moments of a column of which it
+            has fewer cells (but some); None: 10 where masking is required, else 1.
         differ: a study is refused whose people differ from an earlier study's by fewer than so many, and are not the
             same; None: 10 where masking is required, else 0.
         protocols: which of the protocols of many fine questions are open; None: where masking or privacy is required
@@ -113,12 +114,15 @@ class AskingPolicy(Frozen):
         if strangers:
             raise forbidden("asking.covariates", ", ".join(sorted(strangers)), covariates or "none")
 
-    def check_group(self, data: DataState, *, cautious: bool) -> None:
-        """Whether a study has enough cases and controls at this site. How many there are is not told.
+    def check_group(self, data: DataState, asked: str, *, cautious: bool) -> None:
+        """Whether what is told of is enough people at this site. How many they are is not said.
+
+        Args:
+            asked: what is refused, in words.
 
         Raises:
             HanseError: POLICY.
         """
         least = self.group if self.group is not None else FEW if cautious else 1
         if data.group is not None and data.group < least:
-            raise forbidden("asking.group", "a study of fewer cases or controls", f"at least {least}")
+            raise forbidden("asking.group", asked, f"at least {least}")

@@ -20,6 +20,7 @@ from hanse_datapod.policy.privacy import PrivacyPolicy
 from hanse_datapod.policy.refusal import forbidden
 from hanse_datapod.policy.studies import StudiesPolicy
 from hanse_datapod.study.tasks import STUDY_WORKFLOW, is_study_step, study_of
+from hanse_datapod.worker.port import DataState
 from hanse_datapod.worker.sandbox.terms import SandboxPolicy
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
@@ -150,6 +151,14 @@ class Policy(Frozen):
             HanseError: POLICY; INVALID_INPUT for one that there is not.
         """
         self.asking.check_protocols(asked, cautious=self._cautious)
+
+    def check_cells(self, data: DataState) -> None:
+        """Whether all columns whose moments are told have cells enough here, or none.
+
+        Raises:
+            HanseError: POLICY.
+        """
+        self.asking.check_group(data, "moments of a column with fewer cells", cautious=self._cautious)
 
     @property
     def _cautious(self) -> bool:

@@ -21,7 +21,9 @@ def check_answer(policy: Policy, task: Task, outcome: WorkOutcome) -> None:
     """
     with of_the_data(task):
         policy.studies.check_samples(outcome.examples)
-        policy.asking.check_group(outcome.data, cautious=policy.masking.required)
+        policy.asking.check_group(
+            outcome.data, "a study of fewer cases or controls", cautious=policy.masking.required
+        )  # fmt: skip
         policy.check_examples(outcome.examples, tell=False)
     if task.masking is None or outcome.update is None:
         return

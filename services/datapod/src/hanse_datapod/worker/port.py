@@ -91,7 +91,8 @@ class DataState:
         people: sketch of the people and all that is known of them, of which it can be told by how few another state
             differs (base64 of `hanse_privacy.works.people`).
         ids: of a study, the same of who the people are.
-        group: of a study, the number of cases or of controls, whichever are fewer; None where there are none.
+        group: of a study, the number of cases or of controls, whichever are fewer; of a preparation, the cells of the
+            column that has fewest, but some, of those that are summed; None where there are none.
     """
 
     fingerprint: str = ""

@@ -84,7 +84,8 @@ class TrainingServer:
             )
         )
         note = "; ".join(part for part in (device.warning, outcome.note) if part)
-        return replace(outcome, seconds=time.monotonic() - began, note=note, data=self._state()).body()
+        data = replace(self._state(), group=outcome.data.group)
+        return replace(outcome, seconds=time.monotonic() - began, note=note, data=data).body()
 
     def _state(self) -> DataState:
         """Of the data that were used last; of a first model, for which none were read, nothing."""

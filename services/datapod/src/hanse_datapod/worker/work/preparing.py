@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from hanse_datapod.data.check import mismatch
 from hanse_datapod.data.load import SiteData
 from hanse_datapod.data.tables import SiteTables
-from hanse_datapod.worker.port import WorkOutcome
+from hanse_datapod.worker.port import DataState, WorkOutcome
 from hanse_datapod.worker.work.context import WorkContext
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages.base import explain
 from hanse_fabric.tensors.file import layout_like, write_tensors
-from hanse_learning.preparation.measured import measured
+from hanse_learning.preparation.measured import fewest, measured
 from hanse_schemas.preparation import Preparation, prepared_schema
 from hanse_schemas.prepare import rules_of
 from hanse_schemas.schema import TabularSchema
@@ -28,9 +28,10 @@ def measure(work: WorkContext) -> WorkOutcome:
         HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
     """
     table = _tables(work).train
-    arrays: dict[str, Any] = dict(measured(rules_of(work.config.get("prepare")), table.columns))
+    rules = rules_of(work.config.get("prepare"))
+    arrays: dict[str, Any] = dict(measured(rules, table.columns))
     write_tensors(work.output, layout_like(arrays), arrays)
-    return WorkOutcome(work.output, len(table), {})
+    return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
 
 
 def on_prepared(work: WorkContext) -> WorkContext:
