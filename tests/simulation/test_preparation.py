@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
 from hanse_datapod.data.load import read_site_tables
+from hanse_datapod.data.settings import TableOptions, Tolerance
 from hanse_datapod.masking import remembered as remembered_works
 from hanse_datapod.masking import sealed_seed as sealed
 from hanse_fabric.messages import Presence, Task, TaskKind
@@ -102,6 +103,19 @@ async def test_a_plain_run_finds_the_same_preparation(
     assert preparation(made) == masked.fitted
     (told,) = [event.data["reason"] for event in made.events("note") if "prepared" in str(event.data)]
     assert told == "6 columns are prepared to 9 features"
+
+
+@pytest.mark.parametrize("tell", [True, False])
+@in_virtual_time
+async def test_cells_that_a_site_sets_aside_are_told_in_the_masked_sum_where_it_says_so(
+    clock: VirtualClock, tmp_path: Path, *, tell: bool
+) -> None:
+    spoilt = Wards.written(tmp_path, bad=3, options=TableOptions(tolerance=Tolerance(cells=0.1, tell=tell)))
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, worker=spoilt.worker, schema=SCHEMA) as made:
+            await completed(made, body())
+    told = [event.data["reason"] for event in made.events("note") if "set aside" in str(event.data)]
+    assert told == (["9 bad cells are set aside, as far as the sites tell it"] if tell else [])
 
 
 @in_virtual_time

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hanse_datapod.data.load import SiteData, read_site_tables
-from hanse_datapod.data.settings import DataSettings
+from hanse_datapod.data.settings import DataSettings, TableOptions
 from hanse_datapod.rehearsal.site import RehearsedSite
 from hanse_datapod.worker.client.process_worker import ProcessWorker
 from hanse_fabric.clock import Clock
@@ -19,6 +19,7 @@ from hanse_schemas.prepare import completed_job
 from hanse_schemas.schema import Column, TabularSchema
 from simulation.in_threads import ThreadedProcess
 
+PLAIN = TableOptions()
 WARDS = ("east", "north", "south")
 SCHEMA = TabularSchema(
     features=(
@@ -48,20 +49,23 @@ class Wards:
     """Their files, by name."""
 
     files: dict[str, Path]
+    table: TableOptions = PLAIN
 
     @classmethod
-    def written(cls, folder: Path) -> Wards:
+    def written(cls, folder: Path, bad: int = 0, options: TableOptions = PLAIN) -> Wards:
+        """Each file has so many ages that are none."""
         files = {}
         for number, name in enumerate(WARDS):
             files[name] = folder / f"{name}.csv"
             with files[name].open("w", newline="") as file:
                 table = csv.writer(file)
                 table.writerow([*(column.name for column in SCHEMA.features), SCHEMA.target])
-                table.writerows(_rows(number))
-        return cls(files)
+                rows = _rows(number)
+                table.writerows([["old", *row[1:]] if at < bad else row for at, row in enumerate(rows)])
+        return cls(files, options)
 
     def settings(self, name: str) -> DataSettings:
-        return DataSettings(train=self.files[name])
+        return DataSettings(train=self.files[name], table=self.table)
 
     def worker(self, clock: Clock, number: int) -> ProcessWorker:
         """For the league: the worker of a ward, by its place."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from pydantic import ValidationError
@@ -164,3 +165,40 @@ def test_labels_that_are_not_one_for_each_class_are_refused(changes: dict[str, A
         TabularSchema.model_validate(body | changes)
     assert TabularSchema.model_validate(LABELLED.model_dump(mode="json")) == LABELLED
     assert LABELLED.classes == 3
+
+
+BAD = "age,lactate,ward,seen,ill\n" + "".join(
+    f"{age},{lactate},c,{seen},{ill}\n"
+    for age, lactate, seen, ill in [
+        (130, 1, "2026-01-01", 0), (40, "?", "2026-01-01", 1), (41, 2, "soon", 0), (42, 3, "", 7),
+        *((50 + at % 30, at, "2026-01-02", at % 2) for at in range(96)),
+    ]
+)  # fmt: skip
+
+
+def test_a_site_tolerates_a_share_of_bad_cells_of_each_column_and_no_more(tmp_path: Path) -> None:
+    told = read_site_tables(settings(tmp_path, BAD, tolerance={"cells": 0.01}), SCHEMA)
+    table = told.train
+    assert (len(table), told.set_aside, told.told) == (99, 4, 0)
+    assert [np.isnan(table.columns[name]).sum() for name in ("age", "lactate", "seen")] == [1, 1, 1]
+    assert set(table.examples.y.tolist()) == {0, 1}
+    with pytest.raises(HanseError, match="column age, line 2: at most 120 was expected"):
+        read_site_tables(settings(tmp_path, BAD, tolerance={"cells": 0.0099}), SCHEMA)
+
+
+def test_rows_with_bad_cells_are_dropped_where_the_site_says_so(tmp_path: Path) -> None:
+    tolerance = {"cells": 0.01, "then": "drop", "tell": True}
+    told = read_site_tables(settings(tmp_path, BAD, tolerance=tolerance), SCHEMA)
+    assert (len(told.train), told.set_aside, told.told) == (96, 4, 4)
+    assert not np.isnan(told.train.columns["age"]).any()
+    parted = settings(tmp_path, BAD, tolerance=tolerance).model_copy(update={"test_fraction": 0.25})
+    two = read_site_tables(parted, SCHEMA)
+    assert two.test is not None
+    assert two.test.rows is not None
+    assert two.train.rows is not None
+    # Messages still count the file's lines.
+    assert sorted([*two.test.rows, *two.train.rows]) == list(range(4, 100))
+    with pytest.raises(HanseError, match="no examples without a bad cell"):
+        read_site_tables(
+            settings(tmp_path, "age,lactate,ill\n?,1,0\n1,?,1\n", tolerance={"cells": 0.5, "then": "drop"}), NUMBERS
+        )

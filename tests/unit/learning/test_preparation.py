@@ -161,12 +161,12 @@ def test_unknown_rare_and_missing_values_become_what_the_rule_says(
 @pytest.mark.parametrize(
     ("numbers", "categories", "arrays"),
     [
-        ({}, {"rare": 2}, {"rows", "missing", "sums", "squares", "counts"}),
-        ({}, {}, {"rows", "missing", "sums", "squares"}),
-        ({"scale": "none", "missing": "constant"}, {"missing": "own"}, {"rows", "missing"}),
-        ({"scale": "none", "missing": "constant", "indicator": False}, {"missing": "unknown"}, {"rows"}),
+        ({}, {"rare": 2}, {"rows", "set_aside", "missing", "sums", "squares", "counts"}),
+        ({}, {}, {"rows", "set_aside", "missing", "sums", "squares"}),
+        ({"scale": "none", "missing": "constant"}, {"missing": "own"}, {"rows", "set_aside", "missing"}),
+        ({"scale": "none", "missing": "constant", "indicator": False}, {"missing": "unknown"}, {"rows", "set_aside"}),
         ({"scale": "none", "missing": "constant", "indicator": False}, {"form": "hashed", "rare": 2, "missing": "own"},
-         {"rows"}),
+         {"rows", "set_aside"}),
     ],
 )  # fmt: skip
 def test_a_site_tells_only_what_the_preparation_depends_on(
@@ -176,7 +176,7 @@ def test_a_site_tells_only_what_the_preparation_depends_on(
     rules = completed(Prepare(numbers=numbers, categories=categories), schema).rules
     told = measured(rules, _cells(schema, pd.DataFrame({"x": [1.0, None], "c": ["a", None]})))
     assert told.keys() == arrays
-    assert needs_sums(rules) == (arrays != {"rows"})
+    assert needs_sums(rules) == (arrays != {"rows", "set_aside"})
     assert asked_by(rules).keys() == (
         ({"moments"} if "missing" in arrays else set()) | ({"category_counts"} if "counts" in arrays else set())
     )
@@ -293,10 +293,10 @@ def test_a_lists_cells_are_those_of_a_frame() -> None:
 
 def test_sums_of_which_something_is_missing_are_refused() -> None:
     rules = completed(Prepare(), _schema([Column(name="x")])).rules
-    with pytest.raises(HanseError, match="rows, missing, sums, squares"):
+    with pytest.raises(HanseError, match="rows, set_aside, missing, sums, squares"):
         fitted(rules, {"rows": [1]})
     with pytest.raises(HanseError, match="0 rows"):
-        fitted(rules, {"rows": [0], "missing": [0], "sums": [[0] * 6], "squares": [[0] * 10]})
+        fitted(rules, {"rows": [0], "set_aside": [0], "missing": [0], "sums": [[0] * 6], "squares": [[0] * 10]})
 
 
 def _federated(prepare: Prepare, schema: TabularSchema, sites: list[pd.DataFrame]) -> tuple[NDArray[Any], Preparation]:

@@ -3,6 +3,8 @@ masks), so that every site prepares its columns alike (`hanse_learning.preparati
 
 from __future__ import annotations
 
+from typing import Any
+
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import TaskKind
 from hanse_genomics.verbs import Asked
@@ -47,9 +49,13 @@ async def _found(run: Verbs, prepare: Prepare) -> Preparation:
     masks = run.job.secure_aggregation
     computing = Computing(TaskKind.PREPARE, {}, lambda _asked: section, "participants", masks, replayed=True)
     sums = JointSums(run, computing, members)
-    made = await sums.compute(Asked("prepare", SUMS, rings=rings(rules, len(members))))
+    made: dict[str, Any] = dict((await sums.compute(Asked("prepare", SUMS, rings=rings(rules, len(members))))).facts)
     try:
-        return fitted(rules, made.facts)
+        found = fitted(rules, made)
+        if set_aside := int(made["set_aside"][0]):
+            told = f"{set_aside} bad cells are set aside, as far as the sites tell it"
+            run.note("note", "set-aside", round=0, reason=told)
+        return found
     except HanseError as error:
         raise RunFailure(error.code, error.message, hint=error.hint) from None
     except (TypeError, ValueError) as error:

@@ -37,7 +37,8 @@ class DatapodSettings(ServiceSettings):
     )
     table: str = Field(
         default="",
-        description="how CSV files are written, where they do not show it, in YAML: {separator: ';', decimal: ','}",
+        description="of CSV and Parquet tables, in YAML: how they are written, where they do not show it, and how many "
+        "bad cells are tolerated: {separator: ';', decimal: ',', tolerance: {cells: 0.02}}",
     )
     phenotypes: Path | None = Field(
         default=None, description="file of phenotypes beside genotypes: a header FID IID NAME ..., one line a person"

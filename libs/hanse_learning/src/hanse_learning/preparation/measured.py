@@ -17,11 +17,12 @@ from hanse_privacy.ring import limbs
 from hanse_schemas.prepare import CategoryRule, NumberRule, Rule, TextRule
 
 
-def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDArray[np.int64]]:
+def measured(rules: Sequence[Rule], table: Mapping[str, Cells], set_aside: int = 0) -> dict[str, NDArray[np.int64]]:
     """The arrays of `plan.counted`, of one table.
 
     Args:
         table: columns of n cells each (`cells`).
+        set_aside: how many bad cells there were, as far as the site tells it.
 
     Raises:
         HanseError: SCHEMA_MISMATCH for a missing cell or a value that a rule refuses.
@@ -30,7 +31,7 @@ def measured(rules: Sequence[Rule], table: Mapping[str, Cells]) -> dict[str, NDA
         _check(rule, table)
     told = counted(rules)
     rows = len(next(iter(table.values())))
-    arrays = {"rows": np.array([rows], np.int64)}
+    arrays = {"rows": np.array([rows], np.int64), "set_aside": np.array([set_aside], np.int64)}
     if told.missing:
         arrays["missing"] = np.array([_missing(rule, table[rule.name]) for rule in told.missing], np.int64)
     if told.summed:

@@ -37,8 +37,17 @@ class Counted:
     @property
     def arrays(self) -> tuple[str, ...]:
         """Names of the arrays that a site sends."""
+        return ("rows", "set_aside", *self._asked)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing is asked of any column."""
+        return not self._asked
+
+    @property
+    def _asked(self) -> tuple[str, ...]:
         parts = {"missing": self.missing, "sums": self.summed, "squares": self.summed, "counts": self.values}
-        return ("rows", *(name for name, columns in parts.items() if columns))
+        return tuple(name for name, columns in parts.items() if columns)
 
 
 def counted(rules: Sequence[Rule]) -> Counted:
@@ -57,12 +66,12 @@ def rings(rules: Sequence[Rule], participants: int) -> dict[str, Ring]:
 
 def needs_sums(rules: Sequence[Rule]) -> bool:
     """Whether the preparation depends on the sites' data, and not on what job and schema say alone."""
-    return counted(rules).arrays != ("rows",)
+    return not counted(rules).nothing
 
 
 def declared(rules: Sequence[Rule]) -> Preparation:
     """The preparation of rules that need no sums."""
-    return fitted(rules, {"rows": [1]})
+    return fitted(rules, {"rows": [1], "set_aside": [0]})
 
 
 def fitted(rules: Sequence[Rule], sums: Mapping[str, Any]) -> Preparation:

@@ -45,6 +45,8 @@ class DataCheck:
                     "examples": summary.examples, "test_examples": summary.test_examples, "device": device.label
                 },
             )  # fmt: skip
+            if summary.set_aside:
+                _log.warning("bad cells are set aside, as the site tolerates", extra={"cells": summary.set_aside})
             if device.warning:
                 _log.warning("another device is used", extra={"device": device.label, "reason": device.warning})
         except HanseError as error:

@@ -61,10 +61,12 @@ def read_site_tables(settings: DataSettings, schema: TabularSchema) -> SiteTable
         raise mismatch("data: a preparation is of CSV or Parquet files, this site has none")
     train = read_site_table(settings.train, settings, schema)
     test = None if settings.test is None else read_site_table(settings.test, settings, _without_unit(schema))
+    set_aside = train.set_aside + (0 if test is None else test.set_aside)
+    told = set_aside if settings.table.tolerance.tell else 0
     if test is None and settings.test_fraction > 0:
         for_train, for_test = _parted(train.examples, settings)
-        return SiteTables(train.take(for_train), train.take(for_test) if len(for_test) else None)
-    return SiteTables(train, test)
+        train, test = train.take(for_train), train.take(for_test) if len(for_test) else None
+    return SiteTables(train, test, set_aside, told)
 
 
 def read_site_table(path: Path, settings: DataSettings, schema: TabularSchema) -> Table:

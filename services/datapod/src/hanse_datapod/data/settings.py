@@ -23,8 +23,22 @@ _SUFFIXES: dict[str, DataKind] = {
 }
 
 
+class Tolerance(Frozen):
+    """Which bad cells a site's tables may have: of another kind than the schema says, or out of its bounds.
+
+    Attributes:
+        cells: the largest share of each column's.
+        then: `impute`: they count as missing; `drop`: their rows are left out, as those of a bad target always are.
+        tell: whether the sums of a preparation have their number, beside the other sites'.
+    """
+
+    cells: float = Field(default=0.0, ge=0, le=0.5)
+    then: Literal["impute", "drop"] = "impute"
+    tell: bool = False
+
+
 class TableOptions(Frozen):
-    """How a site's CSV files are written.
+    """How a site's CSV files are written, and what its tables may lack.
 
     Attributes:
         separator: between values; `auto`: by the header line.
@@ -33,6 +47,7 @@ class TableOptions(Frozen):
 
     separator: Separator = "auto"
     decimal: Decimal = "auto"
+    tolerance: Tolerance = Tolerance()
 
     @classmethod
     def of(cls, text: str) -> TableOptions:
@@ -61,7 +76,7 @@ class DataSettings(Frozen):
         kind: of both; `auto` goes by the name's ending; `code` calls `load()` of the site's own code file.
         max_bytes: a larger file is refused before it is read, but for genotypes, which are read piece by piece.
         phenotypes, covariates: files with columns FID IID ... beside genotypes.
-        table: of CSV files.
+        table: of CSV and Parquet files.
     """
 
     train: Path | None = None

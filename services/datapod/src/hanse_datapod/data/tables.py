@@ -24,6 +24,7 @@ class Table:
         columns: cells (n,) by name.
         examples: the targets, and whose each row is; of no features.
         rows: of the file, (n,), where these are some of them.
+        set_aside: bad cells of the file, which the site tolerates.
     """
 
     where: str
@@ -32,6 +33,7 @@ class Table:
     columns: Mapping[str, Cells]
     examples: Examples
     rows: NDArray[np.int64] | None = None
+    set_aside: int = 0
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -39,7 +41,8 @@ class Table:
     def take(self, indices: NDArray[np.int64]) -> Table:
         """Some of the rows."""
         columns = {name: cells[indices] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, examples=self.examples.take(indices), rows=indices)
+        rows = indices if self.rows is None else self.rows[indices]
+        return replace(self, columns=columns, examples=self.examples.take(indices), rows=rows)
 
     def prepared(self, preparation: Preparation) -> Examples:
         """What a model sees of it.
@@ -60,10 +63,17 @@ class Table:
 
 @dataclass(slots=True)
 class SiteTables:
-    """The tables that a site trains and tests on; what was prepared of them last is kept."""
+    """The tables that a site trains and tests on; what was prepared of them last is kept.
+
+    Attributes:
+        set_aside: bad cells, which the site tolerates.
+        told: of these, those that the preparation's sums may have.
+    """
 
     train: Table
     test: Table | None
+    set_aside: int = 0
+    told: int = 0
     _kept: tuple[str, Examples, Examples | None] | None = field(default=None, repr=False)
 
     @property

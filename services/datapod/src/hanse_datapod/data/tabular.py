@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hanse_datapod.data.check import Raw, checked, mismatch
 from hanse_datapod.data.settings import TableOptions
 from hanse_datapod.data.tables import Table
+from hanse_datapod.data.tolerance import Check, Tolerated
 from hanse_fabric.errors import ErrorCode, unfit
 from hanse_learning.preparation import cells
 from hanse_schemas.csv_frame import read_frame
@@ -53,6 +54,8 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
     frame = _csv(path, schema, options) if csv else _parquet(path, schema)
     row, first = ("line", 2) if csv else ("row", 1)
     present = [str(name) for name in frame.columns]
+    where = f"data file {path.name}"
+    tolerated = Tolerated(where, row, first, len(frame), options.tolerance)
     columns: dict[str, cells.Cells] = {}
     for column in schema.features:
         given = _given(path, frame, column.name, present)
@@ -66,19 +69,21 @@ def read_table(path: Path, kind: str, schema: TabularSchema, options: TableOptio
                 checks.append((there & (found < column.minimum), f"at least {column.minimum:g}"))
             if column.maximum is not None:
                 checks.append((there & (found > column.maximum), f"at most {column.maximum:g}"))
-        for wrong, wanted in checks:
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                where = f"data file {path.name}"
-                raise cells.refused(where, column.name, row, at + first, wanted, repr(given.iloc[at]))
+        tolerated.clear(column.name, given, found, checks)
         columns[column.name] = found
-    target = _target(schema)
-    y = _targets(path, frame, schema, target, f"column {target.name}", present, row, first)
+    target, given = _target(schema), _given(path, frame, schema.target, present)
+    y, checks = _targets(given, schema, target)
+    tolerated.clear(target.name, given, y, checks, target=True)
     raw = Raw(
-        f"data file {path.name}", np.zeros((len(frame), len(schema.features)), np.float32),
+        where, np.zeros((len(frame), len(schema.features)), np.float32),
         y.astype(np.int64) if target.dtype == "integer" else y, row, _whose(path, frame, unit_of(schema), row, first),
     )  # fmt: skip
-    return Table(raw.where, row, first, columns, checked(raw, schema))
+    whole = Table(where, row, first, columns, checked(raw, schema), set_aside=tolerated.count)
+    if not tolerated.dropped.any():
+        return whole
+    if tolerated.dropped.all():
+        raise mismatch(f"{where}: there are no examples without a bad cell")
+    return whole.take(np.flatnonzero(~tolerated.dropped))
 
 
 def _given(path: Path, frame: pd.DataFrame, name: str, present: list[str]) -> Any:
@@ -90,24 +95,16 @@ def _given(path: Path, frame: pd.DataFrame, name: str, present: list[str]) -> An
     return given
 
 
-def _targets(
-    path: Path, frame: pd.DataFrame, schema: LearnableSchema, target: Column, named: str, present: list[str],
-    row: str, first: int,
-) -> NDArray[np.float64]:  # fmt: skip
-    """(n,) numbers; of classes that have names, their places."""
-    given = _given(path, frame, target.name, present)
+def _targets(given: Any, schema: LearnableSchema, target: Column) -> tuple[NDArray[np.float64], list[Check]]:
+    """(numbers (n,), of classes that have names their places; which are bad)."""
     if not (isinstance(schema, TabularSchema) and schema.labels):
-        return _column(path, frame, target, named, row, first)
+        return _numbers(given, target)
     places = {
         text: place for place, label in enumerate(schema.labels) for text in (label.name, *label.cells)
     }  # fmt: skip
     texts, _ = cells.read("category", given)
     found = np.array([places.get(text, -1) for text in texts.tolist()], np.float64)
-    if (found < 0).any():
-        at = int(np.argmax(found < 0))
-        where = f"data file {path.name}"
-        raise cells.refused(where, target.name, row, at + first, "one of the schema's labels", repr(given.iloc[at]))
-    return found
+    return found, [(found < 0, "one of the schema's labels")]
 
 
 def _target(schema: TabularSchema) -> Column:
@@ -158,7 +155,9 @@ def _raw(path: Path, frame: pd.DataFrame, schema: LearnableSchema, unit: str, fi
             )
     named = _told_names(present, schema)
     x = [_column(path, frame, column, named[column.name], unit, first) for column in features]
-    y = _targets(path, frame, schema, target, named[target.name], present, unit, first)
+    given = _given(path, frame, target.name, present)
+    y, checks = _targets(given, schema, target)
+    _refuse(path, given, target, named[target.name], checks, unit, first)
     whole = target.dtype == "integer" or (len(y) and bool(np.all(y == np.round(y))) and schema.kind == "open")
     return Raw(
         f"data file {path.name}",
@@ -202,14 +201,26 @@ def _column(path: Path, frame: pd.DataFrame, column: Column, named: str, unit: s
     given: Any = frame[column.name]
     if isinstance(given, pd.DataFrame):
         raise mismatch(f"data file {path.name}: {named} is there {given.shape[1]} times", column.name)
-    values: NDArray[np.float64] = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    checks = [(~np.isfinite(values), "a finite number")]
+    values, checks = _numbers(given, column)
+    _refuse(path, given, column, named, checks, unit, first)
+    return values
+
+
+def _numbers(given: Any, column: Column) -> tuple[NDArray[np.float64], list[Check]]:
+    """(numbers (n,), which are bad)."""
+    read = pd.to_numeric(given, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    values: NDArray[np.float64] = np.array(read)
+    checks: list[Check] = [(~np.isfinite(values), "a finite number")]
     if column.dtype == "integer":
         checks.append((values != np.round(values), "a whole number"))
     if column.minimum is not None:
         checks.append((values < column.minimum, f"at least {column.minimum:g}"))
     if column.maximum is not None:
         checks.append((values > column.maximum, f"at most {column.maximum:g}"))
+    return values, checks
+
+
+def _refuse(path: Path, given: Any, column: Column, named: str, checks: list[Check], unit: str, first: int) -> None:
     for bad, expected in checks:
         if bad.any():
             row = int(np.argmax(bad))
@@ -219,4 +230,3 @@ def _column(path: Path, frame: pd.DataFrame, column: Column, named: str, unit: s
                 f"data file {path.name}: {named}, {unit} {row + first}: {expected} was expected",
                 f"{shown} in column {column.name}",
             )
-    return values

@@ -136,6 +136,7 @@ class DataSummary:
 
     Attributes:
         units: who have the training examples, where the project's schema says whose each is.
+        set_aside: bad cells of tables, which the site tolerates.
     """
 
     examples: int
@@ -143,6 +144,7 @@ class DataSummary:
     fingerprint: str
     device: DeviceReport = DeviceReport()
     units: int | None = None
+    set_aside: int = 0
 
 
 class Worker(Protocol):

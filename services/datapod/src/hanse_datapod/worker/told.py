@@ -80,6 +80,7 @@ class _Checked(Frozen):
     fingerprint: str
     device: DeviceReport
     units: _Count | None
+    set_aside: _Count = 0
 
 
 _FRAME: TypeAdapter[Any] = TypeAdapter(
@@ -124,7 +125,7 @@ def outcome_of(body: object, output: Path) -> WorkOutcome:
 def summary_of(body: object) -> DataSummary:
     """What a worker's process tells of the data; raises as `check_frame`."""
     told = _held_against(_CHECKED, body)
-    return DataSummary(told.examples, told.test_examples, told.fingerprint, told.device, told.units)
+    return DataSummary(told.examples, told.test_examples, told.fingerprint, told.device, told.units, told.set_aside)
 
 
 def _held_against(form: TypeAdapter[T], body: object) -> T:

@@ -153,6 +153,7 @@ class TrainingServer:
             "examples": len(train), "units": None if train.whose is None else train.units,
             "test_examples": len(data.test) if data.test is not None else 0,
             "fingerprint": data.fingerprint() if isinstance(data, SiteTables) else fingerprint(data),
+            "set_aside": data.set_aside if isinstance(data, SiteTables) else 0,
         }  # fmt: skip
 
 

@@ -27,9 +27,9 @@ def measure(work: WorkContext) -> WorkOutcome:
     Raises:
         HanseError: SCHEMA_MISMATCH for what a rule refuses; INVALID_INPUT for rules that are none.
     """
-    table = _tables(work).train
-    rules = rules_of(work.config.get("prepare"))
-    arrays: dict[str, Any] = dict(measured(rules, table.columns))
+    tables = _tables(work)
+    table, rules = tables.train, rules_of(work.config.get("prepare"))
+    arrays: dict[str, Any] = dict(measured(rules, table.columns, tables.told))
     write_tensors(work.output, layout_like(arrays), arrays)
     return WorkOutcome(work.output, len(table), {}, data=DataState(group=fewest(rules, table.columns)))
 
