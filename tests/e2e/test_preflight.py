@@ -93,6 +93,10 @@ def test_sites_say_before_a_run_whether_data_policy_and_budget_are_right(
     submitted = typed("submit", project.name, str(tmp_path / "job.yaml"))
     assert submitted.index("2 of 5 sites are ready") < submitted.index("is submitted")
 
+    # Without being asked, a site whose data are refused is not shown as ready.
+    shown_as = {site.participant: site.state for site in project.participants()}
+    assert shown_as == {"open": "online", "poor": "online", "quiet": "online", "wrong": "unfit", "false": "unfit"}
+
     # The same in asyncio.
     async def ask() -> dict[str, Any]:
         async with hanse.aconnect(hub.hub.url, api_key=hub.hub.api_key) as connection:

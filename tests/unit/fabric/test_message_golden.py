@@ -120,7 +120,7 @@ EXAMPLES: tuple[Message, ...] = (
     LedgerRecord(newest=HEAD),
     Presence(
         project="triage", participant="north", version="0.1.0", sent_at=AT, working_on="r1-train",
-        protocols=("moments",),
+        protocols=("moments",), unfit=True,
     ),
     Progress(**WHERE, participant="north", fraction=0.5, text="epoch 1 of 2"),
     SiteCheck(

@@ -308,7 +308,12 @@ class SiteLink:
         await self.doors.say(Door.PROGRESS, message.encode(), run=task.run, step=task.step)
 
     def presence_message(
-        self, *, device: str = "cpu", working_on: str | None = None, protocols: tuple[str, ...] | None = None
+        self,
+        *,
+        device: str = "cpu",
+        working_on: str | None = None,
+        protocols: tuple[str, ...] | None = None,
+        unfit: bool | None = None,
     ) -> Presence:
         """The sign of life that `presence` sends."""
         return Presence(
@@ -319,20 +324,27 @@ class SiteLink:
             device=device,
             working_on=working_on,
             protocols=protocols,
+            unfit=unfit,
         )
 
     async def presence(
-        self, *, device: str = "cpu", working_on: str | None = None, protocols: tuple[str, ...] | None = None
+        self,
+        *,
+        device: str = "cpu",
+        working_on: str | None = None,
+        protocols: tuple[str, ...] | None = None,
+        unfit: bool | None = None,
     ) -> None:
         """Tell the hub that this participant is here. Sent on connecting and every minute.
 
         Args:
             protocols: of many fine questions that the site's policy opens (`hanse_schemas.protocols`); None: not told.
+            unfit: true where the site refuses its data.
 
         Raises:
             HanseError: UNAVAILABLE, TIMEOUT or FORBIDDEN.
         """
-        said = self.presence_message(device=device, working_on=working_on, protocols=protocols).encode()
+        said = self.presence_message(device=device, working_on=working_on, protocols=protocols, unfit=unfit).encode()
         self._incoming.compare(OpenTasks.decode(await self.doors.ask(Door.PRESENCE, said, timeout=30.0)).open)
 
 

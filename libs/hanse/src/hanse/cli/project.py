@@ -84,7 +84,7 @@ def participants(project: str, url: Url = None, api_key: ApiKey = None, json: Js
         rows = [
             (
                 p.participant,
-                "revoked" if p.revoked else "online" if p.online else "offline",
+                p.state,
                 p.region,
                 p.last_seen,
                 p.version,

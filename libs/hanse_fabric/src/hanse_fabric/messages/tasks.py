@@ -189,10 +189,11 @@ class Presence(Message):
 
     Attributes:
         protocols: those of many fine questions that its policy opens; None: it does not say.
+        unfit: true where it refuses its data, which are not as the project declares them; None: it has not said so.
     """
 
     schema_id: ClassVar[str] = "hanse.presence/2"
-    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols"}))
+    grown: ClassVar = ("hanse.presence/1", frozenset({"protocols", "unfit"}))
 
     project: Slug
     participant: Slug
@@ -201,6 +202,7 @@ class Presence(Message):
     device: str = "cpu"
     working_on: str | None = None
     protocols: tuple[ProtocolName, ...] | None = Field(default=None, max_length=32)
+    unfit: bool | None = None
 
 
 class Progress(Message):

@@ -16,6 +16,7 @@ class ParticipantView(Frozen):
         public_key: raw Ed25519, base64.
         online: seen within three minutes.
         clock_difference: seconds that its clock is ahead of the hub's, transit included; null: not seen arriving.
+        unfit: it has said that its data are not as the project declares them: it takes part in nothing.
         working_on: the task that it said it works on.
     """
 
@@ -30,6 +31,14 @@ class ParticipantView(Frozen):
     online: bool
     clock_difference: float | None
     working_on: str | None
+    unfit: bool = False
+
+    @property
+    def state(self) -> str:
+        """`revoked`, `offline`, `unfit` (there, and its data are refused) or `online`."""
+        if self.revoked or not self.online:
+            return "revoked" if self.revoked else "offline"
+        return "unfit" if self.unfit else "online"
 
 
 class ParticipantList(Frozen):

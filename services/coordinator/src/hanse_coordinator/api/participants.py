@@ -28,6 +28,7 @@ def _view(hub: Hub, record: ParticipantRecord) -> ParticipantView:
         last_seen=seen.at if seen else None,
         online=not record.revoked and hub.presence.online(seen),
         clock_difference=seen.clock_difference if seen else None,
+        unfit=bool(seen and seen.presence.unfit),
         working_on=seen.presence.working_on if seen else None,
     )
 

@@ -90,7 +90,10 @@ class Agent:
             working_on = self._current.opened.task.run if self._current else self._studies.working_on
             device = await asyncio.to_thread(lambda: self._worker.device)
             try:
-                told: dict[str, Any] = {"device": device, "working_on": working_on, "protocols": self._protocols}
+                told: dict[str, Any] = {
+                    "device": device, "working_on": working_on, "protocols": self._protocols,
+                    "unfit": self._data.unfit is not None or None,
+                }  # fmt: skip
                 size = len(self._link.presence_message(**told).encode())
                 await self._write_down(Leaving("presence", subject, size))
                 await self._link.presence(**told)
@@ -101,14 +104,15 @@ class Agent:
             await self._until_next(device)
 
     async def _until_next(self, device: str) -> None:
-        """Wait for the next sign of life: sooner, where the first look at the data has found another device."""
+        """Wait for the next sign of life: sooner, where the first look at the data has found another device, or has
+        refused them."""
         if self._data.looked.is_set():
             await self._clock.sleep(PRESENCE_S)
             return
         with suppress(TimeoutError):
             async with self._clock.timeout(PRESENCE_S):
                 await self._data.looked.wait()
-                if await asyncio.to_thread(lambda: self._worker.device) == device:
+                if self._data.unfit is None and await asyncio.to_thread(lambda: self._worker.device) == device:
                     await self._clock.sleep(PRESENCE_S)
 
     async def _take_in(self) -> None:
