@@ -11,6 +11,7 @@ from hanse_coordinator.open_steps import open_steps_of
 from hanse_fabric.bus.memory import MemoryBus
 from hanse_fabric.doors.asking import Doors
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.identity.keys import SigningKey
 from hanse_fabric.messages.doors import OpenTasks
 from hanse_fabric.subjects import HANDED_IN, TASK, UPDATE, Door, Stream
 from hub_doors import hub_doors, take_in
@@ -52,6 +53,24 @@ async def test_of_a_step_that_is_collected_here_no_task_is_read_from_the_bus(bus
         await site.ask(Door.RESULT, b"an answer", run=RUN, step=STEP)
         found = OpenTasks.decode(await site.ask(Door.TASKS, run=RUN, step=STEP))
     assert (found.open, len(bus.read)) == (known.open, 2)
+
+
+async def test_what_was_signed_at_this_door_beside_an_answer_need_not_be_verified_again(bus: Counting) -> None:
+    keys = await take_in(bus, "a", project="study", run=RUN, step=STEP)
+    known, site = open_steps_of(bus), Doors(bus, "study", "a", keys["a"])
+    own = WHERE | {"participant": "a"}
+    async with hub_doors(bus):
+        with known.collecting(**WHERE):
+            await site.ask(Door.RESULT, b"an answer", run=RUN, step=STEP, beside="a head")
+            assert known.came_beside("a head", **own)
+            # Nothing else is: another text, which the bus may hold, and what another signed or nobody.
+            assert not known.came_beside("another", **own)
+            assert not known.came_beside("a head", **own | {"participant": "b"})
+            other = Doors(bus, "study", "a", SigningKey.create())
+            with pytest.raises(HanseError, match="signature"):
+                await other.ask(Door.RESULT, b"an answer", run=RUN, step=STEP, beside="forged")
+            assert not known.came_beside("forged", **own)
+        assert not known.came_beside("a head", **own)
 
 
 async def test_a_step_is_not_open_any_more_once_it_was_collected_and_purged(bus: Counting) -> None:

@@ -251,6 +251,28 @@ async def test_participants_share_one_process_with_data_of_their_own(data, tmp_p
         await shared.close()
 
 
+async def test_a_file_that_was_replaced_has_another_process_for_its_own_participant_alone(data, tmp_path):
+    x, y = np.zeros((20, 2), np.float32), np.zeros(20, int)
+    np.savez(tmp_path / "small.npz", x=x[:10], y=y[:10])
+    shared = SharedWorker()
+    process = shared._training
+    try:
+        large = shared.participant(data)
+        small = shared.participant(DataSettings(train=tmp_path / "small.npz"))
+        first = [(await each.check_data(SCHEMA)).examples for each in (large, small)]
+        began = process.pid
+        np.savez(tmp_path / "new.npz", x=x, y=y)
+        (tmp_path / "new.npz").replace(tmp_path / "small.npz")
+        of_the_other = (await large.check_data(SCHEMA)).examples
+        went_on = process.pid
+        of_its_own, ended = (await small.check_data(SCHEMA)).examples, process.pid
+    finally:
+        await shared.close()
+    assert (first, of_the_other, of_its_own) == ([64, 8], 64, 16)
+    assert began == went_on
+    assert ended != began
+
+
 @left_running
 async def test_buffers_kept_local_stay_in_the_state_folder_and_a_round_repeats(standing, tmp_path):
     built = {"name": "mlp", "hidden": [8], "batch_norm": True, "buffers": {"norm0.*": "keep_local"}}

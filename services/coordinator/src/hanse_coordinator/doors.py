@@ -104,6 +104,8 @@ class SiteDoors:
         subject = RESULT.of(project=request.project, run=run, step=step, participant=request.participant)
         digest = hashlib.sha256(request.content).hexdigest()
         headers = inject() | ({BESIDE: request.asked.beside} if request.asked.beside else {})
+        where = {"project": request.project, "run": run, "step": step, "participant": request.participant}
+        self._open_steps.note_beside(request.asked.beside, **where)
         await self._bus.publish(
             subject, request.content, headers=headers, message_id=derive_id(subject, digest), timeout=10.0
         )

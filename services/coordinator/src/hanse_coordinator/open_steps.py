@@ -1,4 +1,5 @@
-"""The tasks that this coordinator has sent and still waits for, so that its doors need not read them from the bus.
+"""The tasks that this coordinator has sent and still waits for, so that its doors need not read them from the bus; and
+what it has verified at its doors, so that it need not verify it again.
 
 The bus stays the judge of all others: what is not here may be open in another coordinator's hands, or closing.
 """
@@ -15,24 +16,34 @@ _Step = tuple[str, str, str]
 
 
 class OpenSteps:
-    """Marks of tasks by project, run and step, and participant."""
+    """Marks of tasks by project, run and step, and participant; and what each has last signed beside its answer."""
 
     def __init__(self) -> None:
         self._marks: dict[_Step, dict[str, str]] = {}
+        self._beside: dict[_Step, dict[str, str]] = {}
 
     @contextmanager
     def collecting(self, project: str, run: str, step: str) -> Iterator[dict[str, str]]:
         """While inside, the tasks whose marks are put into what this gives, by participant, are open."""
         marks: dict[str, str] = {}
-        self._marks[project, run, step] = marks
+        self._marks[project, run, step], self._beside[project, run, step] = marks, {}
         try:
             yield marks
         finally:
-            del self._marks[project, run, step]
+            del self._marks[project, run, step], self._beside[project, run, step]
 
     def mark(self, *, project: str, run: str, step: str, participant: str) -> str | None:
         """The mark of a task that is known to be open; None where the bus has to say."""
         return self._marks.get((project, run, step), {}).get(participant)
+
+    def note_beside(self, text: str | None, *, project: str, run: str, step: str, participant: str) -> None:
+        """What came beside an answer, in a request that the participant has signed."""
+        if text is not None and (noted := self._beside.get((project, run, step))) is not None:
+            noted[participant] = text
+
+    def came_beside(self, text: str, *, project: str, run: str, step: str, participant: str) -> bool:
+        """Whether it was noted."""
+        return self._beside.get((project, run, step), {}).get(participant) == text
 
 
 _OF_BUSES: WeakKeyDictionary[Bus, OpenSteps] = WeakKeyDictionary()

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from hanse_coordinator.open_steps import open_steps_of
 from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.runs.roster import Roster
 from hanse_coordinator.verbs.collector import Collector
@@ -25,7 +26,7 @@ from hanse_fabric.messages import LedgerHead, Outcome, Result
 from hanse_fabric.subjects import RESULT, Stream
 from hanse_fabric.telemetry import extract, span
 from hanse_fabric.telemetry.catalogue import LATE_RESULTS, RESULTS
-from hanse_privacy.witness import found_beside, is_own
+from hanse_privacy.witness import HEADER, found_beside, is_own
 from hanse_workflows.outcomes import Failure
 
 _LOG = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Inbox:
     def __init__(self, bus: Bus, roster: Roster, notices: Notices, *, ledgers: Ledgers, project: str, run: str) -> None:
         self._bus, self._roster, self._notices = bus, roster, notices
         self._ledgers, self._project, self._run = ledgers, project, run
+        self._open_steps = open_steps_of(bus)
         self._open: dict[str, tuple[Collector, int]] = {}
         self._first: dict[str, dict[str, bytes]] = {}
         self._heard: OrderedDict[str, Mapping[str, bytes | None]] = OrderedDict()
@@ -114,7 +116,7 @@ class Inbox:
             self._refuse(record, round_number, name, error)
             return
         taken = collector.take(result)
-        self._ledgers.saw(name, ledger=result.ledger, outbox=self._outbox(record, name))
+        self._ledgers.saw(name, ledger=result.ledger, outbox=self._outbox(record, step, name))
         if taken is None:
             return
         if isinstance(taken, Failure) and taken.outcome is Outcome.REFUSED:
@@ -135,11 +137,15 @@ class Inbox:
         key = self._roster.key_of(self._project, name)
         return verified_result(data, key, project=self._project, run=self._run, step=step, participant=name)
 
-    def _outbox(self, record: Record, name: str) -> LedgerHead | None:
-        """The head of the site's log that came beside its answer, if it has signed it."""
+    def _outbox(self, record: Record, step: str, name: str) -> LedgerHead | None:
+        """The head of the site's log that came beside its answer, if it has signed it: what came at this process's own
+        door was verified there."""
         head, key = found_beside(record.headers), self._roster.key_of(self._project, name)
         if head is None or key is None:
             return None
+        where = {"project": self._project, "run": self._run, "step": step, "participant": name}
+        if self._open_steps.came_beside(record.headers[HEADER], **where):
+            return head
         own = is_own(head, project=self._project, participant=name, key=VerifyKey(key), of="outbox")
         return head if own else None
 

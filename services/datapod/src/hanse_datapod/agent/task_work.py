@@ -276,10 +276,12 @@ class TaskWork:
         Raises:
             HanseError: TAMPERED.
         """
-        task, key = opened.task, self._link.identity.signing_key.verify_key
-        head = found_beside(opened.headers)
-        own = head and is_own(head, project=task.project, participant=task.participant, key=key, of="outbox")
-        self._outbox.require(head if own else None)
+        task, head = opened.task, found_beside(opened.headers)
+        if head is not None and not self._outbox.knows(head):
+            key = self._link.identity.signing_key.verify_key
+            if not is_own(head, project=task.project, participant=task.participant, key=key, of="outbox"):
+                head = None
+        self._outbox.require(head)
 
     def _head(self, task: Task) -> dict[str, str]:
         """The header with the head of the log of what left, as it is now."""

@@ -90,6 +90,11 @@ class Outbox:
             self._remember(head)
             return head
 
+    def knows(self, head: LedgerHead) -> bool:
+        """Whether the log was seen to have this head: then it does not matter who says so."""
+        with self._lock:
+            return (head.entries, head.head) in self._known
+
     def require(self, head: LedgerHead | None) -> None:
         """Check that the log lacks nothing that others have seen. What it lacks is written down.
 

@@ -61,8 +61,9 @@ class _Child:
     confinement: Confinement | None = None
 
     def reaches(self, wanted: Reach) -> bool:
-        """Whether it may open what is wanted: the very files that lie there now."""
-        return self.reach.covers(wanted) and self.files == self.reach.files()
+        """Whether it may open what is wanted: the very files that lie there now. (Of other participants of this process
+        nothing is looked at: there may be hundreds.)"""
+        return self.reach.covers(wanted) and self.reach.files(wanted).items() <= self.files.items()
 
 
 @dataclass(slots=True, eq=False)

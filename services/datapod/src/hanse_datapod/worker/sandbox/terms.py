@@ -90,9 +90,18 @@ class Reach:
         write = _outermost(self.write | other.write)
         return Reach(_outermost(self.read | other.read, write), write, other.policy)
 
-    def files(self) -> dict[Path, tuple[int, int] | None]:
-        """What lies at each path now, by file system and inode: a process keeps what it was given when it began."""
-        return {path: _identity(path) for path in {*self.read, *self.write}}
+    def files(self, wanted: Reach | None = None) -> dict[Path, tuple[int, int] | None]:
+        """What lies at each path now, by file system and inode: a process keeps what it was given when it began.
+
+        Args:
+            wanted: only of the paths that this lies at or in; None: of all.
+        """
+        paths = {*self.read, *self.write}
+        if wanted is not None:
+            paths = {
+                place for path in (*wanted.read, *wanted.write) for place in (path, *path.parents) if place in paths
+            }
+        return {path: _identity(path) for path in paths}
 
     def require_apart(self, home: Path) -> None:
         """Check that nothing to be read holds the datapod's home, with its keys.
