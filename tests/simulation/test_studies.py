@@ -100,6 +100,8 @@ async def test_a_study_leaves_its_outputs_small_entries_in_its_journal_and_sites
         record = await completed(made, study_job())
         await clock.sleep(1)
         on_bus = [name.split(".")[-1] for name in made.on_bus(TASK)]
+        left = [path for name in COHORTS for path in (made.folder / name / "studies").glob("*")]
+    assert not left, "a site that is there hears of the end at once, not when it next gives a sign of life"
     assert sorted(record.outputs) == ["results", "summary"]
     assert set(made.store.keys(f"models/{PROJECT}/{RUN}/")) == {body["key"] for body in record.outputs.values()}
     assert max(len(entry.encode()) for entry in made.published(JOURNAL, JournalEntry)) < MAX_MESSAGE_BYTES // 64

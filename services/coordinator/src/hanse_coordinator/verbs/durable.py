@@ -327,8 +327,8 @@ class DurableVerbs:
         await self.steps.tolerant(self._objects.abort_uploads(self.run))
         await self.steps.tolerant(self._clear({str(ref.get("key")) for ref in outputs.values()}))
         if self.job.study is not None:
-            names, place = self._roster.keys_of(self.project), (self.project, self.run, self.job.workflow)
-            await self.steps.tolerant(tell_sites(self._bus, self._clock.now(), names, *place))
+            place = {"project": self.project, "run": self.run, "workflow": self.job.workflow}
+            await self.steps.tolerant(tell_sites(self._bus, self._roster, self._clock.now(), **place))
 
     async def _clear(self, kept: set[str]) -> None:
         """Remove the run's objects, but for those and what the registry has: also of a run that another coordinator

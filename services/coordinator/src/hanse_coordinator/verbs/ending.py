@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from hanse_coordinator.doors import mark_of
+from hanse_coordinator.runs.roster import Roster
 from hanse_fabric import subjects
 from hanse_fabric.bus.port import Bus
 from hanse_fabric.messages import Task, TaskKind
@@ -27,12 +28,17 @@ async def purge_run(bus: Bus, project: str, run: str) -> None:
             await bus.purge(subject.stream, subject.wildcard(project=project, run=run))
 
 
-async def tell_sites(bus: Bus, now: datetime, names: Collection[str], project: str, run: str, workflow: str) -> None:
-    """Tell the sites that a study is over, whenever they come by: they keep files of it."""
+async def tell_sites(bus: Bus, roster: Roster, now: datetime, *, project: str, run: str, workflow: str) -> None:
+    """Tell the sites that a study is over, those that are there at once and the others whenever they come by: they
+    keep files of it."""
+    names = roster.keys_of(project)
     for name in names:
         task = Task(
             id=derive_id(run, FORGET, name), project=project, run=run, step=FORGET, participant=name,
             workflow=workflow, kind=TaskKind.STUDY, round=0, config={"step": FORGET}, seed=0, peers=len(names),
             issued_at=now, deadline=now + _FORGET_WITHIN,
         )  # fmt: skip
-        await bus.publish(subjects.TASK.of(project=project, participant=name, run=run, step=FORGET), task.encode())
+        subject, data = subjects.TASK.of(project=project, participant=name, run=run, step=FORGET), task.encode()
+        told = {subjects.TASK_MARK: mark_of(subject, await bus.publish(subject, data))}
+        region = roster.region_of(project, name)
+        await bus.tell(subjects.TELL.of(region=region, project=project, participant=name), data, headers=told)
