@@ -48,8 +48,11 @@ def phenotypes(prefix: Path) -> Path:
     return Path(f"{prefix}.ill")
 
 
-async def studied(made: League, run: str, phenotype: str | None) -> tuple[Arrays | None, str]:
-    await made.submit(run, **study_job(test="chi_square", covariates=[], phenotype=phenotype))
+async def studied(
+    made: League, run: str, phenotype: str | None, *, mode: str = "compensator"
+) -> tuple[Arrays | None, str]:
+    """The results of a study; or why there are none."""
+    await made.submit(run, **study_job(mode, test="chi_square", covariates=[], phenotype=phenotype))
     record = await made.ended(run)
     if record.state != "completed":
         return None, record.reason

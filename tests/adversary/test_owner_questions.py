@@ -1,0 +1,92 @@
+"""An owner who submits many jobs to bisect one person's value, with an honest hub and masked sums of evaluations.
+
+A linear model may say of everybody whether they are older than it likes. Its accuracy over all sites is a number of
+people, and where nobody is older, the threshold has passed the oldest of all: one person's age, to the year, after as
+many jobs as the range has bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clocks import in_virtual_time
+from hanse_datapod.home.runs import Runs
+from hanse_datapod.worker.port import WorkOutcome, WorkRequest
+from hanse_fabric.clock import Clock
+from hanse_fabric.messages import TaskKind
+from hanse_fabric.tensors.file import encode_tensors, layout_like, read_tensors
+from hanse_fabric.tensors.refs import ref_of_bytes
+from hanse_fabric.virtual_time import VirtualClock
+from simulation.league import PROJECT, League
+from simulation.stories import hub_of, job_of
+from simulation.trainer import Trainer, write
+
+SITES = ["site-0", "site-1", "site-2"]
+OLDEST, RANGE, A_DAY = 97, (64, 128), 3
+LIMITED: dict[str, Any] = {"asking": {"runs": A_DAY}}
+
+
+class Ages(Trainer):
+    """A linear classifier of people by their ages, all of whom are of class 1; one site has the oldest of all."""
+
+    def __init__(self, clock: Clock, site: int) -> None:
+        super().__init__(clock, site, 0.1)
+        self.ages = np.append(np.arange(20, 80) + site / 4, [OLDEST] if site == 1 else [])
+
+    async def work(self, request: WorkRequest, on_progress: Callable[[float, str], None]) -> WorkOutcome:
+        assert request.model is not None
+        weight, bias = read_tensors(request.model)[1]["weight"].astype(np.float64)
+        if request.kind is TaskKind.TRAIN:
+            step = np.array([self.ages.mean(), 1.0]) * float(request.config["train"]["optimizer"]["lr"])
+            write(request, step)
+        found = {"accuracy": float(np.mean(self.ages * weight + bias > 0))}
+        return WorkOutcome(request.output if request.kind is TaskKind.TRAIN else None, len(self.ages), found, 0.1)
+
+
+async def anybody_is_older(made: League, run: int, age: float) -> tuple[bool, str]:
+    """Whether anybody at any site is, by a job's evaluation; or why it failed."""
+    arrays = {"weight": np.array([1.0, -age], np.float32)}
+    file = encode_tensors(layout_like(arrays), arrays)
+    digest, name = ref_of_bytes(file).digest, f"run{run:09}"
+    made.store.put(f"models/{PROJECT}/{digest}", file)
+    train = {"steps": 1, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 1e-6}}
+    await made.submit(
+        name, **job_of(rounds=1, initial_model=digest, train=train, seed=run, participants={"minimum": 3},
+                       secure_aggregation={"mode": "compensator"})
+    )  # fmt: skip
+    record = await made.ended(name)
+    return record.metrics.get("accuracy", 0.0) > 0.5 / 200, "" if record.state == "completed" else record.reason
+
+
+async def oldest(made: League) -> tuple[int, int, str]:
+    """(at least, below) how old the oldest of all is, and why a job failed."""
+    low, high, run = *RANGE, 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        older, why = await anybody_is_older(made, run, middle - 0.5)
+        if why:
+            return low, high, why
+        low, high, run = (middle, high, run + 1) if older else (low, middle, run + 1)
+    return low, high, ""
+
+
+@in_virtual_time
+async def test_so_many_jobs_a_day_do_not_find_one_persons_age(clock: VirtualClock, tmp_path: Path) -> None:
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
+        low, high, why = await oldest(made)
+        assert high - low == (RANGE[1] - RANGE[0]) >> A_DAY
+        assert "asking.runs" in why
+
+
+@in_virtual_time
+async def test_control_without_the_limit_a_day_is_enough(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runs, "begin", lambda *_: None)
+    async with hub_of(clock, tmp_path, *SITES, worker=Ages, rules=LIMITED) as made:
+        assert await oldest(made) == (OLDEST, OLDEST + 1, "")
