@@ -321,3 +321,20 @@ def test_what_raw_columns_become_is_part_of_the_work(task: Task) -> None:
         for centre in (0.0, 1.0)
     ]
     assert len({work_digest(each) for each in (task, *prepared)}) == 3
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [{"name": "focal", "gamma": 2.5}, {"name": "focal"}, {"name": "cross_entropy", "class_weights": [1.0, 1.5]}],
+)
+def test_an_evaluation_under_another_loss_of_its_kind_is_the_same_work(loss: Any) -> None:
+    """What it measures is the same, so that a sum of fewer sites under it would tell the difference."""
+
+    def evaluated(given: Any) -> bytes:
+        config = TRAIN.config | {"train": {"loss": given}}
+        return work_digest(TRAIN.model_copy(update={"kind": TaskKind.EVALUATE, "config": config}))
+
+    assert evaluated(loss) == evaluated("cross_entropy")
+    assert work_digest(TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": loss}}})) != work_digest(
+        TRAIN.model_copy(update={"config": TRAIN.config | {"train": {"loss": "cross_entropy"}}})
+    )

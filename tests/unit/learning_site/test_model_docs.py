@@ -15,9 +15,10 @@ import yaml
 
 from hanse_fabric.plugins import ALGORITHMS, built_in
 from hanse_learning.config import BUILT_IN, FocalConfig, check_learning, check_model
+from hanse_learning.config.checks import check_train
 from hanse_learning.config.normalization import Normalization
 from hanse_learning.config.state import StateRule
-from hanse_learning.config.training import Loss
+from hanse_learning.config.training import OF_CLASSES, OF_VALUES, Loss
 from hanse_learning.server.config import checks
 from hanse_learning.site.examples import Problem
 from hanse_learning.site.models import build
@@ -70,6 +71,8 @@ def test_every_model_normalization_and_loss_is_in_the_tables() -> None:
     focal = re.search(r"`(\{name: focal[^`]*)`", losses)
     assert focal is not None
     assert FocalConfig.model_validate(yaml.safe_load(focal[1])) == FocalConfig(name="focal")
+    for shown in re.findall(r"^\| `(\{.*?\})`", losses, re.MULTILINE):
+        assert check_train({"loss": yaml.safe_load(shown)}).loss_name in OF_CLASSES | OF_VALUES
 
 
 @pytest.mark.parametrize("train", _TRAINED)

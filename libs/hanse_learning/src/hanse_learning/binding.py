@@ -83,6 +83,7 @@ _UNREAD: Mapping[type[BaseModel], frozenset[str]] = {
     Study: frozenset({"chunk", "in_flight", "few_cohorts", "few_samples"}),
 }
 """Settings on which no plain answer depends."""
+_EVALUATED_AS = {"focal": "cross_entropy", "huber": "mse"}
 
 
 def common(task: Task) -> dict[str, Any]:
@@ -196,7 +197,8 @@ def _read(task: Task) -> dict[str, Any]:
     if config.get("preparation") is not None:
         read["preparation"] = config["preparation"]
     if task.kind is TaskKind.EVALUATE and not trained.algorithm.personal():
-        read["train"] = {"loss": trained.loss}
+        # An evaluation reads of the loss what kind of outputs it is for: another gamma is no other work.
+        read["train"] = {"loss": _EVALUATED_AS.get(trained.loss_name or "", trained.loss_name)}
     return read
 
 

@@ -118,8 +118,7 @@ def _pools(train: TrainConfig) -> bool:
 
 
 def _of_loss(train: TrainConfig) -> Finding:
-    name = "by the schema" if train.loss is None else train.loss if isinstance(train.loss, str) else train.loss.name
-    return Finding("train.loss", name, True, "a mean over examples, each by itself")
+    return Finding("train.loss", train.loss_name or "by the schema", True, "a mean over examples, each by itself")
 
 
 def _of_optimizer(train: TrainConfig, strategy: StrategyConfig) -> Iterator[Finding]:

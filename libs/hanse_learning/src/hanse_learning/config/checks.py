@@ -21,7 +21,7 @@ from hanse_learning.config.models import (
 )
 from hanse_learning.config.schedules import check_schedule
 from hanse_learning.config.state import StateRule, own_state_rules
-from hanse_learning.config.training import TrainConfig
+from hanse_learning.config.training import OF_VALUES, TrainConfig
 from hanse_schemas.job import Job
 from hanse_schemas.metrics import reported
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
@@ -68,13 +68,16 @@ def check_train(config: Mapping[str, Any], schema: DataSchema | None = None) -> 
             hint="for example {epochs: 1, batch_size: 32, optimizer: {name: sgd, lr: 0.05}}",
         ) from None
     known = learnable(schema) if schema is not None else OpenSchema()
-    if train.loss is not None and not isinstance(known, OpenSchema):
-        named = train.loss if isinstance(train.loss, str) else train.loss.name
-        if (named == "mse") == (known.task == "classification"):
-            expected = "cross_entropy, binary or focal" if known.task == "classification" else "mse"
+    named = train.loss_name
+    if named is not None and not isinstance(known, OpenSchema):
+        if (named in OF_VALUES) == (known.task == "classification"):
+            expected = "cross_entropy, binary or focal" if known.task == "classification" else "mse or huber"
             raise invalid("train.loss", named, f"{expected}, which {known.task} needs")
         if named == "binary" and known.classes not in (None, 2):
             raise invalid("train.loss", named, f"cross_entropy or focal: the schema has {known.classes} classes")
+        weights = train.class_weights
+        if weights is not None and known.classes not in (None, len(weights)):
+            raise invalid("train.loss.class_weights", list(weights), f"{known.classes} numbers, one for each class")
     return train
 
 

@@ -56,7 +56,7 @@ def check_training_of(model: AnyModel, train: TrainConfig) -> None:
     name = train.algorithm.name
     if has_batch_statistics(model) and train.batch_size == 1:
         raise invalid("train.batch_size", 1, "two or more: batch norm has no variance over one example")
-    if train.loss == "binary" and model.outputs not in (None, 1):
+    if train.loss_name == "binary" and model.outputs not in (None, 1):
         raise invalid("model.outputs", model.outputs, "1, which train.loss binary needs for its two classes")
     if train.augmentation is not None and not isinstance(model, OF_IMAGES):
         raise invalid("train.augmentation", model.name, "a model for images", hint="leave augmentation out, or use cnn")

@@ -96,7 +96,7 @@ def _expected(job: Job, model: AnyModel, schema: DataSchema | None) -> dict[str,
     """The entries that are known: all of a perceptron's, of others the bias of the last layer. A length that is not
     known is 0."""
     inputs, outputs = _ends(model, schema)
-    if outputs == 2 and check_train(job.train).loss == "binary":
+    if outputs == 2 and check_train(job.train).loss_name == "binary":
         outputs = 1
     dtype = "F64" if model.dtype == "float64" else "F32"
     found: dict[str, Form] = {"output.bias": (dtype, (outputs,))}

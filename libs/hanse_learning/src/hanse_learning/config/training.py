@@ -59,14 +59,45 @@ class ClippingConfig(Frozen):
     gamma: float = Field(default=0.01, gt=0, le=1e6)
 
 
+_Weights = Annotated[tuple[Annotated[float, Field(gt=0, le=1e6)], ...], Field(min_length=2, max_length=10_000)]
+
+
 class FocalConfig(Frozen):
-    """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less."""
+    """Focal loss (Lin et al., 2017): cross-entropy in which well-classified examples count less.
+
+    Attributes:
+        class_weights: what an example of each class counts, by the classes' numbers; None: one.
+    """
 
     name: Literal["focal"]
     gamma: float = Field(default=2.0, ge=0, le=100)
+    class_weights: _Weights | None = None
+
+
+class CrossEntropyConfig(Frozen):
+    """Cross-entropy, of one output where it is `binary`, in which examples of some classes count more.
+
+    A mean is over the number of examples, not over their weights, so that the sites' means are that of the pooled data.
+    """
+
+    name: Literal["cross_entropy", "binary"]
+    class_weights: _Weights
+
+
+class HuberConfig(Frozen):
+    """Half the squared error up to `delta`, and beyond it linear (Huber, 1964), in the target's unit: outliers count
+    less."""
+
+    name: Literal["huber"]
+    delta: float = Field(default=1.0, gt=0, le=1e9)
 
 
 Loss = Literal["cross_entropy", "binary", "mse"]
+NamedLoss = Annotated[FocalConfig | CrossEntropyConfig | HuberConfig, Field(discriminator="name")]
+OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
+"""Names of the losses of classification."""
+OF_VALUES = frozenset({"mse", "huber"})
+"""Names of the losses of regression."""
 ALL_EXAMPLES = 1 << 24
 """`batch_size: all`: every example of a site in one batch."""
 
@@ -79,8 +110,8 @@ class TrainConfig(Frozen):
         epochs: passes over the site's data; 1 where neither it nor `steps` is given.
         steps: mini-batches instead of epochs.
         batch_size: examples in a mini-batch, or `all`; the last of an epoch may be smaller.
-        loss: cross_entropy, binary (two classes, one output) or focal for classification, mse for regression; None: by
-            the project's schema.
+        loss: cross_entropy, binary (two classes, one output) or focal for classification, mse or huber for regression;
+            None: by the project's schema.
         clip_norm: gradients with a larger L2 norm are scaled down to it.
         clipping: of single examples' gradients, with dp_sgd.
         augmentation: random changes of images.
@@ -94,7 +125,7 @@ class TrainConfig(Frozen):
     epochs: int | None = Field(default=None, ge=1, le=100_000)
     steps: int | None = Field(default=None, ge=1, le=100_000_000)
     batch_size: int = Field(default=32, ge=1, le=ALL_EXAMPLES)
-    loss: Loss | FocalConfig | None = None
+    loss: Loss | NamedLoss | None = None
     optimizer: Annotated[SgdConfig | AdamConfig, Field(discriminator="name")] = SgdConfig()
     clip_norm: float | None = Field(default=None, gt=0)
     clipping: ClippingConfig | None = None
@@ -136,6 +167,16 @@ class TrainConfig(Frozen):
         if self.algorithm.needs_sgd and not isinstance(self.optimizer, SgdConfig):
             raise ValueError(f"algorithm {name} needs optimizer sgd, {self.optimizer.name} is given")
         return self
+
+    @property
+    def loss_name(self) -> str | None:
+        """Of the loss; None: by the project's schema."""
+        return self.loss if self.loss is None or isinstance(self.loss, str) else self.loss.name
+
+    @property
+    def class_weights(self) -> tuple[float, ...] | None:
+        """What an example of each class counts; None: one."""
+        return getattr(self.loss, "class_weights", None)
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainConfig:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hanse_fabric.errors import invalid
+from hanse_learning.config.training import OF_CLASSES
 from hanse_schemas.schema import DataSchema, OpenSchema, TabularSchema, learnable
-
-_OF_CLASSES = frozenset({"cross_entropy", "binary", "focal"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def pose(
     if isinstance(known, OpenSchema):
         whole = examples is not None and examples.y.dtype.kind in "iu"
         task: Literal["classification", "regression"] = (
-            "classification" if loss in _OF_CLASSES or (loss is None and whole) else "regression"
+            "classification" if loss in OF_CLASSES or (loss is None and whole) else "regression"
         )
         shape, classes = inputs, outputs
     else:

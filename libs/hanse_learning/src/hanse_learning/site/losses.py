@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from hanse_fabric.errors import invalid, unfit
-from hanse_learning.config import FocalConfig, TrainConfig
+from hanse_learning.config import FocalConfig, HuberConfig, TrainConfig
+from hanse_learning.config.training import OF_VALUES
 from hanse_learning.site.examples import Examples, Problem
 
 LossOf = Callable[[Tensor, Tensor], Tensor]
@@ -16,32 +17,56 @@ LossOf = Callable[[Tensor, Tensor], Tensor]
 
 
 def loss_function(problem: Problem, config: TrainConfig) -> LossOf:
-    """Mean cross-entropy (binary: of one logit), focal loss, or squared error.
+    """Mean cross-entropy (binary: of one logit), focal loss, squared error or Huber's loss.
+
+    With class weights w the mean over n examples is that of w[y] times each one's loss: divided by n, not by the sum of
+    weights, so that the mean of sites' losses by their examples is the pooled data's.
 
     Raises:
-        HanseError: INVALID_INPUT where the configured loss is not for the task.
+        HanseError: INVALID_INPUT where the configured loss is not for the task, or its weights not for the classes.
     """
-    named = config.loss.name if isinstance(config.loss, FocalConfig) else config.loss
+    named, weights = config.loss_name, config.class_weights
     if problem.task == "regression":
-        if named not in (None, "mse"):
-            raise invalid("train.loss", named, "mse, which regression needs")
+        if named not in (None, *OF_VALUES):
+            raise invalid("train.loss", named, "mse or huber, which regression needs")
+        if isinstance(config.loss, HuberConfig):
+            delta = config.loss.delta
+            return lambda outputs, values: nn.functional.huber_loss(outputs, values, delta=delta)
         return nn.functional.mse_loss
-    if named == "mse":
+    if named in OF_VALUES:
         raise invalid("train.loss", named, "cross_entropy, binary or focal, which classification needs")
+    if weights is not None and len(weights) != max(2, problem.outputs):
+        expected = f"{max(2, problem.outputs)} numbers, one for each class"
+        raise invalid("train.loss.class_weights", list(weights), expected)
     if isinstance(config.loss, FocalConfig):
         gamma = config.loss.gamma
-        return lambda outputs, labels: focal_loss(class_logits(outputs), labels, gamma)
+        return lambda outputs, labels: focal_loss(class_logits(outputs), labels, gamma, weights)
+    if weights is not None:
+        return lambda outputs, labels: weighted_cross_entropy(class_logits(outputs), labels, weights)
     return lambda outputs, labels: nn.functional.cross_entropy(class_logits(outputs), labels)
 
 
-def focal_loss(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """mean of -(1 - p)^gamma log p, p the probability (n,) of the true class (Lin et al., 2017). Scalar."""
+def weighted_cross_entropy(logits: Tensor, labels: Tensor, weights: tuple[float, ...]) -> Tensor:
+    """mean over n of -w[y] log p, p the probability (n,) of the true class y. Scalar."""
+    given = torch.tensor(weights, dtype=logits.dtype, device=logits.device)
+    return nn.functional.cross_entropy(logits, labels, weight=given, reduction="sum") / len(labels)
+
+
+def focal_loss(logits: Tensor, labels: Tensor, gamma: float, weights: tuple[float, ...] | None = None) -> Tensor:
+    """mean of -w[y] (1 - p)^gamma log p, p the probability (n,) of the true class y (Lin et al., 2017, equation 5).
+    Scalar.
+
+    Args:
+        weights: w, by class; None: all are one.
+    """
     log = nn.functional.log_softmax(logits, dim=1).gather(1, labels[:, None]).squeeze(1)
-    if gamma == 0:
-        return -log.mean()
-    # A probability that rounds to one would give the gradient of a power an infinite factor for gamma < 1.
-    wrong = (-torch.expm1(log)).clamp_min(torch.finfo(log.dtype).tiny)
-    return -(wrong.pow(gamma) * log).mean()
+    each = log
+    if gamma > 0:
+        # A probability that rounds to one would give the gradient of a power an infinite factor for gamma < 1.
+        each = (-torch.expm1(log)).clamp_min(torch.finfo(log.dtype).tiny).pow(gamma) * log
+    if weights is not None:
+        each = torch.tensor(weights, dtype=log.dtype, device=log.device)[labels] * each
+    return -each.mean()
 
 
 def class_logits(outputs: Tensor) -> Tensor:
