@@ -26,6 +26,7 @@ from hanse_learning.site.entries import arrays_of, entries_of
 from hanse_learning.site.examples import pose
 from hanse_learning.site.layers import KernelNorm1d, KernelNorm2d, KNConv1d, KNConv2d
 from hanse_learning.site.models import build
+from hanse_schemas.preparation import prepared_schema
 from hanse_schemas.schema import ArraySchema, Column, LearnableSchema, OpenSchema, TabularSchema
 from unit.hanse.signed_model import signed_model
 
@@ -38,12 +39,16 @@ IMAGES = ArraySchema(shape=(3, 32, 32), classes=10)
 
 def kept(folder: Path, model: dict[str, Any], schema: LearnableSchema, **given: Any) -> tuple[Path, nn.Module]:
     """A file and its record as a download leaves them, and the module that they are of."""
-    config = check_model(model, schema)
+    preparation = given.get("preparation")
+    seen = schema if preparation is None else prepared_schema(schema, preparation)  # type: ignore[arg-type]
+    config = check_model(model, seen)
     loss = given.get("loss")
-    module = build(config, pose(schema, None, loss=loss, inputs=config.inputs, outputs=config.outputs), seed=7)
+    module = build(config, pose(seen, None, loss=loss, inputs=config.inputs, outputs=config.outputs), seed=7)
     layout = entries_of(module, config.buffers).travelling
     content = encode_tensors(layout, {entry.name: arrays_of(module)[entry.name] for entry in layout})
     problem = {"schema": schema.model_dump(mode="json"), "model": config.model_dump(mode="json")}
+    if preparation is not None:
+        problem["preparation"] = preparation.model_dump(mode="json")
     signed = signed_model(content, problem=None if given.get("problem", 1) is None else problem)
     path = folder / "model.safetensors"
     path.write_bytes(content)
@@ -104,7 +109,7 @@ def test_an_onnx_file_says_what_it_is(tmp_path: Path) -> None:
     path, _ = kept(tmp_path, {"name": "logistic"}, TABLE)
     trained = hanse.load(path)
     about = {entry.key: entry.value for entry in onnx.load(trained.to_onnx(tmp_path / "m.onnx")).metadata_props}
-    assert json.loads(about.pop("hanse.columns")) == list(AGES)
+    assert json.loads(about.pop("hanse.columns")) == json.loads(about.pop("hanse.features")) == list(AGES)
     record = trained.record
     assert about == {
         "hanse.task": "classification", "hanse.project": "triage", "hanse.run": record.lineage.run,

@@ -68,7 +68,11 @@ class TrainedModel(Protocol):
         ...
 
     def seen(self, data: Any) -> Any:
-        """What the module and its ONNX graph take of a table or an array, (n, *shape) float32."""
+        """What the module takes of a table or an array, (n, *shape) float32."""
+        ...
+
+    def inputs(self, data: Any) -> dict[str, Any]:
+        """What the ONNX graph takes of a table or an array, by the names of its inputs; needs `hanse[onnx]`."""
         ...
 
     def predict_proba(self, data: Any) -> Any:

@@ -133,6 +133,16 @@ class TrainedModel:
 
         return write_onnx(self, Path(path))
 
+    def inputs(self, data: Any) -> dict[str, Any]:
+        """What the model's ONNX graph takes of examples, by the names of its inputs.
+
+        Raises:
+            HanseError: as `predict`; INVALID_INPUT for what is no table where columns are prepared.
+        """
+        from hanse_learning.portable.onnx_file import inputs_of
+
+        return inputs_of(self, data)
+
     def to_sklearn(self) -> HanseClassifier | HanseRegressor:
         """The model as a fitted estimator of scikit-learn."""
         from hanse_learning.portable.estimators import estimator_of
@@ -147,7 +157,7 @@ class TrainedModel:
         return torch.cat(made) if made else torch.empty((0, self.problem.outputs), dtype=self.dtype)
 
     def seen(self, data: Any) -> NDArray[np.float32]:
-        """What the module and its ONNX graph take, (n, *shape): examples as sites have them, prepared.
+        """What the module takes, (n, *shape): examples as sites have them, prepared.
 
         Raises:
             HanseError: as `predict`; SCHEMA_MISMATCH for a raw cell that the preparation refuses.

@@ -39,7 +39,7 @@ def apply(
             case PreparedNumber():
                 bad = _number(column, table[column.name], part)
             case PreparedCategory():
-                bad = _category(column, table[column.name], part)
+                part[:], bad = category_features(column, table[column.name])
             case PreparedText():
                 continue
         if bad.any():
@@ -68,7 +68,9 @@ def _number(column: PreparedNumber, cells: Cells, out: Floats) -> NDArray[np.boo
     return np.asarray(missing if column.fill is None else np.zeros(len(cells), bool))
 
 
-def _category(column: PreparedCategory, cells: Cells, out: Floats) -> NDArray[np.bool_]:
+def category_features(column: PreparedCategory, cells: Cells) -> tuple[Floats, NDArray[np.bool_]]:
+    """(features (n, k) of a column's cells, which of these are refused)."""
+    out = np.zeros((len(cells), len(column.outputs)))
     places = _places(column, cells)
     missing, other = places == _MISSING, places == _OTHER
     refused_ = missing & (column.missing == "refuse")
@@ -87,7 +89,7 @@ def _category(column: PreparedCategory, cells: Cells, out: Floats) -> NDArray[np
         out[other, -2 if own else -1] = 1
     if own:
         out[missing, -1] = 1
-    return np.asarray(refused_)
+    return out, np.asarray(refused_)
 
 
 def _places(column: PreparedCategory, cells: Cells) -> NDArray[np.int64]:

@@ -41,7 +41,7 @@ class Kind(Protocol):
 def cells_of(
     columns: Iterable[Kind], table: Mapping[str, Sequence[Any]] | Any, where: str = "table"
 ) -> dict[str, Cells]:
-    """The cells of the columns of a table: a mapping of sequences, or a frame of pandas.
+    """The cells of the columns of a table, but for those of kind text: a mapping of sequences, or a frame of pandas.
 
     Args:
         where: what the table is called in messages.
@@ -52,6 +52,8 @@ def cells_of(
     """
     found = {}
     for column in columns:
+        if column.kind == "text":
+            continue
         if column.name not in table:
             raise unfit(f"{where}: column {column.name} is missing")
         cells, bad = read(column.kind, table[column.name], getattr(column, "formats", ()))
