@@ -92,15 +92,15 @@ lint: $(VENV)/.developer
 	@$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks examples observability docker
 	@$(BIN)/lint-imports
 
-# Unit tests wait more than they compute, so three share two cores; of files that start real servers two run at a time.
+# Tests wait more than they compute, so three files share two cores, in the order of tests/conftest.py.
 # How long all of it took stands in build/suite.json, for `make bench-conduct`.
 # One thread each: threads of linear algebra that wait for each other on a busy core cost several times their work.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
 test: suite-begins lint
 	@$(BIN)/python tests/deploy/kube_tools.py --optional
-	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile tests/unit tests/simulation tests/deploy $(ARGS)
-	@$(BIN)/pytest -m 'not large' -n 2 --dist loadfile tests/integration tests/e2e tests/chaos tests/adversary $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile --no-loadscope-reorder tests/unit tests/simulation tests/deploy $(ARGS)
+	@$(BIN)/pytest -m 'not large' -n 3 --dist loadfile --no-loadscope-reorder tests/integration tests/e2e tests/chaos tests/adversary $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -c 'import json, os, time; \
 	  print(json.dumps({"suite_minutes": round((time.time() - os.stat("build/suite.began").st_mtime) / 60, 1)}))' >build/suite.json)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
@@ -47,6 +48,15 @@ def pytest_sessionstart() -> None:
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "compiled"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the files begin first whose tests may take longest: none is left over when the other workers have ended."""
+    longest: dict[Path, float] = defaultdict(float)
+    for item in items:
+        if (allowed := item.get_closest_marker("timeout")) is not None:
+            longest[item.path] = max(longest[item.path], allowed.args[0])
+    items.sort(key=lambda item: -longest[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)
