@@ -49,8 +49,8 @@ def main() -> int:
                 fault = "slow" if time.process_time() - began > _SLOW_S else ""
             except Exception as error:
                 fault = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1]}"
-            if fault and (name, fault) not in found:
-                found.add(f"{name}: {fault}")
+            if fault and (finding := f"{name}: {fault}") not in found:
+                found.add(finding)
                 print(f"{name} --seed {seed}: {fault}\n  {data[:200]!r}", flush=True)
         seed += 1
     print(f"{(seed - options.seed) * len(names)} inputs, {read} of them read, {len(found)} findings")
