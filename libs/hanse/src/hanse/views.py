@@ -99,4 +99,5 @@ def _missing(data: Mapping[str, Any]) -> str:
     silent = [f"{name} is silent" for name in data.get("silent") or ()]
     failed = [f"{name} failed ({reason})" for name, reason in (data.get("failed") or {}).items()]
     warning = [f"warning: {data['warning']}"] if data.get("warning") else []
-    return ", ".join(silent + failed + warning) or str(dict(data))
+    reason = [str(data["reason"])] if data.get("reason") else []
+    return ", ".join(silent + failed + warning + reason) or str(dict(data))

@@ -14,6 +14,7 @@ from hanse_workflows.metrics import EarlyStopping, RoundMetrics, Verdict
 from hanse_workflows.round_asks import due, evaluation
 from hanse_workflows.round_state import RoundState
 from hanse_workflows.rounds import TrainedRound, evaluate
+from hanse_workflows.signs import Signs
 from hanse_workflows.traffic import by_formula
 from hanse_workflows.verbs import Verbs
 from hanse_workflows.workflow import plugins_of
@@ -29,7 +30,7 @@ class RoundEnds:
     def __init__(self, run: Verbs, protocol: MaskingProtocol | None) -> None:
         self._run, self._protocol = run, protocol
         self._stopping, self.lines = EarlyStopping(run.job.stop), LineBudget(run.job)
-        self._parent: str | None = run.job.initial_model
+        self._signs, self._parent = Signs(), run.job.initial_model
 
     def choose(
         self, present: tuple[str, ...], number: int, *, resting: frozenset[str] = frozenset()
@@ -67,6 +68,8 @@ class RoundEnds:
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
             evaluated = await evaluate(run, self._protocol, asked)
             verdict = self._stopping.observe(evaluated.overall)
+            for place, warning in enumerate(self._signs.observe(evaluated.overall)):
+                run.note("note", f"r{number}/signs-{place}", round=number, warning=warning)
         self.lines.charge(trained.metrics.traffic, evaluated.traffic)
         stop = verdict.stop or self.lines.over(state.known)
         best = verdict.best and job.keep == "best"
