@@ -70,7 +70,7 @@ from hanse_fabric.messages import (
     UpdateInput,
     WorkRecord,
 )
-from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenTasks, Refused
+from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
 from hanse_fabric.messages.participants import ParticipantRecord
 from hanse_fabric.messages.uploads import PartLink, UploadState, UploadStep
 from hanse_fabric.strict_json import SMALL
@@ -179,6 +179,7 @@ EXAMPLES: tuple[Message, ...] = (
         key="mean", digest="a" * 64,
     ),
     Refused(code="gone", message="closed", hint="wait"),
+    OpenFor(participants=("north", "south")),
     KnownTasks(marks=("abcdefghijkl.r1-train.7",)),
     OpenTasks(
         open=("abcdefghijkl.r1-train.7",),

@@ -303,12 +303,24 @@ OPENED = Subject(
 )
 """Whether a step is open for a participant, for those who must know before they write, and may not read tasks."""
 
+OPENS = Subject(
+    f"hanse.{VERSION}.opens.{{project}}.{{run}}.{{step}}", None, _rights(coordinator={TELL_}, aggregator={HEAR})
+)
+"""For whom a step opens, told to aggregators before its tasks are sent: what has not come is asked for by `OPENED`."""
+
 HANDED_IN = Subject(
     f"hanse.{VERSION}.handed-in.{{project}}.{{run}}.{{participant}}.{{digest}}",
     None,
     _rights(aggregator={SERVE}, coordinator={REQUEST}),
 )
 """Whether a small update is written down, for the coordinator, which may not read it, and counts no result before."""
+
+WRITTEN = Subject(
+    f"hanse.{VERSION}.written.{{project}}.{{run}}.{{participant}}.{{digest}}",
+    None,
+    _rights(aggregator={TELL_}, coordinator={HEAR}),
+)
+"""A small update is written down, told to coordinators: what has not come is asked for by `HANDED_IN`."""
 
 SHARED_MASKS = Subject(
     f"hanse.{VERSION}.shared-masks.{{compensator}}",
@@ -378,7 +390,7 @@ SUBJECTS: tuple[Subject, ...] = (
     TASK, RESULT, UPDATE, EXCHANGE, EXCHANGED, JOB, REDUCED, JOURNAL, EVENT, PROGRESS, PRESENCE, AUDIT, SET_ASIDE, LINK,
     MASK_REQUEST, MASK_ANSWER, MASKS, SHARED_MASKS, PUBLISH_MODEL, REGISTRY, PROJECTS, PARTICIPANTS, COMPENSATORS,
     MASK_RECORDS, WORK_RECORDS, LEDGERS, INVITATIONS, KEYS, REVOCATIONS, USAGE, SENT_BYTES, STATE, RUNS, LEASES, MODELS,
-    OPENED, HANDED_IN, TELL, *DOORS.values(),
+    OPENS, OPENED, WRITTEN, HANDED_IN, TELL, *DOORS.values(),
 )  # fmt: skip
 
 STREAMS: tuple[Stream, ...] = tuple({row.stream.name: row.stream for row in SUBJECTS if row.stream}.values())

@@ -100,6 +100,11 @@ class Ask:
         """The model as tasks carry it."""
         return self.encoded or self.model
 
+    @property
+    def hands_in(self) -> bool:
+        """Whether answers name small objects that are handed in beside them."""
+        return self.kind is not TaskKind.EVALUATE or self.masking is not None
+
     def task(self, project: str, run: str, workflow: str, step: str, issued: datetime, deadline: datetime) -> Task:
         """What all participants' tasks have in common, in the name of `all`."""
         return Task(

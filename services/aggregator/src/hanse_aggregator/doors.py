@@ -1,25 +1,29 @@
 """The aggregator's doors: sites hand in updates and what they contribute to sums, and ask for the sums.
 
-The coordinator may not read these, so it cannot take them in; it is asked whether the step is open. An update is
-written where the reductions look for it, and a contribution to the stream of its session.
+The coordinator may not read these, so it cannot take them in; it tells when a step opens, and is asked where that has
+not come. An update is written where the reductions look for it, which the coordinator is told, and a contribution to
+the stream of its session.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from contextlib import suppress
 
 from hanse_fabric.bus.port import Bus
-from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import ledger_of
+from hanse_fabric.doors.lately import Lately
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_fabric.messages.doors import OpenFor
 from hanse_fabric.queue import stream_of
-from hanse_fabric.subjects import EXCHANGE, EXCHANGED, HANDED_IN, OPENED, UPDATE, Door
+from hanse_fabric.subjects import EXCHANGE, EXCHANGED, HANDED_IN, OPENED, OPENS, UPDATE, WRITTEN, Door
 from hanse_fabric.telemetry import inject
 from hanse_fabric.telemetry.catalogue import REFUSED_UPDATES
 
+_LOG = logging.getLogger(__name__)
 _GROUP = "aggregators"
 _BELIEVED_S = 10.0
 _MOST_OBJECTS = 64
@@ -47,40 +51,6 @@ class _Step:
         self.summed: dict[str, int] = {}
 
 
-class _Written:
-    """Updates that this process has lately written down. They stay on the bus while their run goes on."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until: OrderedDict[str, float] = OrderedDict()
-        self._awaited: dict[str, asyncio.Event] = {}
-
-    def add(self, update: str) -> None:
-        """The update of this subject is written down."""
-        now = self._clock.monotonic()
-        self._until[update] = now + _BELIEVED_S
-        self._until.move_to_end(update)
-        while next(iter(self._until.values())) < now:
-            self._until.popitem(last=False)
-        if (event := self._awaited.get(update)) is not None:
-            event.set()
-
-    async def soon(self, update: str, seconds: float) -> bool:
-        """Whether it was, or is within so many seconds."""
-        if self._until.get(update, 0.0) > self._clock.monotonic():
-            return True
-        event = self._awaited.setdefault(update, asyncio.Event())
-        try:
-            async with self._clock.timeout(seconds):
-                await event.wait()
-        except TimeoutError:
-            return False
-        finally:
-            if self._awaited.get(update) is event:
-                del self._awaited[update]
-        return True
-
-
 class AggregatorDoors:
     """Serves updates and sums."""
 
@@ -88,7 +58,7 @@ class AggregatorDoors:
         self._bus, self._enrolled, self._ledger = bus, enrolled or Enrolled(bus), ledger_of(bus)
         self._steps: OrderedDict[tuple[str, str, str, str], _Step] = OrderedDict()
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._written = _Written(bus.clock)
+        self._written, self._told = Lately(bus.clock, _BELIEVED_S), Lately(bus.clock, _BELIEVED_S)
         handlers = {Door.UPDATE: self._update, Door.EXCHANGE: self._contribution, Door.EXCHANGED: self._sum}
         sums = Shares(bus.clock, per_second=_SUMS_A_SECOND, burst=_SUMS_AT_ONCE)
         shares = {Door.UPDATE: Shares(bus.clock), Door.EXCHANGE: sums, Door.EXCHANGED: sums}
@@ -101,6 +71,7 @@ class AggregatorDoors:
             async with self._keeper.serving(_GROUP), asyncio.TaskGroup() as group:
                 group.create_task(self._enrolled.watch())
                 group.create_task(self._wake())
+                group.create_task(self._hear())
         finally:
             await handed_in.stop()
 
@@ -110,6 +81,21 @@ class AggregatorDoors:
             async for record in records:
                 for event in self._waiting.get(record.subject, ()):
                     event.set()
+
+    async def _hear(self) -> None:
+        """Take in for whom steps open."""
+        async with self._bus.hear(OPENS.wildcard()) as told:
+            async for record in told:
+                if record is None:
+                    continue
+                where = OPENS.parse(record.subject)
+                try:
+                    names = OpenFor.decode(record.data).participants
+                except HanseError as error:
+                    _LOG.warning("what was told on %s cannot be read: %s", record.subject, error)
+                    continue
+                for name in names:
+                    self._told.add(OPENED.of(**where, participant=name))
 
     async def _update(self, request: Request) -> bytes:
         run, step = request.where()
@@ -121,6 +107,7 @@ class AggregatorDoors:
         subject = UPDATE.of(project=request.project, run=run, participant=request.participant, digest=digest)
         await self._bus.publish(subject, request.content, headers=inject(), timeout=10.0)
         self._written.add(subject)
+        await self._bus.tell(WRITTEN.of(**UPDATE.parse(subject)), b"")
         return b""
 
     async def _whether_handed_in(self, subject: str, _: bytes) -> bytes:
@@ -178,9 +165,10 @@ class AggregatorDoors:
         key, now = (request.project, request.participant, run, step), self._bus.clock.monotonic()
         known = self._steps.get(key) or _Step()
         if now >= known.believed_until:
-            if await self._bus.request(OPENED.of(**where), b"") != b"1":
+            subject = OPENED.of(**where)
+            if not self._told.has(subject) and await self._bus.request(subject, b"") != b"1":
                 raise HanseError(ErrorCode.GONE, f"step: {step} of run {run} is not open for {request.participant}")
-            known.believed_until = now + _BELIEVED_S
+            known.believed_until = self._told.until(subject) if self._told.has(subject) else now + _BELIEVED_S
             self._ledger.opened(*key)
         self._steps[key] = known
         self._steps.move_to_end(key)

@@ -19,6 +19,7 @@ from hanse_coordinator.refusals import count_refusal
 from hanse_coordinator.watching.notices import Notices
 from hanse_fabric.bus.port import Bus, Record
 from hanse_fabric.doors.byte_ledger import ledger_of
+from hanse_fabric.doors.lately import Lately
 from hanse_fabric.doors.serving import Doorkeeper, Enrolled, Request, Shares
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Presence, Progress, Result
@@ -38,6 +39,7 @@ from hanse_fabric.subjects import (
     RESULT,
     TASK,
     TELL,
+    WRITTEN,
     Door,
     Stream,
 )  # fmt: skip
@@ -50,6 +52,9 @@ _GROUP = "coordinators"
 _PROGRESS_S = 1.0
 _LATE_TOLD_S = 10.0
 _REMEMBERED = 10_000
+_REMEMBERED_S = 10.0
+_TOLD_SOON_S = 0.25
+"""An update is on its way beside the result that names it; what is told of it may be lost."""
 _REPLY_BYTES = MAX_MESSAGE_BYTES // 2
 
 
@@ -61,7 +66,7 @@ class SiteDoors:
     ) -> None:
         self._bus, self._links, self._credentials, self._instance = bus, links, credentials, instance
         self._enrolled, self._ledger = enrolled or Enrolled(bus), ledger_of(bus)
-        self._open_steps = open_steps_of(bus)
+        self._open_steps, self._handed_in = open_steps_of(bus), Lately(bus.clock, _REMEMBERED_S)
         self._written: OrderedDict[tuple[str, ...], float] = OrderedDict()
         handlers = {
             Door.TASKS: self._open_tasks, Door.RESULT: self._result, Door.PROGRESS: self._progress,
@@ -77,10 +82,18 @@ class SiteDoors:
         """Serve until cancelled."""
         opened = await self._bus.serve(OPENED.wildcard(), self._whether_open, group=_GROUP)
         try:
-            async with self._keeper.serving(_GROUP):
-                await self._enrolled.watch()
+            async with self._keeper.serving(_GROUP), asyncio.TaskGroup() as group:
+                group.create_task(self._enrolled.watch())
+                group.create_task(self._hear())
         finally:
             await opened.stop()
+
+    async def _hear(self) -> None:
+        """Take in which updates are written down."""
+        async with self._bus.hear(WRITTEN.wildcard()) as told:
+            async for record in told:
+                if record is not None:
+                    self._handed_in.add(HANDED_IN.of(**WRITTEN.parse(record.subject)))
 
     def _count(self, kind: Door, error: HanseError, project: str, participant: str) -> None:
         count_refusal(_COUNTED_AS.get(kind, "request"), error.code.code, project, participant)
@@ -123,7 +136,7 @@ class SiteDoors:
             return  # whoever conducts the run refuses it, and tells people
         for digest in named:
             update = HANDED_IN.of(project=request.project, run=run, participant=request.participant, digest=digest)
-            if await self._bus.request(update, b"") != b"1":
+            if not await self._handed_in.soon(update, _TOLD_SOON_S) and await self._bus.request(update, b"") != b"1":
                 raise HanseError(
                     ErrorCode.UNAVAILABLE, f"result: it names {digest}, which was not handed in",
                     hint="hand it in at the door for updates, and the result again",

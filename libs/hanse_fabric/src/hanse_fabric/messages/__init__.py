@@ -1,7 +1,7 @@
 """Every message on the bus. One module per conversation; `base` has their common form."""
 
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES, Frozen, Message, explain
-from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenTasks, Refused
+from hanse_fabric.messages.doors import Asked, GivenTask, KnownTasks, OpenFor, OpenTasks, Refused
 from hanse_fabric.messages.events import AuditEvent, RunEvent
 from hanse_fabric.messages.exchange import END_KEY, EXCHANGE_LIMIT, Contribution, ExchangeJob, ExchangeSum
 from hanse_fabric.messages.masking import (
@@ -88,6 +88,7 @@ __all__ = [
     "Message",
     "ModelVersion",
     "ObjectRef",
+    "OpenFor",
     "OpenTasks",
     "Outcome",
     "Part",

@@ -47,6 +47,14 @@ class Refused(Message):
     hint: str = Field(default="", max_length=1000)
 
 
+class OpenFor(Message):
+    """The participants that a step opens for."""
+
+    schema_id: ClassVar[str] = "hanse.open_for/1"
+
+    participants: tuple[Slug, ...]
+
+
 class KnownTasks(Message):
     """The tasks that a site knows of already, by their marks; the newest are enough."""
 

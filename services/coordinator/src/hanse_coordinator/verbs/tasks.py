@@ -30,8 +30,9 @@ from hanse_fabric.clock import Clock
 from hanse_fabric.doors.byte_ledger import ledger_of, message_bytes
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import ExchangeJob, ObjectRef, Result
+from hanse_fabric.messages.doors import OpenFor
 from hanse_fabric.messages.sent_bytes import LinkBytes
-from hanse_fabric.subjects import JOB, RESULT, TASK, TASK_MARK, TELL, Stream
+from hanse_fabric.subjects import JOB, OPENS, RESULT, TASK, TASK_MARK, TELL, Stream
 from hanse_fabric.telemetry import inject
 from hanse_fabric.waiting import all_of
 from hanse_privacy.ring.plan import AVERAGE
@@ -47,6 +48,7 @@ _TASKS: Stream = TASK.stream or Stream("")
 _RESULTS: Stream = RESULT.stream or Stream("")
 _REPLAYED_STEPS_TIDIED = 4
 _EXCHANGES = "exchanges"
+_TOLD_AT_ONCE = 1000
 _Own = dict[str, dict[str, Any]]
 
 
@@ -140,6 +142,9 @@ class TaskSteps:
         resting = replace(ask, model=model, encoded=None, extras=extras)
         common = resting.task(self._project, self._run, self._workflow, step, issued, deadline)
 
+        if ask.hands_in:
+            await self._tell_open(step, tuple(own))
+
         async def send(name: str) -> None:
             more: dict[str, Any] = {} if ask.payload is None else {"payload": await ask.payload(name)}
             if ask.privacy is not None:
@@ -158,6 +163,12 @@ class TaskSteps:
             await self._bus.tell(TELL.of(region=region, project=task.project, participant=name), data, headers=told)
 
         await all_of(send(name) for name in own if name not in collector.answers and name not in collector.failures)
+
+    async def _tell_open(self, step: str, names: tuple[str, ...]) -> None:
+        """Tell aggregators for whom the step opens; a few messages for a great many. Whoever misses it asks."""
+        subject = OPENS.of(project=self._project, run=self._run, step=step)
+        for start in range(0, len(names), _TOLD_AT_ONCE):
+            await self._bus.tell(subject, OpenFor(participants=names[start : start + _TOLD_AT_ONCE]).encode())
 
     async def _open_exchange(self, step: str, names: tuple[str, ...], deadline: datetime, ask: Ask) -> None:
         session = ExchangeJob(
