@@ -95,7 +95,7 @@ def test_an_update_of_another_ring_is_refused(masked, tmp_path):
     [
         (None, "invalid-input", "there is none beside the masked update"),
         (ObjectRef(digest="0" * 64, size=10), "not-found", "is not on the bus"),
-        (ObjectRef(digest="0" * 64, size=1 << 20), "too-large", "at most 65536 were expected"),
+        (ObjectRef(digest="0" * 64, size=1 << 20), "too-large", "at most 98304 were expected"),
         (ref_of_bytes(b"junk", inline=True), "invalid-input", "not safetensors"),
         (
             ref_of_bytes(b"junk", inline=True).model_copy(update={"inline": b"else"}), "tampered",

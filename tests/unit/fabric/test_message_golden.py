@@ -65,6 +65,7 @@ from hanse_fabric.messages import (
     Stage,
     StateRecord,
     StudyJob,
+    Tally,
     Task,
     TaskKind,
     UpdateInput,
@@ -148,6 +149,7 @@ EXAMPLES: tuple[Message, ...] = (
     Reduced(
         **WHERE, job="r1-train", outputs={"model": INLINE}, seconds=0.5, bytes_read=100,
         refused=(Refusal(participant="south", reason="not finite", code="invalid-input"),),
+        tally=Tally(weight=3.0, metrics={"loss": 0.25}, counted="eJxjYIAAAAAIAAE="),
     ),
     StudyJob(
         **WHERE, id="c0001-linear", function="linear", study={"test": "linear"},

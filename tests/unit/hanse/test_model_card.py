@@ -42,6 +42,31 @@ def card_at(hub: ScriptedHub) -> str:
         return client.projects.get("triage").model(1).card()
 
 
+def test_a_card_has_tables_of_the_evaluation_in_the_names_of_the_classes(hub: ScriptedHub) -> None:
+    named = TABLE.model_copy(update={"labels": (Label(name="well"), Label(name="ill"))})
+    model = signed_model(problem=problem_of(named), metrics={"auroc": 0.75})
+    curves = {
+        "examples": 6, "sites": 2, "confusion": [[3, 1], [0, 2]],
+        "by_class": {"1": {"sensitivity": 1.0, "auroc": 0.75}, "0": {"sensitivity": None}},
+        "calibration": [{"from": 0.0, "to": 0.0667, "examples": 4, "predicted": 0.05, "observed": 0.25}],
+    }  # fmt: skip
+    run = run_view("completed", job=JOB | {"evaluate": {"metrics": ["auroc"], "classes": 2}})
+    answering(hub, model, (200, run))
+    rounds = [{"round": model.record.lineage.round, "metrics": {}, "curves": curves}, {"round": 99, "metrics": {}}]
+    hub.answer("GET", f"{PROJECT}/runs/{model.record.lineage.run}/metrics", (200, {"rounds": rounds}))
+    card = card_at(hub)
+    for line in (
+        "| auroc | 0.75 |",
+        "Of 6 test examples of 2 sites together.",
+        "| class | sensitivity | auroc |",
+        "| 1 (ill) | 1.0000 | 0.7500 |",
+        "| 0 (well) |  |  |",
+        "| 0 (well) | 3 | 1 |",
+        "| 0.00 to 0.07 | 4 | 0.050 | 0.250 |",
+    ):
+        assert line in card
+
+
 def test_a_card_tells_data_metrics_privacy_and_the_whole_job(hub: ScriptedHub) -> None:
     model = signed_model(problem=problem_of(TABLE), metrics={"loss": 0.25, "accuracy": 0.5})
     run = run_view("completed", privacy="The hub sees sums.", reason="stopped after round 2 of 3: enough")

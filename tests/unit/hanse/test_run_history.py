@@ -50,6 +50,19 @@ def test_a_history_says_in_which_round_and_after_how_many_bytes_a_target_was_rea
     assert later.reached(0.6) == Reached(8, 40)
 
 
+def test_curves_are_those_of_the_newest_evaluation_and_what_is_not_there_is_said() -> None:
+    drawn = {"curves": {"confusion": [[3, 1], [0, 2]]}, "undefined": {"auroc": "none of 6 examples is of class 1"}}
+    history = History([ROUNDS[0], {**ROUNDS[1], **drawn}, ROUNDS[2]])
+    assert history.curves() == {"round": 2, "confusion": [[3, 1], [0, 2]]}
+    assert history.curves(2) == history.curves()
+    assert history.undefined == {"auroc": "none of 6 examples is of class 1"}
+    with pytest.raises(HanseError, match="curves of round 3: there are those of round 2"):
+        history.curves(3)
+    with pytest.raises(HanseError, match="curves of a round: there are none"):
+        History(ROUNDS).curves()
+    assert History(ROUNDS).undefined == {}
+
+
 def test_a_history_tells_what_passed_on_the_wire_beside_the_formulas() -> None:
     passed = {"bus_up": 7, "bus_down": 5, "store_up": 1000, "store_down": 2000}
     wire = [{"round": 0, "sites": {"a": passed}}, {"round": 1, "sites": {"a": passed, "b": passed}}]

@@ -29,9 +29,9 @@ from sklearn.preprocessing import StandardScaler
 from hanse_fabric.errors import HanseError
 from hanse_learning.pooled.count import counts_of, odds_of, probabilities_of
 from hanse_learning.pooled.derive import Pooled, pooled, summed
-from hanse_learning.pooled.layout import FINEST, MOST_EXAMPLES, MOST_WORDS, Counts, check_metrics, finest
+from hanse_learning.pooled.layout import MOST_EXAMPLES, MOST_WORDS, Counts, check_metrics, finest
 from hanse_learning.pooled.scores import histogram, ranking
-from hanse_schemas.metrics import COUNTED, of_task
+from hanse_schemas.metrics import COUNTED, FINEST, of_task
 
 OF_CLASSES = of_task("classification")
 OF_NUMBERS = of_task("regression")
@@ -46,7 +46,7 @@ def over_sites(counts: Counts, outputs: np.ndarray, targets: np.ndarray, shares:
     """As sites with such shares of the examples would find it, each with its own vector."""
     cuts = (np.cumsum(shares)[:-1] * len(targets)).astype(int)
     parts = zip(np.split(outputs, cuts), np.split(targets, cuts), strict=True)
-    vectors = {f"site-{at}": counts_of(counts, x, y, sites=len(shares)) for at, (x, y) in enumerate(parts)}
+    vectors = {f"site-{at}": counts_of(counts, x, y) for at, (x, y) in enumerate(parts)}
     return pooled(counts, summed(vectors, counts.words))
 
 
@@ -249,7 +249,9 @@ def test_a_metric_of_the_other_task_or_of_none_is_refused_with_those_that_there_
 
 
 def test_what_could_overflow_a_word_is_refused() -> None:
-    with pytest.raises(HanseError, match="test examples"):
-        counts_of(counts_for(2), np.zeros((5, 2)), np.zeros(5, int), sites=MOST_EXAMPLES // 4)
+    counts = counts_for(2)
+    words = counts_of(counts, np.zeros((5, 2)), np.zeros(5, int))
+    words[1] = MOST_EXAMPLES + 1  # of many sites, each with fewer
+    assert "more than can be counted together" in pooled(counts, words).undefined["auroc"]
     with pytest.raises(HanseError, match="not finite"):
         counts_of(counts_for(2), np.full((5, 2), np.nan), np.zeros(5, int))

@@ -282,6 +282,10 @@ class AsyncRun:
         body = await self._transport.send(self._call("GET", dict, "metrics"))
         return History(body["rounds"], body.get("wire") or ())
 
+    async def curves(self, round: int | None = None) -> dict[str, Any]:  # noqa: A002
+        """What an evaluation has beside its metrics; see `History.curves`."""
+        return (await self.history()).curves(round)
+
     async def model(self) -> AsyncModel:
         """The run's newest model version."""
         await self.refresh()
@@ -376,8 +380,12 @@ class AsyncModel:
         except HanseError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
-            run = None
-        return card_of(self.view, run)
+            return card_of(self.view, None)
+        if not (run.job.get("evaluate") or {}).get("metrics"):  # which have curves
+            return card_of(self.view, run)
+        body = await self._transport.send(Call("GET", f"{path}/metrics", dict))
+        drawn = [item.get("curves") for item in body["rounds"] if item["round"] == self.view.lineage.round]
+        return card_of(self.view, run, drawn[0] if drawn else None)
 
     async def _located(self) -> Download:
         path = path_of(self.view.project, "models", self.version, "download")

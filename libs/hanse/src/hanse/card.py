@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from hanse.evaluation_tables import cell, curves_section, table
 from hanse.views import RunView
 from hanse_fabric.messages.models import ModelVersion
 from hanse_schemas.http.models import ModelView
@@ -28,16 +29,26 @@ _QUESTIONS = (
 _COLUMNS_SHOWN = 200
 
 
-def card_of(version: ModelVersion | ModelView, run: RunView | None) -> str:
+def card_of(
+    version: ModelVersion | ModelView, run: RunView | None, curves: Mapping[str, Any] | None = None
+) -> str:  # fmt: skip
     """The card, as Markdown.
 
     Args:
         version: the record that the registry signed.
         run: that made it; None where the hub does not have it any more, and then job and privacy are not told.
+        curves: what its evaluation has beside metrics (`History.curves`), where there is something.
     """
     parts = [f"# {version.project}, version {version.version}", _facts(version, run)]
     parts += [f"## {title}\n\n*To fill in: {question}*" for title, question in _QUESTIONS[:2]]
-    parts += [_data(version), _metrics(version), _privacy(run), _training(run), _use(version)]
+    parts += [
+        _data(version),
+        _metrics(version),
+        curves_section(curves or {}, version.problem or {}),
+        _privacy(run),
+        _training(run),
+        _use(version),
+    ]
     parts += [f"## {title}\n\n*To fill in: {question}*" for title, question in _QUESTIONS[2:]]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -57,7 +68,7 @@ def _facts(version: ModelVersion | ModelView, run: RunView | None) -> str:
         ("SHA-256", version.digest),
         ("recorded by", f"the registry with the key {base64.b64encode(version.public_key).decode()}"),
     ]
-    return _table(("", ""), rows)
+    return table(("", ""), rows)
 
 
 def _data(version: ModelVersion | ModelView) -> str:
@@ -70,8 +81,8 @@ def _data(version: ModelVersion | ModelView) -> str:
             for column in columns[:_COLUMNS_SHOWN]
         ]
         more = [("...", f"{len(columns) - len(rows)} more", "", "")] if len(columns) > len(rows) else []
-        told = f"Rows with the column {_cell(schema['target'])}, which the model tells ({_task(schema)})."
-        return "## Data\n\n" + told + "\n\n" + _table(("column", "kind", "unit", "values"), rows + more)
+        told = f"Rows with the column {cell(schema['target'])}, which the model tells ({_task(schema)})."
+        return "## Data\n\n" + told + "\n\n" + table(("column", "kind", "unit", "values"), rows + more)
     if kind == "array":
         return f"## Data\n\nArrays of shape {list(schema['shape'])} ({_task(schema)})."
     return "## Data\n\nThe project declares no form of its data; the sites' code knows it."
@@ -80,7 +91,7 @@ def _data(version: ModelVersion | ModelView) -> str:
 def _task(schema: Mapping[str, Any]) -> str:
     classes = schema.get("classes")
     named = ", ".join(
-        _cell(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels", ())
+        cell(label["name"] if isinstance(label, Mapping) else label) for label in schema.get("labels", ())
     )
     told = f"{schema['task']}, {classes} classes" if classes else str(schema["task"])
     return f"{told}: {named}" if named else told
@@ -98,7 +109,7 @@ def _bounds(column: Mapping[str, Any]) -> str:
 def _metrics(version: ModelVersion | ModelView) -> str:
     rows = [(name, f"{value:.6g}") for name, value in sorted(version.metrics.items())]
     told = "By the sites' own test data, after the round."
-    return f"## Metrics\n\n{told}\n\n" + _table(("metric", "value"), rows) if rows else "## Metrics\n\nNone were taken."
+    return f"## Metrics\n\n{told}\n\n" + table(("metric", "value"), rows) if rows else "## Metrics\n\nNone were taken."
 
 
 def _privacy(run: RunView | None) -> str:
@@ -126,16 +137,5 @@ def _use(version: ModelVersion | ModelView) -> str:
     )  # fmt: skip
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
 def _inline(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _cell(text: str) -> str:
-    """Text that stays in its cell, and is text: names come from other people."""
-    text = " ".join(str(text).split())
-    return "".join("\\" + letter if letter in "\\`*[]<>|&" else letter for letter in text)

@@ -114,6 +114,33 @@ class History:
         rows = [self._row(label, values, name) for label, values in lines if any(v is not None for v in values)]
         return Table((name, "first", "last", "best", "in round", "over the rounds"), rows)
 
+    def curves(self, round: int | None = None) -> dict[str, Any]:  # noqa: A002 - as everywhere
+        """What is known of an evaluation beside its metrics, as far as the job's `evaluate.metrics` need it:
+        `confusion` (true class by row), `calibration`, `roc`, `precision_recall`, `by_class`, `examples`, `sites`.
+
+        Args:
+            round: the newest that was evaluated where none is given; the hub has also that of the best model.
+
+        Raises:
+            HanseError: NOT_FOUND where there are none.
+        """
+        there = {int(item["round"]): item["curves"] for item in self.rounds if item.get("curves")}
+        number = max(there, default=0) if round is None else round
+        if number not in there:
+            which = f"there are those of round {', '.join(map(str, there))}" if there else "there are none"
+            raise HanseError(
+                ErrorCode.NOT_FOUND, f"curves of {'a round' if round is None else f'round {round}'}: {which}",
+                hint="evaluate.metrics of the job asks for them: auroc, f1, ece; docs/model-metrics.md",
+            )  # fmt: skip
+        found: dict[str, Any] = {"round": number, **there[number]}
+        return found
+
+    @property
+    def undefined(self) -> dict[str, str]:
+        """Why metrics that the job asks for are not in the newest evaluation, by name."""
+        told = [item for item in self.rounds if item.get("curves") or item.get("undefined")]
+        return dict(told[-1].get("undefined") or {}) if told else {}
+
     def _measured(self, metric: str) -> str:
         name = metric or self.metric
         if self.rounds and not any(value is not None for value in self.mean(name)):

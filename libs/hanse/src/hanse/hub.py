@@ -156,6 +156,10 @@ class Run(_Waiting[AsyncRun]):
         """The finished rounds: over all sites, by site, bytes, and what it took to reach a target."""
         return _loop().do(self._asked.history())
 
+    def curves(self, round: int | None = None) -> dict[str, Any]:  # noqa: A002
+        """What an evaluation has beside its metrics; see `History.curves`."""
+        return self.history.curves(round)
+
     @property
     def model(self) -> Model:
         """The run's newest model version."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
-from hanse_fabric.messages import ObjectRef, RingPlan, UpdateInput
+from hanse_fabric.messages import INLINE_LIMIT, ObjectRef, RingPlan, UpdateInput
 from hanse_fabric.messages.masking import MaskingMode
 from hanse_fabric.messages.reduction_jobs import JobKind, ReduceJob, RingSum, StudyJob, Tally
 from hanse_fabric.tensors.file import encode_tensors
@@ -16,8 +16,8 @@ from hanse_privacy.pairwise.streams import Masks, residual_masks
 from hanse_privacy.ring.tally import read_tally, sum_tallies, tally_count
 from hanse_reduction.sources import Inputs
 
-MAX_TALLY_BYTES = 64 << 10
-"""More than any tally has: 1,024 elements and a header."""
+MAX_TALLY_BYTES = INLINE_LIMIT
+"""More than any tally has: MOST_COUNTS words, some metrics and a header."""
 
 Refuse = Callable[[str, HanseError], None]
 """Told of a participant that must be left out, and why."""

@@ -76,9 +76,32 @@ class Participation(Frozen):
 
 
 class Evaluation(Frozen):
-    """Evaluation at the sites: after every `every` rounds and the last; 0 for never."""
+    """Evaluation at the sites.
+
+    Attributes:
+        every: after so many rounds, and the last; 0 for never.
+        metrics: beside those that every run has (`hanse_schemas.metrics.METRICS`): of all sites' examples together,
+            from what the sites count.
+        bins: of the histograms of scores that AUROC and average precision are made of; None: as many as fit. With
+            32 or fewer sites are asked nothing fine, and the values are coarse.
+        classes: which the counts are of; 0 for regression. A job need not say it where the project's schema does.
+    """
 
     every: int = Field(default=1, ge=0)
+    metrics: tuple[str, ...] = Field(default=(), max_length=32, exclude_if=lambda given: not given)  # since 0.2.0
+    bins: int | None = Field(default=None, ge=2, exclude_if=lambda given: given is None)  # since 0.2.0
+    classes: int | None = Field(default=None, ge=0, exclude_if=lambda given: given is None)  # since 0.2.0
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Evaluation:
+        every = {**metrics.METRICS, **metrics.COUNTED}
+        if unknown := [name for name in self.metrics if name not in every]:
+            raise ValueError(f"metrics: {unknown[0]!r} is none of Hanse's own: {', '.join(every)}")
+        if self.metrics and self.every == 0:
+            raise ValueError("metrics: they are never taken, for every is 0: 1 or more is needed")
+        if self.classes == 1:
+            raise ValueError("classes: 1 is given, 2 or more are needed, or 0 for regression")
+        return self
 
 
 class EarlyStop(Frozen):
@@ -106,7 +129,7 @@ class EarlyStop(Frozen):
         if (metric := metrics.known(name)) is None:
             raise ValueError(
                 f"mode: none is given, max or min is needed for {name!r}, which is none of Hanse's own metrics "
-                f"({', '.join(metrics.METRICS)})"
+                f"({', '.join({**metrics.METRICS, **metrics.COUNTED})})"
             )
         return {**body, "mode": metric.better}
 

@@ -14,6 +14,8 @@ Family = Literal["confusion", "scores", "probabilities", "moments"]
 """What sites count together: examples by true and predicted class; by score; by probability; sums of errors."""
 
 _WORST = "_min"
+FINEST, COARSE = 5888, 32
+"""Bins of a histogram of scores: the most, and so few that a bin has many examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ def of_task(task: Task) -> tuple[str, ...]:
     every = {name for name, metric in METRICS.items() if task in metric.tasks}
     every |= {name for name, metric in COUNTED.items() if task == metric.task}
     return tuple(name for name in {**METRICS, **COUNTED} if name in every)
+
+
+def counted_for(name: str) -> str | None:
+    """The metric of counts that a run needs to have one of this name (`auroc_min` needs `auroc`); None: it has it
+    without counts, or never."""
+    bare = name if name in COUNTED else name.removesuffix(_WORST)
+    return bare if bare in COUNTED and bare not in METRICS else None
 
 
 def families(names: Iterable[str]) -> tuple[Family, ...]:

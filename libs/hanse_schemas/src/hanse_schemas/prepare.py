@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
 from hanse_fabric.messages.base import Frozen, explain
+from hanse_schemas import metrics
 from hanse_schemas.preparation import Name, Preparation, Value, prepared_schema
 from hanse_schemas.schema import Column, DataSchema, TabularSchema
 
@@ -184,12 +185,37 @@ def rules_of(columns: object) -> tuple[Rule, ...]:
 
 
 def completed_job(job: Job, schema: DataSchema | None) -> Job:
-    """A job as it is submitted, with how every column is prepared. A built-in model of raw columns is given a default;
-    not where a section `privacy` counts what sites tell, or the model has been trained on something already.
+    """A job as it is submitted, with how every column is prepared and what is counted of. A built-in model of raw
+    columns is given a default preparation; not where a section `privacy` counts what sites tell, or the model has been
+    trained on something already.
 
     Raises:
         HanseError: INVALID_INPUT naming what does not fit the schema.
     """
+    return _with_preparation(with_counts(job, schema), schema)
+
+
+def with_counts(job: Job, schema: DataSchema | None) -> Job:
+    """A job with what its evaluations count: the metric to stop by is among them where it is made of counts, and how
+    many classes there are is told by the schema, else by the model's outputs."""
+    asked = job.evaluate
+    names = asked.metrics
+    if job.stop is not None and (counted := metrics.counted_for(job.stop.metric)) and counted not in names:
+        names = (*names, counted)
+    if not metrics.families(names):
+        return job
+    classes = asked.classes
+    if classes is None:
+        task = getattr(schema, "task", None)
+        classes = 0 if task == "regression" else getattr(schema, "classes", None)
+        outputs = job.model.get("outputs")
+        if classes is None and isinstance(outputs, int) and task is not None:
+            classes = max(2, outputs)
+    told = asked.model_copy(update={"metrics": names, "classes": classes})
+    return job if told == asked else job.model_copy(update={"evaluate": told})
+
+
+def _with_preparation(job: Job, schema: DataSchema | None) -> Job:
     if not isinstance(schema, TabularSchema):
         if isinstance(job.prepare, Prepare) and schema is not None:
             raise invalid("prepare", schema.kind, "a section for this project's data", hint="only tables are prepared")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator
 
 from hanse_fabric.errors import invalid
+from hanse_schemas.metrics import COARSE, FINEST, families
 from hanse_schemas.prepare import CategoryRule, NumberRule, Prepare, Rule
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ PROTOCOLS: Mapping[str, Protocol] = {
         instead="rare: 0 has a feature for each value that the schema names, however often it is there, and form: "
         "hashed needs no values",
     ),
+    "score_histograms": Protocol(
+        "test examples of each class by where the model's score is", FINEST, coarse=False,
+        instead=f"evaluate.bins: {COARSE} makes auroc and average_precision of histograms so coarse that a bin "
+        "has many examples, and the other metrics need no score",
+    ),
 }  # fmt: skip
 """All there are."""
 
@@ -68,7 +74,14 @@ def asked_by(rules: Iterable[Rule]) -> dict[str, int]:
 def asked_by_job(job: Job) -> dict[str, int]:
     """The protocols that a submitted job needs, as `asked_by`."""
     prepare = job.prepare
-    return asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
+    asked = asked_by(prepare.rules) if isinstance(prepare, Prepare) and prepare.fitted is None else {}
+    return asked | asked_by_counts(job.evaluate.metrics, job.evaluate.bins)
+
+
+def asked_by_counts(metrics: Iterable[str], bins: int | None) -> dict[str, int]:
+    """The protocols that an evaluation needs, as `asked_by`; None bins: as many as fit."""
+    fine = "scores" in families(metrics) and (bins is None or bins > COARSE)
+    return {"score_histograms": bins or FINEST} if fine else {}
 
 
 def protocol(name: str) -> Protocol:

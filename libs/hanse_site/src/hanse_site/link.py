@@ -361,6 +361,7 @@ def result_for(
     code_digest: str | None = None,
     extras: Mapping[str, ObjectRef] | None = None,
     info: Mapping[str, float] | None = None,
+    counted: str = "",
 ) -> Result:
     """The unsigned answer to a task.
 
@@ -386,6 +387,7 @@ def result_for(
         code_digest=code_digest,
         extras=dict(extras) if extras else None,
         info=dict(info) if info else None,
+        counted=counted or None,
     )
 
 

@@ -58,6 +58,7 @@ def judge(result: Result, terms: Terms) -> Answer | Failure:
         seed=result.seed if terms.masking is not None else None,
         extras=result.extras or {} if terms.kind in _WITH_UPDATE else {},
         info=result.info or {},
+        counted=result.counted or "" if terms.kind is TaskKind.EVALUATE else "",
         payload=base64.b64encode(result.payload) if result.payload and _wants_payload(terms) else None,
     )
 
@@ -97,8 +98,8 @@ def _wrong(result: Result, terms: Terms) -> str:
 
 
 def _wrongly_masked(result: Result, masking: Masking) -> str:
-    if result.examples or result.metrics:
-        return "examples, metrics: given in clear in a masked answer; they belong in the tally"
+    if result.examples or result.metrics or result.counted:
+        return "examples, metrics, counted: given in clear in a masked answer; they belong in the tally"
     if result.tally is None or result.tally.key is not None or result.tally.size > INLINE_LIMIT:
         return f"tally: {result.tally} is not a small object on the update subject"
     if masking.mode is MaskingMode.PAIRWISE and result.payload is None:

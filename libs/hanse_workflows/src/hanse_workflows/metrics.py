@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from hanse_fabric.errors import ErrorCode
+from hanse_fabric.errors import ErrorCode, HanseError
+from hanse_learning.pooled.layout import Counts
 from hanse_schemas.job import EarlyStop
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.outcomes import Answer
 from hanse_workflows.traffic import Traffic
 
+if TYPE_CHECKING:  # numpy
+    from hanse_learning.pooled.derive import Pooled
+    from hanse_learning.pooled.scores import Words
+
 
 @dataclass(frozen=True, slots=True)
 class RoundMetrics:
-    """`overall` has each metric's mean under its name and its smallest value under `<name>_min`; `sites` has what each
-    participant reported; `traffic` what it took to send."""
+    """`overall` has each metric's mean under its name and its smallest value under `<name>_min`, and under its name
+    what is made of counts; `sites` has what each participant reported; `traffic` what it took to send.
+
+    Attributes:
+        undefined: why a metric of counts that the job names is not there.
+        curves: what counts say besides (`hanse_learning.pooled.derive.Pooled`).
+    """
 
     overall: dict[str, float] = field(default_factory=dict)
     sites: dict[str, dict[str, float]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    undefined: dict[str, str] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
 
 
 def summarize(answers: Iterable[Answer], *, prefix: str = "") -> RoundMetrics:
@@ -37,6 +51,57 @@ def summarize(answers: Iterable[Answer], *, prefix: str = "") -> RoundMetrics:
         overall[f"{prefix}{name}"] = _mean(pairs)
         overall[f"{prefix}{name}_min"] = min(value for value, _ in pairs)
     return RoundMetrics(overall, {answer.participant: dict(answer.metrics) for answer in ordered})
+
+
+def with_counted(metrics: RoundMetrics, counts: Counts, answers: Iterable[Answer]) -> RoundMetrics:
+    """Metrics with what plain answers have counted: of all examples together, and of each site's own.
+
+    What a site has counted badly counts for nothing, as where it counts nothing.
+    """
+    from hanse_learning.pooled.derive import pooled, summed
+
+    vectors = {answer.participant: words for answer in answers if (words := _words(answer, counts)) is not None}
+    whole = pooled(counts, summed(vectors, counts.words))
+    each = {name: pooled(counts, words).metrics for name, words in vectors.items()}
+    least = {
+        f"{name}_min": min(found[name] for found in each.values())
+        for name in whole.metrics if each and all(name in found for found in each.values())
+    }  # fmt: skip
+    sites = {name: {**told, **each.get(name, {})} for name, told in metrics.sites.items()}
+    return _joined(replace(metrics, sites=sites), whole, least)
+
+
+def with_sum(metrics: RoundMetrics, counts: Counts, counted: str | None) -> RoundMetrics:
+    """Metrics with what a masked sum of counts says."""
+    from hanse_fabric.tensors.words import unpack_words
+    from hanse_learning.pooled.derive import pooled, summed
+
+    vectors = {} if counted is None else {"all": unpack_words(counted, counts.words, field="tally.counted")}
+    return _joined(metrics, pooled(counts, summed(vectors, counts.words)), {})
+
+
+def _joined(metrics: RoundMetrics, found: Pooled, least: Mapping[str, float]) -> RoundMetrics:
+    # A mean of the sites' own gives way, where the job names the pooled metric.
+    named = set(found.metrics) | set(found.undefined)
+    kept = {
+        name: value
+        for name, value in metrics.overall.items()
+        if name not in named and name.removesuffix("_min") not in named
+    }
+    return replace(
+        metrics, overall={**kept, **found.metrics, **least}, undefined=found.undefined, curves=found.curves
+    )  # fmt: skip
+
+
+def _words(answer: Answer, counts: Counts) -> Words | None:
+    from hanse_fabric.tensors.words import unpack_words
+
+    if not answer.counted:
+        return None
+    try:
+        return unpack_words(answer.counted, counts.words, field="counted")
+    except HanseError:
+        return None
 
 
 def _mean(pairs: Sequence[tuple[float, int]]) -> float:
@@ -69,8 +134,11 @@ class EarlyStopping:
         self._to_beat: float | None = None
         self._without_gain = 0
 
-    def observe(self, metrics: Mapping[str, float]) -> Verdict:
-        """Take in an evaluation.
+    def observe(self, metrics: Mapping[str, float], undefined: Mapping[str, str] = MappingProxyType({})) -> Verdict:
+        """Take in an evaluation. One that cannot tell the metric is no gain.
+
+        Args:
+            undefined: why a metric is not there.
 
         Raises:
             RunFailure: INVALID_INPUT when the sites do not report the metric.
@@ -78,6 +146,8 @@ class EarlyStopping:
         rule = self._rule
         if rule is None:
             return Verdict()
+        if rule.metric not in metrics and rule.metric.removesuffix("_min") in undefined:
+            return self._no_gain(rule)
         if rule.metric not in metrics:
             raise RunFailure(
                 ErrorCode.INVALID_INPUT,
@@ -93,8 +163,13 @@ class EarlyStopping:
         if self._to_beat is None or sign * (value - self._to_beat) > rule.min_delta:
             self._to_beat, self._without_gain = value, 0
         else:
-            self._without_gain += 1
-        if rule.patience is not None and self._without_gain >= rule.patience:
-            waited = f"{rule.metric} has not improved on {self._to_beat:g} for {rule.patience} evaluations"
-            return Verdict(waited, best)
+            return replace(self._no_gain(rule), best=best)
         return Verdict(best=best)
+
+    def _no_gain(self, rule: EarlyStop) -> Verdict:
+        self._without_gain += 1
+        if rule.patience is None or self._without_gain < rule.patience:
+            return Verdict()
+        if self._to_beat is None:
+            return Verdict(f"{rule.metric} could not be told for {rule.patience} evaluations")
+        return Verdict(f"{rule.metric} has not improved on {self._to_beat:g} for {rule.patience} evaluations")

@@ -40,6 +40,7 @@ class Answer(_Recorded):
     """Where the payload itself is not recorded (`Ask.keep`)."""
     extras: dict[str, ObjectRef] = {}
     info: dict[str, float] = {}
+    counted: str = ""
 
 
 class Failure(_Recorded):

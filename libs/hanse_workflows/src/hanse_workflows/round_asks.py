@@ -6,6 +6,7 @@ from typing import Any
 
 from hanse_fabric.messages import ObjectRef, TaskKind
 from hanse_learning.binding import bound_to, task_seed
+from hanse_learning.pooled.layout import counts_of_job, told_of
 from hanse_schemas.job import Job
 from hanse_schemas.prepare import Prepare
 from hanse_workflows.ask import Ask
@@ -44,6 +45,7 @@ def due(every: int, number: int, rounds: int) -> bool:
 def config_of(job: Job) -> dict[str, Any]:
     """What the trainer at the sites needs of the job. Pure."""
     info, plugins = info_named(job), plugins_of(job)
+    counts = counts_of_job(job)
     fitted = job.prepare.fitted if isinstance(job.prepare, Prepare) else None
     return {
         **({"info": list(info)} if info else {}),
@@ -52,6 +54,6 @@ def config_of(job: Job) -> dict[str, Any]:
         "model": job.model,
         "train": job.train,
         "code": None if job.code is None else job.code.model_dump(mode="json"),
-        "evaluate": job.evaluate.model_dump(mode="json"),
+        "evaluate": {"every": job.evaluate.every} | ({} if counts is None else {"counts": told_of(counts)}),
         **({} if job.codec is None else {"codec": job.codec.model_dump(mode="json")}),
     }

@@ -67,7 +67,7 @@ class RoundEnds:
         if due(job.evaluate.every, number, job.rounds):
             asked = replace(evaluation(job, chosen, number, model), trained=state.counted)
             evaluated = await evaluate(run, self._protocol, asked)
-            verdict = self._stopping.observe(evaluated.overall)
+            verdict = self._stopping.observe(evaluated.overall, evaluated.undefined)
             for place, warning in enumerate(self._signs.observe(evaluated.overall)):
                 run.note("note", f"r{number}/signs-{place}", round=number, warning=warning)
         self.lines.charge(trained.metrics.traffic, evaluated.traffic)
@@ -84,6 +84,8 @@ class RoundEnds:
         run.note(
             "round-finished", f"r{number}", round=number, metrics=overall, sites=evaluated.sites, stop=stop,
             participants=list(trained.reduction.participants), digest=model.digest,
+            **({"undefined": evaluated.undefined} if evaluated.undefined else {}),
+            **({"curves": evaluated.curves} if evaluated.curves else {}),
             bytes=(trained.metrics.traffic + evaluated.traffic).body(), formula=by_formula(job, len(chosen), model),
         )  # fmt: skip
         return final

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from hanse_fabric.errors import ErrorCode
 from hanse_fabric.messages import ObjectRef
+from hanse_learning.pooled.layout import counts_of_job
 from hanse_workflows.ask import Ask
 from hanse_workflows.encoding import carrying
 from hanse_workflows.failures import RunFailure
 from hanse_workflows.gathering import gather, gather_updates, patience_of
 from hanse_workflows.masking.masked_sums import summed_masked
 from hanse_workflows.masking.protocols import MaskingProtocol
-from hanse_workflows.metrics import RoundMetrics, summarize
+from hanse_workflows.metrics import RoundMetrics, summarize, with_counted, with_sum
 from hanse_workflows.next_model import reduce, sent_by
 from hanse_workflows.noise import central_strategy, with_noise
 from hanse_workflows.outcomes import Answer, Gathered, Reduction
@@ -98,15 +99,17 @@ async def evaluate(run: Verbs, protocol: MaskingProtocol | None, ask: Ask) -> Ro
     Raises:
         RunFailure: as `train`.
     """
-    step = f"r{ask.round}-evaluate"
+    step, counts = f"r{ask.round}-evaluate", counts_of_job(run.job)
     ask = await carrying(run, f"{step}-model", ask)
     if protocol is None:
         gathered = await gather(run, step, with_noise(run, ask, 1))
         run.forget(() if ask.encoded is None else (ask.encoded,))
-        return replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
+        found = replace(summarize(gathered.answers), traffic=traffic(ask, gathered))
+        return found if counts is None else with_counted(found, counts, gathered.answers)
     _, summed, sent = await summed_masked(run, protocol, step, f"r{ask.round}-tally", ask, RoundState())
     overall = {} if summed.tally is None else dict(sorted(summed.tally.metrics.items()))
-    return RoundMetrics(overall, traffic=sent)
+    found = RoundMetrics(overall, traffic=sent)
+    return found if counts is None or summed.tally is None else with_sum(found, counts, summed.tally.counted)
 
 
 def _spent(ask: Ask, state: RoundState, gathered: Gathered) -> tuple[ObjectRef, ...]:

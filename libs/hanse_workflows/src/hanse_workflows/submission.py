@@ -6,6 +6,7 @@ from __future__ import annotations
 from hanse_fabric.errors import invalid
 from hanse_learning.codecs.config import check_job_codec
 from hanse_learning.config import check_learning
+from hanse_learning.pooled.layout import check_counts
 from hanse_learning.preparation.plan import needs_sums
 from hanse_learning.server.config.checks import check_job_strategy
 from hanse_learning.utility import require_utility
@@ -46,6 +47,7 @@ def check_submitted(
     else:
         check_prepare(job)
         check_learning(job, features_schema(job, schema))
+        check_counts(job)
         check_job_codec(job)
         check_job_strategy(job)
     least = job.participants.minimum

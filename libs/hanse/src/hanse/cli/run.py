@@ -183,6 +183,8 @@ def show(
         table = history.table(metric)
         print()
         emit_table(f"{metric} over {len(history)} rounds", ("", *table.header[1:]), table.rows)
+    for name, why in history.undefined.items():
+        print(f"{name}: {why}.")
     if history.traffic():
         print(f"Sent: {history.traffic()}.")
     if target is not None:

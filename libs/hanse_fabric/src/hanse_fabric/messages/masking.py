@@ -19,6 +19,9 @@ from hanse_fabric.messages.objects import ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 from hanse_fabric.strict_json import LARGE
 
+MOST_COUNTS = 12_000
+"""Words that sites count together in one evaluation, so that a tally fits on the bus."""
+
 MOST_COMPENSATORS = 7
 """Of one sum. A seed is drawn for each choice of n - k + 1 of them: 35 at most."""
 
@@ -61,6 +64,7 @@ class RingPlan(Frozen):
         default: the ring of entries that are not in `entries`.
         entries: by entry name, where it differs.
         metrics: names of the metrics in the tally, in its order.
+        counts: number of words that come after these in the tally, and are summed as they are; None: there are none.
         stochastic: whether rounding is to either neighbour with the probability that makes it unbiased.
         refuse_out_of_range: refuse values beyond the bound instead of clipping them.
     """
@@ -72,6 +76,7 @@ class RingPlan(Frozen):
     metrics: tuple[str, ...] = Field(default=(), max_length=64)
     stochastic: bool = False
     refuse_out_of_range: bool = False
+    counts: int | None = Field(default=None, ge=1, le=MOST_COUNTS)
 
 
 class SeedKey(Frozen):
@@ -201,7 +206,7 @@ class SealedSeed(Frozen):
         default=None, min_length=2, max_length=MOST_COMPENSATORS
     )
     update: MaskShape | None = None
-    tally: int = Field(ge=1, le=1024)
+    tally: int = Field(ge=1, le=1024 + MOST_COUNTS)
     parts: Base64Bytes | None = Field(default=None, max_length=256 << 10)
     request: Digest | None = None
     signature: Signature

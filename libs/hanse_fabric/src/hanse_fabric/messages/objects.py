@@ -10,6 +10,8 @@ from hanse_fabric.messages.base import Frozen
 from hanse_fabric.names import Digest
 
 INLINE_LIMIT = 96 << 10
+MOST_TEXT = 136 << 10
+"""Characters of so many bytes, deflated, in base64 (`hanse_fabric.tensors.words`), were none of them alike."""
 """Objects up to this size (bytes) travel on the bus, larger ones through the object store."""
 
 ObjectKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,511}$")]

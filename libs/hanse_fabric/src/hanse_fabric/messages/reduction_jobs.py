@@ -9,7 +9,7 @@ from pydantic import Base64Bytes, Field
 
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import MaskingMode, MaskSum, RingPlan
-from hanse_fabric.messages.objects import ObjectKey, ObjectRef
+from hanse_fabric.messages.objects import MOST_TEXT, ObjectKey, ObjectRef
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
 from hanse_fabric.strict_json import LARGE
 
@@ -107,7 +107,7 @@ class ReduceJob(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.reduce_job/2"
-    grown: ClassVar = ("hanse.reduce_job/1", frozenset({"codec", "codec_digests"}))
+    grown: ClassVar = ("hanse.reduce_job/1", frozenset({"codec", "codec_digests", "sum.plan.counts"}))
     limits = LARGE
 
     id: StepKey
@@ -173,10 +173,12 @@ class Refusal(Frozen):
 
 
 class Tally(Frozen):
-    """What a masked sum says of all participants together: their weights' sum, and the metrics' weighted means."""
+    """What a masked sum says of all participants together: their weights' sum, the metrics' weighted means, and the sum
+    of what they have counted (`hanse_fabric.tensors.words`), where they were to count."""
 
     weight: float
     metrics: dict[str, float] = {}
+    counted: str | None = Field(default=None, max_length=MOST_TEXT)
 
 
 class Reduced(Message):
@@ -194,7 +196,8 @@ class Reduced(Message):
         warning: for the owner: that a device was set, and could not be used.
     """
 
-    schema_id: ClassVar[str] = "hanse.reduced/1"
+    schema_id: ClassVar[str] = "hanse.reduced/2"
+    grown: ClassVar = ("hanse.reduced/1", frozenset({"tally.counted"}))
     limits = LARGE
 
     job: StepKey

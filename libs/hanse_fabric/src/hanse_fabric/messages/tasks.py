@@ -10,7 +10,7 @@ from pydantic import Base64Bytes, Field
 from hanse_fabric.frozen import Time
 from hanse_fabric.messages.base import Frozen, Message
 from hanse_fabric.messages.masking import Masking, SealedSeed
-from hanse_fabric.messages.objects import ObjectRef
+from hanse_fabric.messages.objects import MOST_TEXT, ObjectRef
 from hanse_fabric.messages.privacy import LedgerHead, PrivacyTerms
 from hanse_fabric.messages.uploads import UploadState, UploadStep
 from hanse_fabric.names import Digest, RunId, Slug, StepKey
@@ -79,7 +79,7 @@ class Task(Message):
     """
 
     schema_id: ClassVar[str] = "hanse.task/2"
-    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger"}))
+    grown: ClassVar = ("hanse.task/1", frozenset({"bound", "ledger", "masking.ring.counts"}))
 
     id: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -156,11 +156,13 @@ class Result(Message):
         extras: further updates of the algorithm's, by name, each in the model's layout.
         info: numbers that the strategy needs, beside `examples`: `steps`, `first_loss`, `normalizer`.
         ledger: how far the site's privacy ledger had come, where the task was charged.
+        counted: of an EVALUATE without masking whose config asks for it: what the site has counted of its test examples
+            (`hanse_fabric.tensors.words`); where the answer is masked, it is in the tally.
         signature: Ed25519 by the participant's key over `canonical(without={"signature"})`.
     """
 
     schema_id: ClassVar[str] = "hanse.result/2"
-    grown: ClassVar = ("hanse.result/1", frozenset({"seed.request", "ledger"}))
+    grown: ClassVar = ("hanse.result/1", frozenset({"seed.request", "ledger", "counted"}))
 
     task: str = Field(pattern=r"^[0-9a-f]{32}$")
     project: Slug
@@ -181,6 +183,7 @@ class Result(Message):
     extras: dict[str, ObjectRef] | None = None
     info: dict[str, float] | None = None
     ledger: LedgerHead | None = None
+    counted: str | None = Field(default=None, max_length=MOST_TEXT)
     signature: Base64Bytes = b""
 
 

@@ -22,6 +22,7 @@ from hanse_learning.config.models import (
 from hanse_learning.config.schedules import check_schedule
 from hanse_learning.config.state import StateRule, own_state_rules
 from hanse_learning.config.training import OF_VALUES, TrainConfig
+from hanse_learning.pooled.layout import check_metrics
 from hanse_schemas.job import Job
 from hanse_schemas.metrics import reported
 from hanse_schemas.schema import ArraySchema, DataSchema, OpenSchema, TabularSchema, learnable
@@ -96,7 +97,18 @@ def check_learning(job: Job, schema: DataSchema | None = None) -> None:
         train = check_train(job.train, schema)
         check_training_of(model, train)
         check_schedule(train.schedule, job.rounds)
+        _check_metrics(job, schema)
         _check_stop(job, schema)
+
+
+def _check_metrics(job: Job, schema: DataSchema | None) -> None:
+    """Refuse a metric that evaluations of such data cannot have."""
+    known = learnable(schema) if schema is not None else OpenSchema()
+    if not isinstance(known, OpenSchema):
+        check_metrics(job.evaluate.metrics, known.task)
+        said = job.evaluate.classes
+        if said is not None and known.classes is not None and said != known.classes:
+            raise invalid("evaluate.classes", said, f"the schema's {known.classes}")
 
 
 def _check_stop(job: Job, schema: DataSchema | None) -> None:
@@ -104,7 +116,8 @@ def _check_stop(job: Job, schema: DataSchema | None) -> None:
     known = learnable(schema) if schema is not None else OpenSchema()
     if job.stop is None or isinstance(known, OpenSchema):
         return
-    names = reported(known.task, by_site=job.secure_aggregation is None)
+    by_site, named = job.secure_aggregation is None, job.evaluate.metrics
+    names = reported(known.task, by_site=by_site, named=named)
     if job.stop.metric not in names:
         raise invalid(
             "stop.metric", job.stop.metric, f"a metric that a run of {known.task} will have: {', '.join(names)}"

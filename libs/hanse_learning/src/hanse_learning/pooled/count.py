@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from hanse_fabric.errors import ErrorCode, HanseError, unfit
 from hanse_learning.metrics import confusion
-from hanse_learning.pooled.layout import CALIBRATION_BINS, COARSE, MOMENT_LIMBS, MOST_EXAMPLES, Counts
+from hanse_learning.pooled.layout import CALIBRATION_BINS, MOMENT_LIMBS, MOST_EXAMPLES, Counts
 from hanse_learning.pooled.scores import Floats, Words, histogram
 from hanse_privacy.ring import limbs
+from hanse_schemas.metrics import COARSE
 
 FRACTION_BITS = 32
 """Of probabilities and their squared errors."""
@@ -18,21 +19,19 @@ MOMENT_BITS = 2 * VALUE_BITS
 """Of sums of errors: fixed point with so many bits behind the point, 160 before."""
 
 
-def counts_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic], *, sites: int = 1) -> Words:
+def counts_of(counts: Counts, outputs: Floats, targets: NDArray[np.generic]) -> Words:
     """The vector (words,) of one site.
 
     Args:
         outputs: logits (n, classes), or of regression values (n, 1).
         targets: labels (n,), or values (n, 1).
-        sites: how many count together.
 
     Raises:
         HanseError: SCHEMA_MISMATCH for so many examples that words could overflow; TRAINING_FAILED for outputs that are
             not finite.
     """
-    most = MOST_EXAMPLES // max(1, sites)
-    if len(targets) > most:
-        raise unfit(f"test examples: at most {most} can be counted at a site", len(targets))
+    if len(targets) > MOST_EXAMPLES:
+        raise unfit(f"test examples: at most {MOST_EXAMPLES} can be counted", len(targets))
     if not np.isfinite(outputs).all():
         raise HanseError(ErrorCode.TRAINING_FAILED, "evaluation: the model's outputs are not finite")
     vector = np.zeros(counts.words, np.uint64)

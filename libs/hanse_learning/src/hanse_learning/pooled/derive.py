@@ -60,6 +60,9 @@ def pooled(counts: Counts, words: Words) -> Pooled:
     wanted = tuple(dict.fromkeys(name for name in counts.names if name in COUNTED))
     if not examples or not sites:
         return Pooled(undefined=dict.fromkeys(wanted, "no site has counted an example"), curves=found.curves)
+    if examples > MOST_EXAMPLES:
+        why = f"{examples} examples are more than can be counted together, {MOST_EXAMPLES}"
+        return Pooled(undefined=dict.fromkeys(wanted, why), curves=found.curves)
     for family, part in counts.parts.items():
         own = tuple(name for name in wanted if COUNTED[name].family == family)
         if not _consistent(counts, family, words[part], examples):
@@ -74,8 +77,6 @@ def pooled(counts: Counts, words: Words) -> Pooled:
 
 def _consistent(counts: Counts, family: str, words: Words, examples: int) -> bool:
     """Whether these can be the counts of so many examples: whatever a site sends, there is an answer."""
-    if examples > MOST_EXAMPLES:
-        return False
     if family == "confusion":
         return int(words.astype(object).sum()) == examples
     if family == "scores":

@@ -9,13 +9,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
-from hanse_fabric.errors import invalid
-from hanse_schemas.metrics import COUNTED, METRICS, Family, Task, families, of_task
+from pydantic import Field, ValidationError
 
-FINEST, COARSE = 5888, 32
-"""Bins of a histogram of scores: the most, and so few that a bin has many examples."""
-MOST_WORDS = 12_000
+from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.frozen import Frozen
+from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.masking import MOST_COUNTS
+from hanse_schemas.job import Job
+from hanse_schemas.metrics import COARSE, COUNTED, FINEST, METRICS, Family, Task, families, of_task
+
+MOST_WORDS = MOST_COUNTS
 """Of one evaluation, so that the file of a masked one fits on the bus."""
 MOST_CLASSES = 64
 MOST_EXAMPLES = 1 << 24
@@ -75,6 +80,82 @@ def finest(classes: int, names: Iterable[str]) -> int:
                     "classification", classes).words + _HEAD  # fmt: skip
     curves = classes if classes > 2 else 1
     return max(COARSE, min(FINEST, (MOST_WORDS - others) // (2 * curves)))
+
+
+def counts_of_job(job: Job) -> Counts | None:
+    """What a job's evaluations count; None: nothing.
+
+    Raises:
+        HanseError: INVALID_INPUT where it does not say of how many classes.
+    """
+    asked = job.evaluate
+    if not families(asked.metrics):
+        return None
+    if asked.classes is None:
+        raise invalid(
+            "evaluate.classes", None, "the number of classes that metrics are counted of (0 for regression), which "
+            "this project's schema does not tell",
+        )  # fmt: skip
+    task: Task = "classification" if asked.classes else "regression"
+    bins = finest(asked.classes, asked.metrics) if asked.bins is None else asked.bins
+    return Counts(asked.metrics, task, asked.classes, bins)
+
+
+def check_counts(job: Job) -> None:
+    """Refuse counts that no evaluation of this job can have.
+
+    Raises:
+        HanseError: INVALID_INPUT naming the field.
+    """
+    counts = counts_of_job(job)
+    if counts is None:
+        return
+    field, named = "evaluate.metrics", ", ".join(name for name in counts.names if name in COUNTED)
+    check_metrics(counts.names, counts.task)
+    if job.code is not None:
+        raise invalid(field, named, "none of these with site code, whose test() reports what it likes")
+    if job.privacy is not None:
+        raise invalid(
+            field, named, "none of these with a section privacy, for counts have no noise",
+            hint="privacy.metrics gives loss, accuracy and mse noise that is charged",
+        )  # fmt: skip
+    if counts.classes > MOST_CLASSES:
+        raise invalid("evaluate.classes", counts.classes, f"at most {MOST_CLASSES}, of which sites can count together")
+    most = finest(counts.classes, counts.names)
+    if counts.bins > most:
+        raise invalid("evaluate.bins", counts.bins, f"at most {most} with {counts.classes} classes")
+
+
+def counts_in(config: Mapping[str, Any]) -> Counts | None:
+    """What a task's config asks a site to count; None: nothing.
+
+    Raises:
+        HanseError: INVALID_INPUT for a section that cannot be read.
+    """
+    told = (config.get("evaluate") or {}).get("counts")
+    if told is None:
+        return None
+    try:
+        asked = _Asked.model_validate(told)
+    except ValidationError as error:
+        raise HanseError(ErrorCode.INVALID_INPUT, f"task.config.evaluate.counts: {explain(error)}") from None
+    check_metrics(asked.names, asked.task)
+    counts = Counts(asked.names, asked.task, asked.classes, asked.bins)
+    if counts.words > MOST_WORDS or (asked.task == "classification") != (asked.classes > 1):
+        raise invalid("task.config.evaluate.counts", told, f"at most {MOST_WORDS} words of classes, or of values")
+    return counts
+
+
+def told_of(counts: Counts) -> dict[str, Any]:
+    """As a task's config has it."""
+    return {"names": list(counts.names), "task": counts.task, "classes": counts.classes, "bins": counts.bins}
+
+
+class _Asked(Frozen):
+    names: tuple[str, ...] = Field(max_length=32)
+    task: Task
+    classes: int = Field(ge=0, le=MOST_CLASSES)
+    bins: int = Field(ge=2, le=FINEST)
 
 
 def check_metrics(names: Iterable[str], task: Task, *, field: str = "evaluate.metrics") -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from hanse_fabric.errors import ErrorCode, HanseError, invalid
+from hanse_fabric.tensors.words import pack_words
 from hanse_learning.metrics import confusion, matthews
+from hanse_learning.pooled.count import counts_of
+from hanse_learning.pooled.layout import Counts
 from hanse_learning.site.devices import device_of
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.losses import class_logits, tensors
 from hanse_learning.site.training import make_repeatable
 
 _BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Metrics of a site's test examples, and what was counted of them (`hanse_fabric.tensors.words`)."""
+
+    metrics: dict[str, float]
+    counted: str = ""
 
 
 def evaluate(
@@ -32,6 +44,21 @@ def evaluate(
     Raises:
         HanseError: INVALID_INPUT without examples; TRAINING_FAILED where the model gives no finite loss.
     """
+    return evaluated(module, data, problem, cut=cut).metrics
+
+
+def evaluated(
+    module: nn.Module, data: Examples, problem: Problem, *, cut: Mapping[str, float] | None = None,
+    counts: Counts | None = None,
+) -> Evaluated:  # fmt: skip
+    """As `evaluate`, with what is counted for metrics of all sites' examples.
+
+    Args:
+        counts: None, or what to count; nothing where values are cut, for these are to have noise.
+
+    Raises:
+        HanseError: INVALID_INPUT where the model has other classes than are to be counted.
+    """
     if not len(data):
         raise invalid("data", "no examples", "at least one test example")
     make_repeatable(0, device_of(module))
@@ -40,13 +67,14 @@ def evaluate(
     with torch.no_grad():
         outputs = torch.cat([module(batch) for batch in torch.split(x, _BATCH)])  # (n, k)
     if cut is not None:
-        return _means(_each(outputs, y, problem), cut)
+        return Evaluated(_means(_each(outputs, y, problem), cut))
+    counted = "" if counts is None else _counted(counts, outputs, y, problem)
     if problem.task == "classification":
         outputs = class_logits(outputs)
         loss = float(nn.functional.cross_entropy(outputs, y))
         said = outputs.argmax(dim=1)
-        counts = confusion(y.cpu().numpy(), said.cpu().numpy(), outputs.shape[1])
-        metrics = {"loss": loss, "accuracy": float((said == y).double().mean()), "matthews": matthews(counts)}
+        table = confusion(y.cpu().numpy(), said.cpu().numpy(), outputs.shape[1])
+        metrics = {"loss": loss, "accuracy": float((said == y).double().mean()), "matthews": matthews(table)}
     else:
         squared = (outputs - y).double().square()
         loss = float(squared.mean())
@@ -60,7 +88,17 @@ def evaluate(
             f"evaluation: the model's loss on the test examples is {loss}",
             hint="lower train.optimizer.lr, or scale the features",
         )
-    return metrics
+    return Evaluated(metrics, counted)
+
+
+def _counted(counts: Counts, outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> str:
+    """What is counted of outputs (n, k), in double precision."""
+    if problem.task == "classification":
+        outputs = class_logits(outputs)
+    has = outputs.shape[1] if problem.task == "classification" else 0
+    if has != counts.classes:
+        raise invalid("evaluate.classes", counts.classes, f"{has}, which this model has")
+    return pack_words(counts_of(counts, outputs.double().cpu().numpy(), y.cpu().numpy()))
 
 
 def _each(outputs: torch.Tensor, y: torch.Tensor, problem: Problem) -> dict[str, torch.Tensor]:

@@ -1,7 +1,7 @@
 """The tally: a participant's weight and metrics as masked 64-bit integers, of which only the sums are ever seen.
 
 Elements: the weight; then for each of the plan's metrics weight * metric (fixed point, `plan.metric_ring`) and the
-weight where that metric was given, 0 where it was not.
+weight where that metric was given, 0 where it was not; then the plan's counts, as they are.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from hanse_fabric.messages.masking import RingPlan
 from hanse_fabric.messages.reduction_jobs import Tally
 from hanse_fabric.tensors.file import decode_tensors, encode_tensors
 from hanse_fabric.tensors.layout import Entry, Layout, Rule
+from hanse_fabric.tensors.words import pack_words, unpack_words
 from hanse_privacy.masks.stream import Mask, MaskStream, Purpose
 from hanse_privacy.ring.plan import metric_ring
 
 
 def tally_count(plan: RingPlan) -> int:
     """Elements of a plan's tallies."""
-    return 1 + 2 * len(plan.metrics)
+    return 1 + 2 * len(plan.metrics) + (plan.counts or 0)
 
 
 def encode_tally(
-    weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None, mask: Mask | None = None
-) -> bytes:
+    weight: int, metrics: Mapping[str, float], plan: RingPlan, *, seed: bytes | None, mask: Mask | None = None,
+    counted: str = "",
+) -> bytes:  # fmt: skip
     """The tensor file of a tally.
 
     Args:
@@ -37,6 +39,7 @@ def encode_tally(
         metrics: finite numbers; those that are not in the plan stay here.
         seed: 32 bytes, of which the mask is made; None: no mask, or
         mask: puts it on, where it is the sum of many (mode `pairwise`).
+        counted: the plan's counts as words; empty: the site adds nothing to them.
 
     Raises:
         HanseError: INVALID_INPUT for a weight out of range, a metric that is not finite, or one beyond the bound: a
@@ -62,6 +65,9 @@ def encode_tally(
             )  # fmt: skip
         numbers += [round(weight * value * 2.0**ring.fraction), weight]
     elements = np.array(numbers, dtype="<i8").view("<u8")
+    if plan.counts is not None:
+        counts = unpack_words(counted, plan.counts, field="counted") if counted else np.zeros(plan.counts, np.uint64)
+        elements = np.concatenate([elements, counts.astype("<u8")])
     if seed is not None:
         mask = MaskStream(seed, Purpose.TALLY).add_to
     if mask is not None:
@@ -97,7 +103,8 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes]
     for data in masks:
         total -= _read(data, "u64", plan)
     ring = metric_ring(plan)
-    weight, *rest = total.view(np.int64).tolist()
+    numbers = 1 + 2 * len(plan.metrics)
+    weight, *rest = total[:numbers].view(np.int64).tolist()
     _check(0 <= weight <= len(tallies) * plan.largest_weight)
     metrics = {}
     for name, product, given in zip(plan.metrics, rest[::2], rest[1::2], strict=True):
@@ -106,7 +113,8 @@ def sum_tallies(tallies: Sequence[bytes], plan: RingPlan, masks: Sequence[bytes]
         _check(abs(product) <= given * ring.bound * 2.0**ring.fraction + len(tallies))
         if given:
             metrics[name] = product * 2.0**-ring.fraction / given
-    return Tally(weight=float(weight), metrics=metrics)
+    counted = None if plan.counts is None else pack_words(total[numbers:])
+    return Tally(weight=float(weight), metrics=metrics, counted=counted)
 
 
 def _check(possible: bool) -> None:

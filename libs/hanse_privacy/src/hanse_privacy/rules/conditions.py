@@ -21,7 +21,7 @@ from hanse_privacy.rules.sections import (
     stay,
 )
 from hanse_schemas.job import LEAST_COHORTS, Job
-from hanse_schemas.metrics import METRICS
+from hanse_schemas.metrics import COUNTED, METRICS
 from hanse_schemas.secure_aggregation import SecureAggregation
 
 AVERAGING = "federated_averaging"
@@ -142,7 +142,8 @@ def few(job: Job, sums: SecureAggregation) -> str | None:
 
 def unsummed(job: Job, sums: SecureAggregation) -> str | None:
     metric = job.stop.metric if job.stop is not None else None
-    return None if metric is None or metric in sums.metrics else f"stop.metric: {metric}"
+    summed = {*sums.metrics, *(name for name in job.evaluate.metrics if name in COUNTED)}
+    return None if metric is None or metric in summed else f"stop.metric: {metric}"
 
 
 def threshold(job: Job, sums: SecureAggregation) -> str | None:

@@ -112,7 +112,13 @@ class RunList(Frozen):
 
 class RoundMetrics(Frozen):
     """A finished round: metrics over all sites, and by site where they were evaluated; `bytes`, `down` to all sites and
-    `up` from them, of models and updates; `formula`, the same of its training by the formulas (Henkel, 2021)."""
+    `up` from them, of models and updates; `formula`, the same of its training by the formulas (Henkel, 2021).
+
+    Attributes:
+        undefined: why a metric of `evaluate.metrics` is not there.
+        curves: of the newest round and of the best by the job's `stop.metric`: confusion matrix, calibration, ROC,
+            precision and recall, metrics by class, as far as the job's metrics need them.
+    """
 
     round: int
     at: datetime
@@ -120,6 +126,8 @@ class RoundMetrics(Frozen):
     sites: dict[str, Any]
     bytes: dict[str, int]
     formula: dict[str, int] = {}
+    undefined: dict[str, str] = {}
+    curves: dict[str, Any] = {}
 
 
 class RoundBytes(Frozen):

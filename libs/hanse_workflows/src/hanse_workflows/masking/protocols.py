@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hanse_fabric.errors import ErrorCode
-from hanse_fabric.messages import Compensators, Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum
+from hanse_fabric.messages import Compensators, Masking, MaskingMode, PrivacyTerms, RingPlan, RingSum, TaskKind
 from hanse_learning.binding import work_digest
+from hanse_learning.pooled.layout import counts_of_job
 from hanse_privacy.noise.aggregate import noise_tail
 from hanse_privacy.ring.plan import make_plan
 from hanse_schemas.job import Job
@@ -52,7 +53,7 @@ class MaskingProtocol:
     async def prepare(
         self,
         session: str,
-        ask: Ask,  # noqa: ARG002
+        ask: Ask,
         chosen: tuple[str, ...],
         *,
         least: Callable[[int], int],  # noqa: ARG002
@@ -66,7 +67,7 @@ class MaskingProtocol:
             mode=self.mode,
             session=session,
             minimum=self._settings.minimum,
-            ring=plan or plan_of(self._run.job, self._settings, len(chosen)),
+            ring=plan or plan_of(self._run.job, self._settings, len(chosen), ask.kind),
             compensator=await self._key(),
             compensators=await self._group(session),
         )
@@ -142,9 +143,13 @@ def work_of(run: Verbs, ask: Ask) -> bytes | None:
     return work_digest(ask.common(run.project, run.run, run.job.workflow))
 
 
-def plan_of(job: Job, settings: SecureAggregation, participants: int) -> RingPlan:
-    """The ring of a step of so many participants, with room for the noise that they add."""
+def plan_of(
+    job: Job, settings: SecureAggregation, participants: int, kind: TaskKind = TaskKind.TRAIN
+) -> RingPlan:  # fmt: skip
+    """The ring of a step of so many participants, with room for the noise that they add, or for what they count."""
     tail = 0.0
     if job.privacy is not None and job.privacy.placement == "distributed":
         tail = noise_tail(PrivacyTerms(privacy=job.privacy, rounds=job.rounds, round=1, active=participants))
-    return make_plan(settings, participants=participants, weighting=job.weighting, tail=tail)
+    plan = make_plan(settings, participants=participants, weighting=job.weighting, tail=tail)
+    counts = counts_of_job(job) if kind is TaskKind.EVALUATE else None
+    return plan if counts is None else plan.model_copy(update={"counts": counts.words})

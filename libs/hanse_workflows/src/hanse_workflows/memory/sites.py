@@ -26,6 +26,7 @@ class Made:
         extras: further updates of the algorithm's, by name: bytes of tensor files in the model's layout.
         info: numbers that the strategy needs, beside `examples`.
         code_digest: of the site code that made it, if any.
+        counted: of EVALUATE, what the task's config asks to be counted (`hanse_fabric.tensors.words`).
     """
 
     update: bytes | None = None
@@ -34,6 +35,7 @@ class Made:
     extras: Mapping[str, bytes] = field(default_factory=dict)
     info: Mapping[str, float] = field(default_factory=dict)
     code_digest: str | None = None
+    counted: str = ""
 
 
 class MemorySite(Protocol):
@@ -58,7 +60,7 @@ def in_ring(masking: Masking, made: Made) -> tuple[bytes | None, bytes]:
         HanseError: INVALID_INPUT for values that the ring refuses.
     """
     weight = 1 if masking.ring.largest_weight == 1 else made.examples
-    tally = encode_tally(weight, dict(made.metrics), masking.ring, seed=None, mask=None)
+    tally = encode_tally(weight, dict(made.metrics), masking.ring, seed=None, mask=None, counted=made.counted)
     if made.update is None:
         return None, tally
     with tempfile.TemporaryDirectory(prefix="hanse-memory-") as folder:

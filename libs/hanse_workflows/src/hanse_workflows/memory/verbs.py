@@ -163,6 +163,7 @@ class MemoryVerbs:
         else:
             update = made.update
             common |= {"examples": made.examples, "metrics": dict(made.metrics), "info": dict(made.info) or None}
+            common["counted"] = made.counted or None
             common["extras"] = {name: self._objects.add(data) for name, data in made.extras.items()} or None
         return Result(update=None if update is None else self._objects.add(update), **common)
 

@@ -34,7 +34,7 @@ from hanse_schemas.http.runs import (
     UtilityFinding,
     Wanted,
 )
-from hanse_schemas.job import Job
+from hanse_schemas.job import EarlyStop, Job
 from hanse_schemas.prepare import completed_job, features_schema
 from hanse_schemas.schema import DataSchema, unit_of
 
@@ -175,10 +175,25 @@ async def run_metrics(hub: Hub, request: Request) -> RunMetrics:
                 sites=event.data.get("sites") or {},
                 bytes=event.data.get("bytes") or {},
                 formula=event.data.get("formula") or {},
+                undefined=event.data.get("undefined") or {},
+                curves=event.data.get("curves") or {},
             )
     return RunMetrics(
-        rounds=tuple(rounds[number] for number in sorted(rounds)), wire=await _wire(hub, request.project, run, job)
+        rounds=with_few_curves([rounds[number] for number in sorted(rounds)], job.stop),
+        wire=await _wire(hub, request.project, run, job),
     )
+
+
+def with_few_curves(rounds: list[RoundMetrics], stop: EarlyStop | None) -> tuple[RoundMetrics, ...]:
+    """Rounds of which only the newest evaluation and the best by the metric to stop by have curves: those of all would
+    be megabytes. Pure."""
+    drawn = [each for each in rounds if each.curves]
+    keep = {each.round for each in drawn[-1:]}
+    told = [each for each in drawn if stop is not None and stop.metric in each.metrics]
+    if stop is not None and told:
+        pick = max if stop.mode == "max" else min
+        keep.add(pick(told, key=lambda each: float(each.metrics[stop.metric])).round)
+    return tuple(each if each.round in keep else each.model_copy(update={"curves": {}}) for each in rounds)
 
 
 async def _wire(hub: Hub, project: str, run: str, job: Job) -> tuple[RoundBytes, ...]:

@@ -33,6 +33,7 @@ def plain_answer(
         with of_the_data(task):
             policy.check_examples(outcome.examples)
     metrics, withheld = policy.metrics(outcome.metrics)
+    words, kept = policy.counted(task, outcome)
     info = _numbers_for_strategy(policy, task, outcome)
     ref, data = (None, None) if outcome.update is None else reference_to(link, task, outcome.update)
     extras = {name: reference_to(link, task, path) for name, path in outcome.extras.items()}
@@ -43,10 +44,11 @@ def plain_answer(
         examples=outcome.examples if counted or policy.privacy.tells("examples") else min(outcome.examples, 1),
         metrics=metrics,
         seconds=seconds_told(policy.privacy, task, outcome.seconds),
-        reason=note_to_owner(withheld, outcome),
+        reason=note_to_owner((*withheld, *kept), outcome),
         code_digest=outcome.code_digest,
         extras={name: ref for name, (ref, _) in extras.items()},
         info=info,
+        counted=words,
     )
     small = {name: data for name, (_, data) in extras.items() if data is not None}
     return FinishedTask(link.sign(unsigned), data, extras=small)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,7 @@ def masked_answer(
 
     require_update_alone(outcome)
     metrics, withheld = policy.metrics(outcome.metrics)
+    counted, kept = policy.counted(task, outcome)
     with of_the_data(task):
         policy.check_examples(outcome.examples)
         weight = _weight(masking, outcome.examples)
@@ -94,7 +95,7 @@ def masked_answer(
     drawn = noise.for_answer(task, masking, outcome.update)
     with of_the_data(task):
         written, tally = _write(
-            task, masking, outcome, output, weight, metrics,
+            task, masking, replace(outcome, counted=counted), output, weight, metrics,
             _masks(drawn_seeds, asked) if pairwise is None else pairwise.masks, drawn.adjust,
         )  # fmt: skip
     shape, ref, data = None, None, None
@@ -102,8 +103,8 @@ def masked_answer(
         shape = mask_shape(written.layout)
         ref, data = reference_to(link, task, output, digested=(written.digest, written.leaves))
     answered = result_for(
-        task, Outcome.DONE, update=ref, reason=note_to_owner(withheld, outcome), code_digest=outcome.code_digest,
-        seconds=seconds_told(policy.privacy, task, outcome.seconds),
+        task, Outcome.DONE, update=ref, reason=note_to_owner((*withheld, *kept), outcome),
+        code_digest=outcome.code_digest, seconds=seconds_told(policy.privacy, task, outcome.seconds),
     )  # fmt: skip
     sealed = None
     if drawn_seeds:
@@ -126,7 +127,9 @@ def _write(
     plan = masking.ring if task.privacy is None else _never_refusing(masking.ring)
     written = None
     try:
-        tally = encode_tally(weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally)
+        tally = encode_tally(
+            weight, metrics, plan, seed=None, mask=None if masks is None else masks.apply_tally, counted=outcome.counted
+        )
         if outcome.update is not None:
             written = write_masked(
                 outcome.update, output, plan, weight=weight, seed=None, adjust=adjust,

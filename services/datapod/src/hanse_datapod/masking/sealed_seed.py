@@ -59,6 +59,7 @@ def seal_seeds(
     """
     from hanse_privacy.masks.bound import bound_seed
     from hanse_privacy.masks.seal import SeedNote, statement
+    from hanse_privacy.ring.tally import tally_count
 
     roster = policy.masking.roster
     note = SeedNote(
@@ -76,7 +77,7 @@ def seal_seeds(
         sealed=base64.b64encode(sealed),
         seals=None if seals is None else tuple(map(base64.b64encode, seals)),
         update=shape,
-        tally=1 + 2 * len(masking.ring.metrics),
+        tally=tally_count(masking.ring),
         request=None if request is None else request.hex(),
         signature=b"",
     )

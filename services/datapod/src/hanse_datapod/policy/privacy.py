@@ -10,6 +10,7 @@ from pydantic import Field
 from hanse_datapod.policy.refusal import forbidden
 from hanse_fabric.messages import Frozen, Task, TaskKind
 from hanse_fabric.names import Slug
+from hanse_learning.pooled.layout import counts_in
 
 Placement = Literal["local", "distributed", "central"]
 Uncovered = Literal["evaluation", "examples", "seconds"]
@@ -90,6 +91,11 @@ class PrivacyPolicy(Frozen):
                 "privacy.uncovered", "evaluation, whose metrics no noise covers", self.uncovered or "nothing",
                 hint="the owner sets privacy.metrics, which gives them noise, or evaluate: {every: 0}; or the site's "
                 "administrator opens it for people who are in no guarantee then",
+            )  # fmt: skip
+        if task.kind is TaskKind.EVALUATE and self.required and counts_in(task.config) is not None:
+            raise forbidden(
+                "privacy.required", "counts of test examples, which have no noise", "jobs without evaluate.metrics",
+                hint="the owner leaves evaluate.metrics out; privacy.metrics gives loss, accuracy and mse noise",
             )  # fmt: skip
         if task.kind is not TaskKind.TRAIN:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
@@ -26,9 +26,14 @@ from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.messages import Frozen, Task, TaskKind, explain
 from hanse_fabric.names import Digest, Slug
 from hanse_fabric.text_files import read_yaml
+from hanse_learning.pooled.layout import counts_in
+from hanse_schemas.metrics import COUNTED
 from hanse_schemas.prepare import check_columns, rules_of
-from hanse_schemas.protocols import asked_by
+from hanse_schemas.protocols import asked_by, asked_by_counts
 from hanse_schemas.schema import DataSchema
+
+if TYPE_CHECKING:
+    from hanse_datapod.worker.port import WorkOutcome
 
 
 class SiteCodePolicy(Frozen):
@@ -138,6 +143,8 @@ class Policy(Frozen):
             rules = rules_of(task.config.get("prepare"))
             check_columns(rules, schema)
             self.check_protocols(asked_by(rules))
+        if task.kind is TaskKind.EVALUATE and (counts := counts_in(task.config)) is not None:
+            self.check_protocols(asked_by_counts(counts.names, counts.bins))
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -196,6 +203,19 @@ class Policy(Frozen):
             return dict(metrics), ()
         kept = {name: value for name, value in metrics.items() if name in allowed}
         return kept, tuple(sorted(metrics.keys() - kept.keys()))
+
+    def counted(self, task: Task, outcome: WorkOutcome) -> tuple[str, tuple[str, ...]]:
+        """(what was counted, where it may leave; the metrics that are withheld with it).
+
+        What is counted for one metric tells all of its kind, so it leaves where the policy opens each that is asked.
+        """
+        if not outcome.counted:
+            return "", ()
+        asked = counts_in(task.config)
+        named = () if asked is None else tuple(name for name in asked.names if name in COUNTED)
+        allowed = self.outputs.metrics
+        held = () if allowed is None else tuple(name for name in named if name not in allowed)
+        return ("", held) if held else (outcome.counted, ())
 
 
 def load_policy(path: Path | None) -> Policy:

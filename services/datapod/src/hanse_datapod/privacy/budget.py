@@ -61,7 +61,7 @@ class Reservation:
         if not self.work:
             return outcome
         require_update_alone(outcome)
-        kept = replace(outcome, info={}, note="")
+        kept = replace(outcome, info={}, note="", counted="")
         return replace(kept, metrics={}) if self.covered is None else self.covered.noisy(kept)
 
     def without_answer(self, task: Task, error: HanseError, examples: int) -> WorkOutcome:

@@ -52,7 +52,7 @@ class RehearsedSite:
             raise
         update = None if done.update is None else done.update.read_bytes()
         changes = {name: path.read_bytes() for name, path in done.extras.items()}
-        return Made(update, done.examples, done.metrics, changes, done.info, done.code_digest)
+        return Made(update, done.examples, done.metrics, changes, done.info, done.code_digest, done.counted)
 
     def evaluate(self, config: dict[str, Any], model: bytes, *, seed: int, round: int) -> dict[str, float]:  # noqa: A002
         """A model's metrics on the test data, with what the site has kept of the rounds up to `round`."""

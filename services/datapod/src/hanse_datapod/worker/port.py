@@ -113,6 +113,7 @@ class WorkOutcome:
         info: numbers for the strategy.
         note: for the owner, of what was not as it should be.
         data: that it was made of.
+        counted: of an EVALUATE, what was counted of the test examples (`hanse_fabric.tensors.words`).
     """
 
     update: Path | None
@@ -124,6 +125,7 @@ class WorkOutcome:
     info: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     data: DataState = DataState()
+    counted: str = ""
 
     def body(self) -> dict[str, Any]:
         """As a worker's process tells it, without paths."""

@@ -13,6 +13,7 @@ from hanse_datapod.worker.sandbox.terms import Confinement
 from hanse_fabric.errors import ErrorCode, HanseError
 from hanse_fabric.frozen import Frozen
 from hanse_fabric.messages.base import explain
+from hanse_fabric.messages.objects import MOST_TEXT
 from hanse_fabric.names import Digest, StepKey
 
 T = TypeVar("T")
@@ -70,6 +71,7 @@ class _Worked(Frozen):
     info: dict[str, float]
     note: str
     data: DataState
+    counted: str = Field(default="", max_length=MOST_TEXT)
 
 
 class _Checked(Frozen):
@@ -119,6 +121,7 @@ def outcome_of(body: object, output: Path) -> WorkOutcome:
     return WorkOutcome(
         output if told.update else None, told.examples, told.metrics, told.seconds, told.code_digest,
         {name: extra_output(output, name) for name in told.extras}, told.info, told.note, told.data,
+        told.counted,
     )  # fmt: skip
 
 

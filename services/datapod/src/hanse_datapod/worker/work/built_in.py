@@ -17,10 +17,11 @@ from hanse_fabric.tensors.file import read_tensors, write_tensors
 from hanse_fabric.tensors.layout import Layout
 from hanse_learning.codecs.at_site import LEFT_OUT
 from hanse_learning.config import check_train
+from hanse_learning.pooled.layout import counts_in
 from hanse_learning.site.algorithms import adapt
 from hanse_learning.site.devices import on_device
 from hanse_learning.site.entries import arrays_of, update_of, views_of
-from hanse_learning.site.evaluation import evaluate as measure
+from hanse_learning.site.evaluation import evaluated
 from hanse_learning.site.examples import Examples, Problem
 from hanse_learning.site.private_round import made_private, train_with
 from hanse_learning.site.session import Session
@@ -40,8 +41,9 @@ def evaluate(work: WorkContext) -> WorkOutcome:
     module, problem, received = receive(work, examples)
     with on_device(module, work.device):
         note = adapt(_session(work, module, problem, received, work.data().train))
-        metrics = measure(module, examples, problem, cut=(work.config.get("privacy") or {}).get("cut"))
-    return WorkOutcome(None, len(examples), metrics, note=note or received.note)
+        cut = (work.config.get("privacy") or {}).get("cut")
+        found = evaluated(module, examples, problem, cut=cut, counts=counts_in(work.config))
+    return WorkOutcome(None, len(examples), found.metrics, note=note or received.note, counted=found.counted)
 
 
 def train(work: WorkContext) -> WorkOutcome:

@@ -1,0 +1,173 @@
+"""Metrics of all sites' test examples together: masked, plain, in memory and through a coordinator's death the same
+numbers, which are scikit-learn's on the pooled examples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from clocks import in_virtual_time
+from hanse_datapod.data.load import read_site_tables
+from hanse_fabric.messages import Result, Task, TaskKind
+from hanse_fabric.subjects import RESULT, TASK
+from hanse_fabric.tensors.file import decode_tensors
+from hanse_fabric.virtual_time import VirtualClock
+from hanse_schemas.prepare import Prepare
+from hanse_workflows.memory import Conducted, conduct
+from simulation.league import League
+from simulation.stories import completed, ended, hub_of, outcomes_when_killed
+from simulation.wards import SCHEMA, WARDS, Wards, ward_job
+
+NAMED = ["auroc", "average_precision", "f1", "specificity", "brier", "ece", "matthews"]
+
+
+@pytest.fixture(scope="module")
+def wards(tmp_path_factory: pytest.TempPathFactory) -> Wards:
+    return Wards.written(tmp_path_factory.mktemp("wards"))
+
+
+@pytest.fixture
+def there(wards: Wards) -> dict[str, Any]:
+    return {"worker": wards.worker, "schema": SCHEMA}
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    job = ward_job(**({"evaluate": {"metrics": NAMED}} | changes))
+    return job.model_dump(mode="json", exclude_defaults=True)
+
+
+def in_memory(wards: Wards, folder: Path, **changes: Any) -> tuple[Conducted, list[dict[str, Any]]]:
+    rounds: list[dict[str, Any]] = []
+
+    def told(kind: str, _round: int, data: dict[str, Any]) -> None:
+        if kind == "round-finished":
+            rounds.append(data)
+
+    job = ward_job(**({"evaluate": {"metrics": NAMED}} | changes))
+    with threadpool_limits(1):
+        return conduct(job, wards.in_memory(folder), schema=SCHEMA, told=told), rounds
+
+
+def held_out(wards: Wards, made: Conducted) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(labels, log-odds) of each ward's test examples, by the run's model."""
+    assert isinstance(made.job.prepare, Prepare)
+    assert made.job.prepare.fitted is not None
+    assert made.model is not None
+    weights = decode_tensors(made.model)[1]
+    labels, odds = [], []
+    for name in WARDS:
+        table = read_site_tables(wards.settings(name), SCHEMA).test
+        assert table is not None
+        found = table.prepared(made.job.prepare.fitted)
+        (matrix,) = (each for each in weights.values() if each.ndim == 2)
+        (bias,) = (each for each in weights.values() if each.ndim == 1)
+        outputs = found.x.astype(np.float64) @ matrix.T + bias
+        odds.append(outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs[:, 0])
+        labels.append(found.y)
+    return labels, odds
+
+
+def said(data: dict[str, Any]) -> object:
+    """What a round's news say of metrics that are made of counts."""
+    found = {name: data["metrics"].get(name) for name in NAMED}, data.get("undefined"), data["curves"]
+    return json.loads(json.dumps(found))
+
+
+def test_a_masked_run_in_memory_has_scikit_learns_metrics_of_the_pooled_examples(wards: Wards, tmp_path: Path) -> None:
+    made, rounds = in_memory(wards, tmp_path)
+    labels, odds = held_out(wards, made)
+    y, z = np.concatenate(labels), np.concatenate(odds)
+    exact = roc_auc_score(y, z)
+    assert made.metrics["auroc"] == pytest.approx(exact, abs=1e-4)
+    assert made.metrics["average_precision"] == pytest.approx(average_precision_score(y, z), abs=1e-4)
+    assert made.metrics["f1"] == pytest.approx(f1_score(y, z > 0), abs=1e-9)
+    assert rounds[-1]["curves"]["examples"] == len(y)
+    assert rounds[-1]["curves"]["sites"] == 3
+    sites = [roc_auc_score(one, its) for one, its in zip(labels, odds, strict=True)]
+    weighted = np.average(sites, weights=[len(one) for one in labels])
+    assert abs(weighted - exact) > 0.005  # what an average of sites' values would have been off by
+
+
+@pytest.mark.parametrize("mode", ["compensator", "pairwise", None])
+@in_virtual_time
+async def test_deployed_sites_find_what_the_run_in_memory_finds(
+    clock: VirtualClock, wards: Wards, there: dict[str, Any], tmp_path: Path, mode: str | None
+) -> None:
+    expected = [said(data) for data in in_memory(wards, tmp_path / "memory", mode=mode)[1]]
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path / "hub", *WARDS, **there) as made:
+            record = await completed(made, body(mode=mode))
+    assert [said(event.data) for event in made.events("round-finished")] == expected
+    assert record.metrics["auroc"] > 0.7
+    answered = [each for each in made.published(RESULT, Result) if "-evaluate" in each.step]
+    assert answered
+    assert {each.counted is None for each in answered} == {mode is not None}
+    by_site = [event.data["sites"] for event in made.events("round-finished")]
+    if mode is None:
+        assert all(set(NAMED) <= set(each[name]) for each in by_site for name in WARDS)
+    else:
+        assert by_site == [{}, {}]  # nothing of one site
+
+
+def test_a_coordinator_that_dies_tells_the_same(wards: Wards, there: dict[str, Any], tmp_path: Path) -> None:
+    def told(made: League, _record: object) -> object:
+        return str([said(event.data) for event in made.events("round-finished")])
+
+    with threadpool_limits(1):
+        killed = outcomes_when_killed(tmp_path, WARDS, body(mode="compensator"), every=41, told=told, **there)
+    assert len(killed) > 1
+    assert len(set(killed)) == 1
+
+
+@in_virtual_time
+async def test_a_site_that_must_mask_tells_nothing_fine_unless_its_policy_opens_it(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    coarse = {"metrics": ["auroc", "f1"], "bins": 32}
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *WARDS, rules=_masked_alone(), **there) as made:
+            record = await ended(made, body(mode="pairwise", prepare={"categories": {"rare": 0}}))
+            assert record.state == "failed"
+            assert "asking.protocols: score_histograms" in record.reason
+            await made.submit("run000000002", **body(mode="pairwise", evaluate=coarse))
+            record = await made.ended("run000000002")
+    assert (record.state, record.reason) == ("completed", "")
+    assert 0.7 < record.metrics["auroc"] < 1
+    (task, *_) = [task for task in made.published(TASK, Task) if task.run == "run000000002" and _counts(task)]
+    assert _counts(task)["bins"] == 32
+
+
+@in_virtual_time
+async def test_a_site_that_keeps_a_metric_back_is_not_counted(
+    clock: VirtualClock, there: dict[str, Any], tmp_path: Path
+) -> None:
+    with threadpool_limits(1):
+        async with hub_of(
+            clock, tmp_path, *WARDS, rules={"outputs": {"metrics": ["loss", "accuracy"]}}, **there
+        ) as made:
+            await completed(made, body(mode=None))
+    (last,) = [event.data for event in made.events("round-finished") if event.round == 2]
+    assert last["curves"]["sites"] == 0
+    assert last["undefined"]["auroc"] == "no site has counted an example"
+    assert last["metrics"]["accuracy"] > 0.5
+
+
+def test_a_run_is_stopped_by_the_area_and_keeps_its_best(wards: Wards, tmp_path: Path) -> None:
+    stop = {"stop": {"metric": "auroc", "target": 0.6}, "evaluate": {"every": 1}, "rounds": 5, "keep": "best"}
+    _, rounds = in_memory(wards, tmp_path, **stop)
+    assert len(rounds) < 5
+    assert rounds[-1]["stop"].startswith("auroc reached 0.")
+
+
+def _counts(task: Task) -> dict[str, Any]:
+    return (task.config.get("evaluate") or {}).get("counts") or {} if task.kind is TaskKind.EVALUATE else {}
+
+
+def _masked_alone() -> dict[str, Any]:
+    return {"masking": {"required": True, "minimum": 3}}

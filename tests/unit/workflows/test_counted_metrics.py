@@ -1,0 +1,145 @@
+"""Metrics of counts: what a job may ask for, what is refused at submission and in which words, and what odd counts of
+sites do to an evaluation."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hanse_fabric.errors import HanseError
+from hanse_fabric.tensors.words import pack_words, unpack_words
+from hanse_learning.pooled.layout import Counts, counts_in, counts_of_job, told_of
+from hanse_schemas.job import EarlyStop, Job, check_job
+from hanse_schemas.metrics import COUNTED
+from hanse_schemas.prepare import completed_job
+from hanse_schemas.protocols import asked_by_job
+from hanse_schemas.schema import ArraySchema, Column, DataSchema, OpenSchema, TabularSchema
+from hanse_workflows.metrics import EarlyStopping, Verdict, summarize, with_counted
+from hanse_workflows.outcomes import Answer
+from hanse_workflows.submission import check_submitted
+
+_COLUMNS = (Column(name="age"), Column(name="dose"))
+_CLASSES = TabularSchema(features=_COLUMNS, target="died", classes=2)
+_NUMBERS = TabularSchema(features=_COLUMNS, target="stay", task="regression")
+
+
+def submitted(schema: DataSchema = _CLASSES, **changes: Any) -> Job:
+    model = "linear" if schema is _NUMBERS else "logistic"
+    job = completed_job(check_job({"rounds": 1, "model": {"name": model}} | changes), schema)
+    check_submitted(job, schema=schema)
+    return job
+
+
+def test_the_schema_says_of_how_many_classes_is_counted() -> None:
+    assert submitted(evaluate={"metrics": ["auroc"]}).evaluate.classes == 2
+    assert submitted(_NUMBERS, evaluate={"metrics": ["mae", "r2"]}).evaluate.classes == 0
+    of_arrays = ArraySchema(shape=(4,))
+    assert submitted(of_arrays, model={"name": "mlp", "outputs": 3}, evaluate={"metrics": ["f1"]}).evaluate.classes == 3
+
+
+def test_a_metric_to_stop_by_is_counted_without_another_word() -> None:
+    job = submitted(rounds=3, stop={"metric": "brier", "patience": 1})
+    assert job.stop is not None
+    assert (job.evaluate.metrics, job.stop.mode) == (("brier",), "min")
+    assert submitted(rounds=3, stop={"metric": "auroc", "patience": 1}).stop == EarlyStop(metric="auroc", patience=1)
+
+
+def test_means_that_every_run_has_need_no_counts() -> None:
+    assert counts_of_job(submitted(evaluate={"metrics": ["accuracy", "loss"]})) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "words"),
+    [
+        (_CLASSES, {"evaluate": {"metrics": ["aurok"]}}, "metrics: 'aurok' is none of Hanse's own: loss, .*auroc"),
+        (_NUMBERS, {"evaluate": {"metrics": ["auroc"]}}, "evaluate.metrics: 'auroc'.*a metric of regression: .*mae"),
+        (_CLASSES, {"evaluate": {"metrics": ["mae"]}}, "evaluate.metrics: 'mae'.*a metric of classification.*auroc"),
+        (_NUMBERS, {"rounds": 3, "stop": {"metric": "auroc", "patience": 1}}, "a metric of regression"),
+        (_CLASSES, {"evaluate": {"metrics": ["f1"], "every": 0}}, "metrics: they are never taken, for every is 0"),
+        (_CLASSES, {"evaluate": {"metrics": ["f1"], "classes": 3}}, "evaluate.classes: 3.*the schema's 2"),
+        (_CLASSES, {"evaluate": {"metrics": ["auroc"], "bins": 6000}}, "evaluate.bins: 6000.*at most 5888"),
+        (OpenSchema(), {"evaluate": {"metrics": ["f1"]}}, "evaluate.classes: None.*the number of classes"),
+        (
+            _CLASSES, {"evaluate": {"metrics": ["f1"]}, "code": {"name": "own", "digest": "0" * 64}},
+            "evaluate.metrics: 'f1'.*site code",
+        ),
+        (
+            _CLASSES,
+            {
+                "evaluate": {"metrics": ["f1"]}, "prepare": "none",
+                "privacy": {"mechanism": "dp_sgd", "placement": "local", "noise_multiplier": 1.0},
+            },
+            "evaluate.metrics: 'f1'.*counts have no noise",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_run_will_not_have_is_refused_with_field_value_and_what_was_expected(
+    schema: DataSchema, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HanseError, match=words):
+        submitted(schema, **changes)
+
+
+def test_fine_histograms_are_asked_for_by_name_and_coarse_ones_are_not() -> None:
+    assert asked_by_job(submitted(evaluate={"metrics": ["auroc"]}))["score_histograms"] == 5888
+    assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["auroc"], "bins": 32}))
+    assert "score_histograms" not in asked_by_job(submitted(evaluate={"metrics": ["f1", "brier"]}))
+
+
+def test_a_task_says_what_is_counted_and_what_it_cannot_ask_for_is_refused_at_the_site() -> None:
+    counts = counts_of_job(submitted(evaluate={"metrics": ["auroc", "f1"]}))
+    assert counts is not None
+    assert counts_in({"evaluate": {"every": 1, "counts": told_of(counts)}}) == counts
+    assert counts_in({"evaluate": {"every": 1}}) is None
+    for wrong in ({"bins": 10**6}, {"classes": 0}, {"names": ["mae"]}, {"names": ["people"]}, {"more": 1}):
+        with pytest.raises(HanseError):
+            counts_in({"evaluate": {"counts": told_of(counts) | wrong}})
+    with pytest.raises(HanseError, match="at most 12000 words"):
+        counts_in({"evaluate": {"counts": told_of(counts) | {"classes": 64, "bins": 5000}}})
+
+
+def test_words_that_are_none_or_inflate_to_more_are_refused() -> None:
+    words = np.arange(100, dtype=np.uint64)
+    assert (unpack_words(pack_words(words), 100, field="counted") == words).all()
+    bomb = base64.b64encode(zlib.compress(bytes(50 << 20))).decode()
+    for text in (bomb, "?", base64.b64encode(b"none").decode(), pack_words(words[:-1]), pack_words(words)[:-8]):
+        with pytest.raises(HanseError, match=r"counted.*100 words of 64 bits"):
+            unpack_words(text, 100, field="counted")
+
+
+def test_a_site_whose_counts_cannot_be_read_counts_for_nothing() -> None:
+    counts = Counts(("matthews", "f1"), "classification", 2)
+    words = np.array([1, 4, 2, 0, 1, 1], np.uint64)  # of four examples, a confusion matrix
+    good = Answer(participant="north", examples=4, metrics={"loss": 0.1, "matthews": 0.0}, counted=pack_words(words))
+    bad = Answer(participant="south", examples=4, metrics={"loss": 0.3, "matthews": 0.0}, counted="?")
+    old = Answer(participant="west", examples=4, metrics={"loss": 0.2, "matthews": 0.0})
+    answers = (good, bad, old)
+    found = with_counted(summarize(answers), counts, answers)
+    assert found.curves["sites"] == 1
+    assert found.overall["f1"] == pytest.approx(2 / 3)
+    assert found.overall["loss"] == pytest.approx(0.2)
+    assert found.overall["matthews"] == pytest.approx(2 / 12**0.5)  # not the mean of the sites'
+    assert found.sites["north"]["f1"] == pytest.approx(2 / 3)
+    nobody = with_counted(summarize((old,)), counts, (old,))
+    assert nobody.undefined.keys() == {"matthews", "f1"}
+    assert "matthews" not in nobody.overall
+
+
+def test_an_evaluation_that_cannot_tell_the_metric_is_no_gain_and_no_failure() -> None:
+    watch = EarlyStopping(EarlyStop(metric="auroc", patience=2))
+    reason = {"auroc": "none of 3 examples is of class 1"}
+    assert watch.observe({"loss": 1.0}, reason) == Verdict()
+    assert watch.observe({"loss": 1.0, "auroc": 0.7}) == Verdict(best=True)
+    assert watch.observe({"loss": 1.0}, reason) == Verdict()
+    assert watch.observe({"loss": 1.0}, reason) == Verdict("auroc has not improved on 0.7 for 2 evaluations")
+    never = EarlyStopping(EarlyStop(metric="auroc", patience=1))
+    assert never.observe({}, reason).stop == "auroc could not be told for 1 evaluations"
+
+
+def test_every_metric_of_counts_says_which_value_is_better() -> None:
+    assert {metric.better for metric in COUNTED.values()} == {"max", "min"}
+    assert EarlyStop.model_validate({"metric": "ece", "target": 0.1}).mode == "min"
