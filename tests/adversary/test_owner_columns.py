@@ -27,7 +27,7 @@ from hanse_fabric.virtual_time import VirtualClock
 from hanse_schemas.job import check_job
 from hanse_schemas.preparation import Preparation, PreparedNumber
 from hanse_schemas.prepare import completed_job
-from hanse_schemas.schema import Column, GenotypesSchema, TabularSchema
+from hanse_schemas.schema import Column, DataSchema, GenotypesSchema, OpenSchema, TabularSchema
 from simulation.cohorts import COHORTS, Files, study_job
 from simulation.in_threads import ThreadedProcess
 from simulation.league import League
@@ -48,7 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return made
 
 
-def cohorts(files: Files, schema: GenotypesSchema) -> dict[str, Any]:
+def cohorts(files: Files, schema: DataSchema) -> dict[str, Any]:
     """How the league of cautious cohorts is made."""
 
     def worker(clock: Clock, number: int) -> ProcessWorker:
@@ -97,13 +97,14 @@ async def test_control_where_groups_may_be_of_one_the_table_has_that_persons_gen
             check_read(files, read)
 
 
+@pytest.mark.parametrize("schema", [UNDECLARED, OpenSchema()], ids=["none declared", "open"])
 @in_virtual_time
 async def test_a_phenotype_that_the_project_has_not_declared_is_not_studied(
-    clock: VirtualClock, tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
+    clock: VirtualClock, tmp_path: Path, files: Files, schema: DataSchema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AskingPolicy, "check_group", lambda *_, **__: None)
     with threadpool_limits(1):
-        async with hub_of(clock, tmp_path, *COHORTS, **cohorts(files, UNDECLARED)) as made:
+        async with hub_of(clock, tmp_path, *COHORTS, **cohorts(files, schema)) as made:
             read, why = await read_of(made)
             assert read is None
             assert "asking.phenotypes: ILL is asked, allowed: FAM" in why

@@ -13,9 +13,9 @@ from threadpoolctl import threadpool_limits
 from clocks import in_virtual_time
 from hanse_coordinator.records import RunRecord
 from hanse_coordinator.runs.journal import JournalEntry
-from hanse_fabric.messages import MaskAnswer, ObjectRef, StudyJob, Task
+from hanse_fabric.messages import MaskAnswer, ObjectRef, Outcome, Result, StudyJob, Task
 from hanse_fabric.messages.base import MAX_MESSAGE_BYTES
-from hanse_fabric.subjects import JOB, JOURNAL, MASK_ANSWER, TASK
+from hanse_fabric.subjects import JOB, JOURNAL, MASK_ANSWER, RESULT, TASK
 from hanse_fabric.tensors.file import decode_tensors
 from hanse_fabric.virtual_time import VirtualClock
 from hanse_genomics.rehearsal import rehearse
@@ -89,6 +89,20 @@ def test_a_study_keeps_the_same_bytes_in_memory_and_on_a_hub_whose_coordinator_i
         killed = outcomes_when_killed(tmp_path, COHORTS, study_job(mode), every=every, told=told, **there)
     assert len(killed) > 1
     assert set(killed) == {tuple(sorted(in_memory.items()))}
+
+
+@in_virtual_time
+async def test_cautious_cohorts_whose_sums_all_have_the_same_members_mask_many_chunks_side_by_side(
+    clock: VirtualClock, tmp_path: Path, there: dict[str, Any], in_memory: dict[str, bytes]
+) -> None:
+    """Each answer ended the sums under way that were not unmasked yet, and such a study failed."""
+    rules = {"masking": {"required": True}}
+    with threadpool_limits(1):
+        async with hub_of(clock, tmp_path, *COHORTS, rules=rules, **there) as made:
+            record = await completed(made, study_job("pairwise", chunk=100))
+            assert {result.outcome for result in made.published(RESULT, Result)} == {Outcome.DONE}
+            found = kept(made, record)
+    assert found["results"] == in_memory["results"]
 
 
 @in_virtual_time

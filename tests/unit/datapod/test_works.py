@@ -182,6 +182,19 @@ def test_answers_with_one_tag_are_as_of_one_work(works):
     works.claim(near, ANSWER, state(), tag=b"u" * 16, among=among(range(1, 4), 3))
 
 
+def test_near_answers_among_the_same_members_are_unmasked_side_by_side_for_the_same_survivors(works):
+    whole, chunks = among(range(1, 13)), [asked(), asked("s2", work=b"v" * 32), asked("s3", work=b"u" * 32)]
+    for chunk in chunks:
+        works.claim(chunk, ANSWER, state(), tag=b"t" * 16, among=whole)
+        works.leave(chunk, ANSWER)
+    works.reveal("run", "s2", whole, whole.members)
+    assert code(works.reveal, "run", "s1", whole, members(*range(1, 12))) is ErrorCode.CONFLICT
+    works.reveal("run", "s1", whole, whole.members)
+    again = asked("s4", work=b"x" * 32)
+    works.claim(again, ANSWER, state(), tag=b"t" * 16, among=among(range(1, 13), 12))
+    assert code(works.reveal, "run", "s3", whole, whole.members) is ErrorCode.GONE
+
+
 def test_similar_answers_are_counted_since_a_time(works):
     for number in range(3):
         works.claim(asked(f"s{number}"), ANSWER, state(), tag=b"t" * 16, at=100.0 * number)

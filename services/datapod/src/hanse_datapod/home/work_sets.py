@@ -18,8 +18,9 @@ from hanse_privacy.works.pairwise import Past, Session
 _SETS = "SELECT id, members, threshold, gap, colluding, revealed FROM answers WHERE members IS NOT NULL"
 _OF_WORK, _OF_TAG = f"{_SETS} AND work = ? AND session != ?", f"{_SETS} AND tag = ? AND session != ?"
 _END = (
-    "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'')) AND session != ?3 AND revealed IS NULL "
-    "AND members IS NOT NULL"
+    "UPDATE answers SET dead = 1 WHERE (work = ?1 OR (tag = ?2 AND tag != x'' "
+    "AND (members != ?4 OR threshold != ?5 OR gap != ?6 OR colluding != ?7))) "
+    "AND session != ?3 AND revealed IS NULL AND members IS NOT NULL"
 )
 
 
@@ -43,9 +44,20 @@ def past(database: sqlite3.Connection, keys: Sequence[bytes], *, without: bytes 
     return made
 
 
-def end_others(database: sqlite3.Connection, work: bytes, tag: bytes = b"", *, but: bytes = b"") -> None:
-    """The sums of other sessions of a work, and of those near, that were not unmasked are not unmasked any more."""
-    database.execute(_END, (work, tag, but))
+def end_others(
+    database: sqlite3.Connection, work: bytes, near: tuple[bytes, Session] | None = None, *, but: bytes = b""
+) -> None:
+    """The sums of other sessions of a work, and of those near, that were not unmasked are not unmasked any more.
+
+    Those near among the very same members go on, for whoever unmasks two of them is held to the same survivors: so the
+    chunks of a study are masked side by side where all sums have the same members.
+
+    Args:
+        near: a tag, and among whom the next answer with it is; None: none of the tag is ended.
+    """
+    tag, among = near or (b"", Session(frozenset(), 0, 0))
+    sets = encode_set(among.members)
+    database.execute(_END, (work, tag, but, sets, among.threshold, among.gap, among.colluding))
 
 
 def keep_among(database: sqlite3.Connection, session: bytes, among: Session) -> None:

@@ -102,9 +102,10 @@ class AskingPolicy(Frozen):
         Raises:
             HanseError: POLICY.
         """
-        declared = schema if cautious and isinstance(schema, GenotypesSchema) else None
         phenotypes, covariates = self.phenotypes, self.covariates
-        if declared is not None:
+        if cautious:
+            # A schema that is open declares nothing: then the policy names what may be asked of.
+            declared = schema if isinstance(schema, GenotypesSchema) else GenotypesSchema()
             phenotypes = (*declared.phenotypes, "FAM") if phenotypes is None else phenotypes
             covariates = declared.covariates if covariates is None else covariates
         phenotype = study.phenotype or "FAM"
