@@ -14,7 +14,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import recall_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -33,23 +33,26 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
     pool.loc[pool.index % 7 == 3, "mean texture"] = np.nan
     pool["worst area"] = pool["worst area"].mask(pool.index < 360)  # no cell of it at the first hospital
     held_out, rest = pool[:150], pool[150:]
-    files, start = {}, 0
+    files, tests, start = {}, [], 0
     for site, share in SHARES.items():
         stop = start + round(share * len(rest))
-        files[site] = SiteFiles(tmp_path / f"{site}.csv")
+        files[site] = SiteFiles(tmp_path / f"{site}.csv", tmp_path / f"{site}-test.csv")
         part = rest[start:stop]
-        if site == "south":  # as another country's spreadsheet writes it
-            part = part.assign(target=part["target"].map({0: "malignant", 1: "benign"}))
-            part.to_csv(files[site].train, index=False, sep=";", decimal=",", encoding="utf-8-sig")
-        else:
-            part.to_csv(files[site].train, index=False)
+        tests.append(part[::5])
+        for path, written in ((files[site].train, part.drop(part[::5].index)), (files[site].test, part[::5])):
+            if site == "south":  # as another country's spreadsheet writes it
+                foreign = written.assign(target=written["target"].map({0: "malignant", 1: "benign"}))
+                foreign.to_csv(path, index=False, sep=";", decimal=",", encoding="utf-8-sig")
+            else:
+                written.to_csv(path, index=False)
         start = stop
     schema = {"kind": "tabular", "features": [{"name": name} for name in names], "target": "target"}
     schema |= {"labels": [{"name": "malignant", "cells": ["0"]}, {"name": "benign", "cells": ["1"]}]}
     job = {
         "rounds": 6, "model": {"name": "logistic"}, "participants": {"minimum": 3},
         "train": {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.1}},
-        "stop": {"metric": "loss"}, "keep": "best", "secure_aggregation": {"mode": "compensator"},
+        "evaluate": {"metrics": ["average_precision", "sensitivity", "ece"]},
+        "stop": {"metric": "auroc"}, "keep": "best", "secure_aggregation": {"mode": "compensator"},
     }  # fmt: skip
     async with Deployment(tmp_path / "hub", "tumours", files, schema, nursery=True) as deployment:
         run = await asyncio.to_thread(deployment.project.run, job)
@@ -58,7 +61,20 @@ async def test_three_hospitals_tables_make_a_model_that_leaves(tmp_path: Path) -
         best = await asyncio.to_thread(lambda: run.best)
         path = await asyncio.to_thread(best.download, tmp_path / "tumours.safetensors")
         from_hub = await asyncio.to_thread(best.predict_proba, held_out)
+        newest = await asyncio.to_thread(lambda: run.model)
+        last = await asyncio.to_thread(newest.download, tmp_path / "last.safetensors")
+        measured, curves = run.view.metrics, await asyncio.to_thread(run.curves)
+        card = await asyncio.to_thread(best.card)
     # Nothing of the platform runs any more.
+    # The run's own metrics are those of the pooled test examples, of which nobody has seen a score.
+    tested = pd.concat(tests)
+    certain = hanse.load(last).predict_proba(tested)[:, 1]
+    assert (curves["examples"], curves["sites"]) == (len(tested), 3)
+    assert abs(measured["auroc"] - roc_auc_score(tested["target"], certain)) < 1e-4
+    assert abs(measured["sensitivity"] - recall_score(tested["target"], certain > 0.5)) < 1e-9
+    assert best.view.metrics["auroc"] >= measured["auroc"]
+    assert "| 1 (benign) | " in card
+    assert f"Of {len(tested)} test examples of 3 sites together." in card
     model = hanse.load(path)
     assert model.columns == tuple(names)
     shares = model.predict_proba(held_out[["target", *reversed(names)]])
